@@ -1,12 +1,11 @@
 """Templates and code onto a local cloud, as `sam deploy` would put them: packaged, created, described.
 
-A template goes as it stands, but each path in it becomes the address of what was uploaded from there, and the alarm on
-arrivals of dead letters is off.
+A template goes as it stands, but each path in it becomes the address of what was uploaded from there. The alarm on
+arrivals of dead letters, which takes metric math, is off by the parameter that a template has for this.
 """
 
 import hashlib
 import io
-import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from typing import Any, Protocol
 
 from botocore.exceptions import WaiterError
 
+from idempotent_receiver.local.template import Resource, Template
+
 CODE_BUCKET = "code"
 PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 
@@ -22,15 +23,8 @@ PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 # code anew, and the SDK would be by far the largest part of it.
 SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil"})
 
-LOCAL_PATH = re.compile(
-    r"""(?mx) ^ (?P<before> \s+ (?P<property> CodeUri | DefinitionUri | DefinitionS3Location | TemplateURL ) : \s* )
-    (?P<quote> ["']? ) (?! \w+:// ) (?P<path> [^\s"'!{&*|>\#] [^"'\n\#]*? ) (?P=quote) (?P<after> \s* (\#.*)? ) $"""
-)
-
-ARRIVALS = re.compile(r"(?m)^(  DeadLetterArrivals:\n(?:    .*\n)*?    Default: )'true'$")
-NO_ARRIVALS = (
-    "DeadLetterArrivals is false: this cloud refuses metric math, so no alarm tells of each dead letter's arrival"
-)
+ARRIVALS = "DeadLetterArrivals"
+NO_ARRIVALS = f"{ARRIVALS} is false: this cloud refuses metric math, so no alarm tells of each dead letter's arrival"
 
 
 class DeployError(Exception):
@@ -63,60 +57,112 @@ class Stack:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def packaged(cloud: LocalClients, template: str, folder: Path, uri_of: Callable[[Path], str]) -> str:
-    """Return the template with its paths, relative to this folder, replaced, without the alarm on arrivals, and with no
-    other byte changed.
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A function that the project's own Makefile builds, by its target `build-FUNCTION`."""
+
+    function: str
+    code: Path
+    context: Path
+    """The folder with the Makefile."""
+    working: Path | None
+    """Where make is run, if the template says so; otherwise in a copy of the code."""
+
+
+def template_of(text: str) -> Template:
+    """A template, read. Raises DeployError."""
+    try:
+        return Template(text)
+    except ValueError as error:
+        raise DeployError(str(error)) from None
+
+
+def packaged(
+    cloud: LocalClients,
+    template: str,
+    folder: Path,
+    uri_of: Callable[[Path], str],
+    built: Callable[[Target], str] | None = None,
+) -> str:
+    """Return the template with its paths, relative to this folder, replaced, and with no other byte changed.
 
     Nested templates are packaged likewise and uploaded. `uri_of` uploads code and definitions, and says where to.
+    `built` does so for a function that a Makefile builds; without it, such a function is what its CodeUri names.
     """
+    read, edits = template_of(template), []
+    for each in read.resources:
+        target = _target(read, each, folder)
+        if built is not None and target is not None:
+            edits.append(read.setting(each, "CodeUri", built(target)))
 
-    def replaced(found: re.Match[str]) -> str:
-        path = folder / found["path"]
-        if found["property"] == "DefinitionS3Location":
-            bucket, _, key = uri_of(path).removeprefix("s3://").partition("/")
-            return f"{found['before']}{{Bucket: {bucket}, Key: {key}}}{found['after']}"
-        if found["property"] != "TemplateURL":
-            return f"{found['before']}{uri_of(path)}{found['after']}"
-        if not path.is_file():
-            raise DeployError(f"the template names a nested one at {path}, and there is none")
-        child = packaged(cloud, path.read_text(), path.parent, uri_of)
-        key = store(cloud, child.encode(), path.suffix)
-        return f"{found['before']}{cloud.endpoint_url}/{CODE_BUCKET}/{key}{found['after']}"
+    def replaced(name: str, path: str) -> str:
+        named = folder / path
+        if name == "DefinitionS3Location":
+            bucket, _, key = uri_of(named).removeprefix("s3://").partition("/")
+            return f"{{Bucket: {bucket}, Key: {key}}}"
+        if name != "TemplateURL":
+            return uri_of(named)
+        if not named.is_file():
+            raise DeployError(f"the template names a nested one at {named}, and there is none")
+        child = packaged(cloud, named.read_text(), named.parent, uri_of, built)
+        return f"{cloud.endpoint_url}/{CODE_BUCKET}/{store(cloud, child.encode(), named.suffix)}"
 
-    return ARRIVALS.sub(r"\1'false'", LOCAL_PATH.sub(replaced, template))
+    return read.edited(edits).with_paths(replaced).text
+
+
+def _target(template: Template, resource: Resource, folder: Path) -> Target | None:
+    code = template.code_of(resource)
+    if resource.said("Metadata", "BuildMethod") != "makefile" or code is None:
+        return None
+    context, working = (resource.said("Metadata", name) for name in ("ContextPath", "WorkingDirectory"))
+    return Target(
+        function=resource.id,
+        code=folder / code,
+        context=folder / (code if context is None else context),
+        working=None if working is None else folder / working,
+    )
 
 
 def create(clients: Clients, name: str, template: str, parameters: Mapping[str, str]) -> Stack:
     """Create a stack, and return once everything in it is made. Raises DeployError where something is not."""
     formation = clients.client("cloudformation")
+    off = {ARRIVALS: "false"} if ARRIVALS in template_of(template).parameters else {}
     formation.create_stack(
         StackName=name,
         TemplateBody=template,
-        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in {**off, **parameters}.items()],
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
     )
     try:
         formation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig=PACE)
     except WaiterError as error:
         raise DeployError(f"stack {name} was not made: {error}: {_failures(clients, name)}") from error
-    _read_text(clients, name)
+    for each in resources_of(clients, name):
+        if adapt := _ADAPTED.get(each["ResourceType"]):
+            adapt(clients, each["PhysicalResourceId"])
     return describe(clients, name)
 
 
-def _read_text(clients: Clients, name: str) -> None:
-    # The local cloud keeps a template's parameter as text. It fails to compare that with a number, and would never poll
-    # the queue; and it takes the text "false" for true, and would never delete a table.
-    functions, dynamodb = clients.client("lambda"), clients.client("dynamodb")
-    for each in resources_of(clients, name):
-        id = each["PhysicalResourceId"]
-        if each["ResourceType"] == "AWS::Lambda::EventSourceMapping":
-            scaling = functions.get_event_source_mapping(UUID=id).get("ScalingConfig", {})
-            if "MaximumConcurrency" in scaling:
-                most = int(scaling["MaximumConcurrency"])
-                functions.update_event_source_mapping(UUID=id, ScalingConfig={"MaximumConcurrency": most})
-        if each["ResourceType"] == "AWS::DynamoDB::Table":
-            if dynamodb.describe_table(TableName=id)["Table"].get("DeletionProtectionEnabled") == "false":
-                dynamodb.update_table(TableName=id, DeletionProtectionEnabled=False)
+# What the local cloud does otherwise than AWS. It keeps a template's parameter as text.
+
+
+def _let_poll(clients: Clients, mapping: str) -> None:
+    # It fails to compare that with a number, and would never poll the queue.
+    functions = clients.client("lambda")
+    scaling = functions.get_event_source_mapping(UUID=mapping).get("ScalingConfig", {})
+    if "MaximumConcurrency" in scaling:
+        most = int(scaling["MaximumConcurrency"])
+        functions.update_event_source_mapping(UUID=mapping, ScalingConfig={"MaximumConcurrency": most})
+
+
+def _let_delete(clients: Clients, table: str) -> None:
+    # It takes the text "false" for true.
+    dynamodb = clients.client("dynamodb")
+    if dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled") == "false":
+        dynamodb.update_table(TableName=table, DeletionProtectionEnabled=False)
+
+
+_ADAPTED = {"AWS::Lambda::EventSourceMapping": _let_poll, "AWS::DynamoDB::Table": _let_delete}
 
 
 def upload(clients: Clients, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:

@@ -1,0 +1,190 @@
+"""What a SAM template says as it stands, and edits that change nothing else of its text. No intrinsic is resolved."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from yaml import MappingNode, ScalarNode, SequenceNode
+
+    Node = MappingNode | ScalarNode | SequenceNode
+
+PATHS = frozenset({"CodeUri", "DefinitionUri", "DefinitionS3Location", "TemplateURL"})
+"""The properties that name files and folders of the project."""
+FUNCTION, MAPPING, QUEUE = "AWS::Serverless::Function", "AWS::Lambda::EventSourceMapping", "AWS::SQS::Queue"
+NAMES = {"AWS::DynamoDB::Table": "TableName", "AWS::Serverless::SimpleTable": "TableName", QUEUE: "QueueName"}
+"""The properties that name tables and queues."""
+PLAIN_TAGS = "tag:yaml.org,2002:"
+
+
+class Edit(NamedTuple):
+    """A text to put in place of what stands between two places."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource of the template, by its logical id."""
+
+    id: str
+    node: "Node"
+
+    @property
+    def type(self) -> str | None:
+        """Its type."""
+        return self.said("Type")
+
+    def said(self, *path: str) -> str | None:
+        """The plain text at this path, if there is one."""
+        return text_of(at(self.node, *path))
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template's text, read. Raises ValueError for what is not a YAML mapping."""
+
+    text: str
+    _root: "Node" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        import yaml  # noqa: PLC0415  # of the extra [local], without which other commands work
+
+        try:
+            root = yaml.compose(self.text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as error:
+            raise ValueError(f"the template cannot be read: {' '.join(str(error).split())}") from None
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("the template cannot be read: it is not a YAML mapping")  # noqa: TRY004  # of the text, not of an argument's type
+        object.__setattr__(self, "_root", root)
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of its parameters."""
+        return frozenset(name for name, _ in entries(at(self._root, "Parameters")))
+
+    @property
+    def resources(self) -> list[Resource]:
+        """Its resources. Those of a loop (`Fn::ForEach`) are not among them."""
+        return [Resource(id, node) for id, node in entries(at(self._root, "Resources")) if node.id == "mapping"]
+
+    @property
+    def consumers(self) -> list[str]:
+        """The functions that consume a queue, as far as this text alone says so."""
+        types = {each.id: each.type for each in self.resources}
+        found: list[str | None] = []
+        for each in self.resources:
+            events = [event for _, event in entries(at(each.node, "Properties", "Events"))]
+            if each.type == FUNCTION and any(text_of(at(event, "Type")) == "SQS" for event in events):
+                found.append(each.id)
+            if each.type == MAPPING and types.get(named(at(each.node, "Properties", "EventSourceArn")) or "") == QUEUE:
+                found.append(named(at(each.node, "Properties", "FunctionName")))
+        return [each for each in dict.fromkeys(found) if each in types]
+
+    def code_of(self, function: Resource) -> str | None:
+        """The path of a function's code, its own or that of all functions."""
+        return function.said("Properties", "CodeUri") or text_of(at(self._root, "Globals", "Function", "CodeUri"))
+
+    def setting(self, resource: Resource, name: str, value: str) -> Edit:
+        """The edit that gives a resource this property, whether it has it or not."""
+        properties = at(resource.node, "Properties")
+        if properties is None:
+            return _entered(resource.node, "Properties", {name: value})
+        found = at(properties, name)
+        return _entered(properties, name, value) if found is None else self._replaced(found, value)
+
+    def with_paths(self, new: Callable[[str, str], str | None]) -> "Template":
+        """The template with other values for what names files: `new` is told a property and its path."""
+
+        def edits(node: "Node") -> Iterator[Edit]:
+            for each in node.value if node.id == "sequence" else ():
+                yield from edits(each)
+            for name, value in entries(node):
+                path = text_of(value)
+                if name not in PATHS or path is None:
+                    yield from edits(value)
+                elif not re.match(r"\w+://", path) and (to := new(name, path)) is not None:
+                    yield self._replaced(value, to)
+
+        return self.edited(edits(self._root))
+
+    def edited(self, edits: Iterable[Edit]) -> "Template":
+        """The template with these edits, of which no two overlap."""
+        text = self.text
+        for edit in sorted({*edits}, reverse=True):
+            text = text[: edit.start] + edit.text + text[edit.end :]
+        return Template(text)
+
+    def _replaced(self, node: "Node", value: str) -> Edit:
+        """The edit that puts a value in a node's place, quoted if that was."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if node.id != "scalar":  # a block's end is where the next entry begins, beyond blank lines and comments
+            end = start + len(re.sub(r"(\s+(#[^\n]*)?)+\Z", "", self.text[start:end]))
+        return Edit(start, end, json.dumps(value) if self.text[start] in "'\"" and value[0] != "{" else value)
+
+
+def named_by_id(text: str) -> str:
+    """The template with every table and queue named by its logical id, and with nothing else changed.
+
+    `sam local` makes the text `Records` of `!Ref Records`; here, the table has that name. A FIFO queue's name has the
+    ending that it needs. A queue of which a condition says whether it is FIFO keeps its name.
+
+    Raises ValueError for what is not a template.
+    """
+    template, edits = Template(text), []
+    for each in template.resources:
+        fifo = at(each.node, "Properties", "FifoQueue")
+        said = text_of(fifo)
+        if each.type in NAMES and (fifo is None or said is not None):
+            ending = ".fifo" if said is not None and said.lower() == "true" else ""
+            edits.append(template.setting(each, NAMES[each.type], each.id + ending))
+    return template.edited(edits).text
+
+
+def at(node: "Node | None", *path: str) -> "Node | None":
+    """The node at this path below another."""
+    for name in path:
+        node = dict(entries(node)).get(name)
+    return node
+
+
+def entries(node: "Node | None") -> Iterator[tuple[str, "Node"]]:
+    """What a mapping has, by its names; of anything else nothing."""
+    if node is not None and node.id == "mapping":
+        yield from ((key.value, value) for key, value in node.value if key.id == "scalar")
+
+
+def text_of(node: "Node | None") -> str | None:
+    """A plain text; of an intrinsic there is none."""
+    return str(node.value) if node is not None and node.id == "scalar" and node.tag.startswith(PLAIN_TAGS) else None
+
+
+def named(node: "Node | None") -> str | None:
+    """The logical id that a reference names: `!Ref Queue`, `!GetAtt Queue.Arn`, or the same as a mapping."""
+    if node is None:
+        return None
+    if node.id == "mapping":
+        references = [value for name, value in entries(node) if name in ("Ref", "Fn::GetAtt")]
+        return named(references[0]) if references else None
+    if node.id == "sequence":
+        return text_of(node.value[0]) if node.value else None
+    return str(node.value).partition(".")[0]
+
+
+def _entered(mapping: "Node", name: str, value: str | dict[str, str]) -> Edit:
+    """The edit that puts an entry before a mapping's others, in JSON's way if they are written so."""
+    is_json = bool(mapping.value) and getattr(mapping.value[0][0], "style", None) == '"'
+    if is_json:
+        entry = f"{json.dumps(name)}: {json.dumps(value)}"
+    else:
+        inner = value if isinstance(value, str) else "".join(f"{{{key}: {each}}}" for key, each in value.items())
+        entry = f"{name}: {inner}"
+    if getattr(mapping, "flow_style", False):
+        start = mapping.start_mark.index + 1
+        return Edit(start, start, f"{entry}, " if mapping.value else entry)
+    first = mapping.value[0][0].start_mark
+    return Edit(first.index, first.index, f"{entry}\n{' ' * first.column}")

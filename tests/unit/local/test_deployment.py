@@ -1,0 +1,157 @@
+"""Templates go onto a local cloud as they stand, but for their paths and what no local cloud has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.local.deployment import DeployError, Target, create, packaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Bucket:
+    """The clients of a cloud that only stores."""
+
+    endpoint_url = "http://127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+
+    def client(self, service: str) -> Bucket:
+        return self
+
+    def create_bucket(self, **asked: Any) -> None:
+        """There is one."""
+
+    def put_object(self, **asked: Any) -> None:
+        self.stored[asked["Key"]] = asked["Body"]
+
+
+def test_every_local_path_of_a_template_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "child.yaml").write_text("    CodeUri: inner/\n")
+    template = """
+      CodeUri: ./src # here
+      CodeUri: "other src"
+      DefinitionUri: machine.json
+      DefinitionS3Location: machine.json # too
+      TemplateURL: child.yaml
+      CodeUri: s3://there/key
+      CodeUri: !Ref Somewhere
+      # CodeUri: commented
+    """
+    cloud = Bucket()
+    made = packaged(cloud, template, tmp_path, lambda path: f"s3://code/{path.relative_to(tmp_path)}")
+    (child,) = cloud.stored
+    assert (
+        made
+        == f"""
+      CodeUri: s3://code/src # here
+      CodeUri: "s3://code/other src"
+      DefinitionUri: s3://code/machine.json
+      DefinitionS3Location: {{Bucket: code, Key: machine.json}} # too
+      TemplateURL: http://127.0.0.1:1/code/{child}
+      CodeUri: s3://there/key
+      CodeUri: !Ref Somewhere
+      # CodeUri: commented
+    """
+    )
+    assert cloud.stored[child] == b"    CodeUri: s3://code/inner\n"
+
+
+MADE = """Parameters: {Stage: {Type: String}}
+Resources:
+  Consumer:
+    Type: AWS::Serverless::Function
+    Metadata: {BuildMethod: makefile, ContextPath: ., WorkingDirectory: .}
+    Properties:
+      CodeUri: src/
+  Other:
+    Type: AWS::Serverless::Function
+    Metadata: {BuildMethod: makefile}
+    Properties: {Handler: a.b}
+  Plain:
+    Type: AWS::Serverless::Function
+    Properties: {CodeUri: plain/}
+Globals: {Function: {CodeUri: shared/}}
+"""
+
+
+def test_what_a_makefile_builds_is_told_with_its_folders_and_has_its_own_code(tmp_path: Path) -> None:
+    """The Makefile is in ContextPath, or else beside the code; and the code may be that of all functions."""
+    targets: list[Target] = []
+
+    def built(target: Target) -> str:
+        targets.append(target)
+        return f"s3://built/{target.function}"
+
+    made = packaged(Bucket(), MADE, tmp_path, lambda path: f"s3://code/{path.name}", built)
+    shared = tmp_path / "shared/"
+    assert targets == [
+        Target(function="Consumer", code=tmp_path / "src/", context=tmp_path / ".", working=tmp_path / "."),
+        Target(function="Other", code=shared, context=shared, working=None),
+    ]
+    changed = {was: now for was, now in zip(MADE.splitlines(), made.splitlines(), strict=True) if was != now}
+    assert changed == {
+        "      CodeUri: src/": "      CodeUri: s3://built/Consumer",
+        "    Properties: {Handler: a.b}": "    Properties: {CodeUri: s3://built/Other, Handler: a.b}",
+        "    Properties: {CodeUri: plain/}": "    Properties: {CodeUri: s3://code/plain}",
+        "Globals: {Function: {CodeUri: shared/}}": "Globals: {Function: {CodeUri: s3://code/shared}}",
+    }
+
+
+def test_without_a_builder_such_a_function_is_what_its_code_uri_names(tmp_path: Path) -> None:
+    made = packaged(Bucket(), MADE, tmp_path, lambda path: f"s3://code/{path.name}")
+    assert "      CodeUri: s3://code/src\n" in made
+
+
+def test_a_template_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    for text, why in (("Resources: [", "expected the node content"), ("- a", "it is not a YAML mapping")):
+        with pytest.raises(DeployError, match=f"the template cannot be read: .*{why}"):
+            packaged(Bucket(), text, tmp_path, str)
+
+
+class Formation:
+    """The clients of a cloud on which every stack is made at once, of nothing."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, str] = {}
+
+    def client(self, service: str) -> Formation:
+        return self
+
+    def create_stack(self, **asked: Any) -> None:
+        self.made = {each["ParameterKey"]: each["ParameterValue"] for each in asked["Parameters"]}
+
+    def get_waiter(self, name: str) -> Formation:
+        return self
+
+    def wait(self, **asked: Any) -> None:
+        """It is there."""
+
+    def describe_stacks(self, **asked: Any) -> Any:
+        return {"Stacks": [{}]}
+
+    def describe_stack_resources(self, **asked: Any) -> Any:
+        return {"StackResources": []}
+
+
+ARRIVALS = "Parameters: {DeadLetterArrivals: {Type: String, Default: 'true'}}"
+
+
+@pytest.mark.parametrize(
+    ("template", "given", "passed"),
+    [
+        (ARRIVALS, {}, {"DeadLetterArrivals": "false"}),
+        (ARRIVALS, {"DeadLetterArrivals": "true"}, {"DeadLetterArrivals": "true"}),
+        (MADE, {"Stage": "a"}, {"Stage": "a"}),
+    ],
+)
+def test_the_alarm_on_arrivals_is_off_where_the_template_has_a_parameter_for_it(
+    template: str, given: dict[str, str], passed: dict[str, str]
+) -> None:
+    clouds = Formation()
+    create(clouds, "orders", template, given)
+    assert clouds.made == passed

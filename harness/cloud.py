@@ -18,11 +18,12 @@ from botocore.parsers import ResponseParserError
 
 from harness.removal import delete_stack
 from idempotent_receiver.local import cloud as library
-from idempotent_receiver.local.cloud import ACCOUNT, LOOPBACK, REGION, Cloud, direct, is_ministack
+from idempotent_receiver.local.cloud import ACCOUNT, REGION, Cloud, direct, is_ministack
+from idempotent_receiver.local.container import LOOPBACK
 from idempotent_receiver.local.server import ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
 __all__ = ["ACCOUNT", "LOOPBACK", "REGION", "Cloud", "direct"]
 
@@ -32,21 +33,6 @@ MINISTACK = ROOT / ".tools" / "ministack"
 NAMED_BY = "LOCALSTACK_HOST"
 """The variable of localstack-client that names a cloud to use instead of one of our own."""
 GREETING_SECONDS = 5.0
-
-
-class Ministack(library.Ministack):
-    """The one in .tools, at one address more than loopback, if need be: for functions in containers."""
-
-    def __init__(self, also_at: str = LOOPBACK) -> None:
-        super().__init__(str(MINISTACK / "bin" / "python"))
-        self._addresses = dict.fromkeys([LOOPBACK, also_at])
-
-    def command(self, port: int) -> Sequence[str]:
-        if len(self._addresses) == 1:
-            return super().command(port)
-        # It listens on one address, or on every; its web server takes several.
-        binds = [f"--bind={address}:{port}" for address in self._addresses]
-        return [self.python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
 
 
 @contextlib.contextmanager
@@ -125,23 +111,6 @@ def embedded_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Itera
     """
     if not MINISTACK.exists():
         raise ServerError(f"there is no local cloud at {MINISTACK}: run `make setup`")
-    contained = "" if also_at == LOOPBACK else f", and at {also_at} for containers"
-    if port is not None:
-        _check_free(port, {LOOPBACK, also_at})
-    with library.embedded_cloud(Ministack(also_at), port=port) as cloud:
-        cloud.whose += contained
+    program = library.Ministack(str(MINISTACK / "bin" / "python"), also_at=also_at)
+    with library.embedded_cloud(program, port=port) as cloud:
         yield cloud
-
-
-def _check_free(port: int, addresses: Iterable[str]) -> None:
-    """Raise `ServerError` if something else has the port, or nobody may: the server's own words would not name it."""
-    for address in addresses:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
-            try:
-                probe.bind((address, port))
-            except OSError as error:
-                raise ServerError(
-                    f"PORT={port} cannot be used at {address}: {error.strerror}. End what listens there, or name "
-                    "another port; without PORT, a free one is taken"
-                ) from None

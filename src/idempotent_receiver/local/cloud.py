@@ -8,20 +8,26 @@ What is deployed onto it, and what runs on it, is decided elsewhere.
 
 import contextlib
 import importlib.util
+import shutil
+import socket
+import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
 
+from idempotent_receiver.local.container import LOOPBACK
 from idempotent_receiver.local.server import Server, ServerError, running
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
-LOOPBACK = "127.0.0.1"
+PORT = 4566
+"""Where people, and a project's own files, expect a local cloud that stays."""
+LSOF_SECONDS = 5.0
 
 # A proxy that the environment names must not be asked for what is on loopback.
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -39,14 +45,22 @@ def interpreter() -> str:
 
 
 class Ministack:
-    """How ministack is started, and how it says that it is ready. `python` is an interpreter that has it."""
+    """How ministack is started, and how it says that it is ready. `python` is an interpreter that has it.
 
-    def __init__(self, python: str | None = None) -> None:
+    It listens on loopback, and at one address more, if need be: for functions in containers.
+    """
+
+    def __init__(self, python: str | None = None, *, also_at: str = LOOPBACK) -> None:
         self.python = interpreter() if python is None else python
+        self.addresses = list(dict.fromkeys([LOOPBACK, also_at]))
 
     def command(self, port: int) -> Sequence[str]:
         """Return the command line; the port is in the environment."""
-        return [self.python, "-m", "ministack"]
+        if len(self.addresses) == 1:
+            return [self.python, "-m", "ministack"]
+        # It listens on one address, or on every; its web server takes several.
+        binds = [f"--bind={address}:{port}" for address in self.addresses]
+        return [self.python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
 
     def environment(self, port: int) -> Mapping[str, str]:
         """Return what it finds in its environment."""
@@ -122,12 +136,46 @@ class Cloud:
 
 @contextlib.contextmanager
 def embedded_cloud(program: Ministack | None = None, *, port: int | None = None) -> Iterator[Cloud]:
-    """Start a local cloud on loopback and end it, with all its processes and files, however the block is left.
+    """Start a local cloud, on this port or a free one; end it, with its processes and files, however the block is left.
 
-    Raises ServerError where it cannot be started.
+    Raises ServerError where it cannot be started, saying who has the port.
     """
+    program = program or Ministack()
+    if port is not None:
+        check_free(port, program.addresses)
+    contained = "".join(f", and at {each} for containers" for each in program.addresses if each != LOOPBACK)
     with (
-        running(program or Ministack(), folder=Path(sys.prefix), port=port) as server,
-        contextlib.closing(Cloud(f"http://{LOOPBACK}:{server.port}", "in a process of its own", server)) as cloud,
+        running(program, folder=Path(sys.prefix), port=port) as server,
+        contextlib.closing(
+            Cloud(f"http://{LOOPBACK}:{server.port}", f"in a process of its own{contained}", server)
+        ) as cloud,
     ):
         yield cloud
+
+
+def check_free(port: int, addresses: Iterable[str]) -> None:
+    """Raise ServerError if something else has the port, or nobody may: the server's own words would not name it."""
+    for address in addresses:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                raise ServerError(
+                    f"port {port} cannot be used at {address}: {error.strerror}{_holder(port)}. End what listens "
+                    "there, or choose another port"
+                ) from None
+
+
+def _holder(port: int) -> str:
+    """Who listens on a port, as far as this machine says."""
+    cloud = ["a local cloud"] if is_ministack(f"http://{LOOPBACK}:{port}") else []
+    lsof, process = shutil.which("lsof"), list[str]()
+    if lsof is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            asked = [lsof, "-nP", f"-iTCP:{port}", "-sTCP:LISTEN", "-Fpc"]
+            found = subprocess.run(asked, capture_output=True, text=True, timeout=LSOF_SECONDS, check=False).stdout
+            fields = {line[:1]: line[1:] for line in found.splitlines()}
+            process = [f"process {fields['p']}, {fields['c']}"] if {"p", "c"} <= {*fields} else []
+    told = ", ".join([*cloud, *process])
+    return told and f" ({told})"

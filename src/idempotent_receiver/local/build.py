@@ -1,17 +1,30 @@
-"""A function's code, built for this machine: its folder, with what its requirements.txt names."""
+"""A function's code, built for this machine: by the project's Makefile, or from its requirements.txt and its folder.
+
+Every build is in a folder of its own, never in SAM's: `sam deploy` would ship it.
+"""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from idempotent_receiver.local.deployment import DeployError
+from idempotent_receiver.local.deployment import DeployError, Target
 
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "venv", "node_modules")
-PIP_SECONDS = 300
+LEFT_OUT_BY_SAM = shutil.ignore_patterns(".aws-sam", ".git")
+BUILD_SECONDS = 300
 SAID_LINES = 12
+HOST = {"BUILD_FOR": "host", "PYTHON": sys.executable}
+"""What tells a Makefile for which machine it builds, and for which Python."""
+NOT_FOR_HOST = (
+    "the target {target} has built for another machine. When BUILD_FOR is host, let it install packages for $(PYTHON), "
+    "without --platform and --python-version"
+)
 
 
 def build(code: Path, folder: Path, project: Path) -> Path:
@@ -24,41 +37,97 @@ def build(code: Path, folder: Path, project: Path) -> Path:
     target = folder / sha256(str(code.resolve()).encode()).hexdigest()[:16]
     if target.exists():
         return target
-    if not code.is_dir():
-        raise DeployError(f"the template names code at {code}, and there is no such folder: correct CodeUri")
+    _require_code(code)
     target.mkdir(parents=True)
     found = (each / "requirements.txt" for each in (code, project) if (each / "requirements.txt").is_file())
     if requirements := next(found, None):
-        _install(requirements, target)
+        command = [*_installer(), "--quiet", "--target", str(target), "-r", requirements.name]
+        # It may name a wheel beside it.
+        _run(command, requirements.parent, f"{requirements} could not be installed: correct it, or see to the index")
     shutil.copytree(code, target, ignore=LEFT_OUT, dirs_exist_ok=True)
     return target
 
 
-def _install(requirements: Path, target: Path) -> None:
-    command = [*_installer(), "--quiet", "--target", str(target), "-r", requirements.name]
+def build_by_make(target: Target, folder: Path) -> Path:
+    """Build a function as `sam build` does, but for this machine, below this folder, once; return where.
+
+    Raises DeployError, with the remedy, where that cannot be done.
+    """
+    artifacts, name = (folder / target.function).resolve(), f"build-{target.function}"
+    if artifacts.exists():
+        return artifacts
+    _require_code(target.code)
+    makefile = target.context.resolve() / "Makefile"
+    if not makefile.is_file():
+        raise DeployError(
+            f"{target.function} is built by a Makefile, and there is none at {makefile}: correct ContextPath"
+        )
+    artifacts.mkdir(parents=True)
+    # make's own variables are those of a make that has called us.
+    inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    _run(
+        ["make", "--makefile", str(makefile), name],
+        _working_folder(target, folder),
+        f"`make {name}` failed, by {makefile}",
+        {**inherited, **HOST, "ARTIFACTS_DIR": str(artifacts)},
+    )
+    if not any(artifacts.iterdir()):
+        raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: let it put the code and its packages there")
+    if _is_foreign(artifacts):
+        raise DeployError(NOT_FOR_HOST.format(target=name))
+    return artifacts
+
+
+def _working_folder(target: Target, folder: Path) -> Path:
+    """Where SAM runs make: in the folder that the template names, or in a copy of the code, if it is within that."""
+    code, working = target.code.resolve(), (target.working or target.code).resolve()
+    if not working.is_relative_to(code):
+        return working
+    copy = folder / f"{target.function}.source"
+    shutil.copytree(code, copy, ignore=LEFT_OUT_BY_SAM, symlinks=True)
+    return copy / working.relative_to(code)
+
+
+def _is_foreign(built: Path) -> bool:
+    """Whether it has compiled modules for another Python or another processor alone."""
+    compiled, suffix = [each.name for each in built.rglob("*.cpython-*.so")], sysconfig.get_config_var("EXT_SUFFIX")
+    return bool(compiled) and not any(each.endswith(suffix) for each in compiled)
+
+
+def _require_code(code: Path) -> None:
+    if not code.is_dir():
+        raise DeployError(f"the template names code at {code}, and there is no such folder: correct CodeUri")
+
+
+def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[str, str] | None = None) -> None:
+    """Run a command of a build, quietly. Raises DeployError with its last words."""
     try:
         done = subprocess.run(
             command,
-            cwd=requirements.parent,  # it may name a wheel beside it
+            cwd=folder,
+            env=environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=PIP_SECONDS,
+            timeout=BUILD_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise DeployError(
-            f"{requirements} was not installed within {PIP_SECONDS} s: is the package index there?"
-        ) from None
+        raise DeployError(f"{what}: it took longer than {BUILD_SECONDS} s. Is the package index there?") from None
+    except OSError as error:
+        raise DeployError(f"{what}: {error}") from None
     if done.returncode != 0:
-        said = "\n".join(done.stderr.strip().splitlines()[-SAID_LINES:])
-        raise DeployError(f"{requirements} could not be installed: correct it, or see to the package index.\n{said}")
+        said = "\n".join(done.stdout.strip().splitlines()[-SAID_LINES:])
+        raise DeployError(f"{what}.\n{said}")
 
 
 def _installer() -> list[str]:
     """What installs packages for this interpreter: pip, or uv where an environment of uv's has no pip."""
     if _has_pip():
-        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        # What is installed beside pip is not beside the function, so pip has nothing to warn of.
+        quiet = ["--disable-pip-version-check", "--no-warn-conflicts", "--no-input"]
+        return [sys.executable, "-m", "pip", "install", *quiet]
     uv = shutil.which("uv")
     if uv is None:
         raise DeployError(f"{sys.executable} has no pip: run `{sys.executable} -m ensurepip`")

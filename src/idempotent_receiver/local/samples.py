@@ -32,9 +32,13 @@ class Sample:
         }
         message: dict[str, Any] = {"MessageBody": self.record["body"], "MessageAttributes": attributes}
         if fifo:
-            group = (self.record.get("attributes") or {}).get("MessageGroupId", "trial")
-            message |= {"MessageGroupId": group, "MessageDeduplicationId": uuid.uuid4().hex}
+            message |= {"MessageGroupId": self.group, "MessageDeduplicationId": uuid.uuid4().hex}
         return message
+
+    @property
+    def group(self) -> str:
+        """Its message group, for a FIFO queue."""
+        return str((self.record.get("attributes") or {}).get("MessageGroupId", "trial"))
 
 
 def samples_in(folder: Path) -> list[Sample]:

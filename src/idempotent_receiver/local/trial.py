@@ -1,111 +1,53 @@
-"""A trial of somebody's consumer: its template on a local cloud, its sample events through the real queue, and faults.
+"""One run of somebody's consumer: its sample events through the real queue of a local cloud, and faults.
 
-The template is deployed as it stands. Then the handler is put behind a witness (witness.py), and function and queue get
+The project is deployed as it stands. Then the handler is put behind a witness (witness.py), and function and queue get
 times that are short enough to see a lease end.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from idempotent_receiver.local import witness
-from idempotent_receiver.local.build import build
 from idempotent_receiver.local.cloud import Cloud
-from idempotent_receiver.local.deployment import DeployError, Stack, create, packaged, upload
-from idempotent_receiver.local.samples import Sample, TrialError
+from idempotent_receiver.local.consumers import Consumer
+from idempotent_receiver.local.deployment import DeployError, Stack, resources_of
+from idempotent_receiver.local.effects import Reference, Table, Tables
+from idempotent_receiver.local.project import HANDLER
+from idempotent_receiver.local.samples import Sample
 from idempotent_receiver.local.verdict import Evidence, Line
 
-STACK = "trial"
 LONGEST_TIMEOUT_SECONDS = 10
 LEASE_MARGIN_SECONDS = 4
 """How much longer than the function's time-out a killed worker's messages stay invisible: its lease is over then."""
-POLL_SECONDS = 0.25
-QUIET_POLLS = 4
-HANDLER = "receiver_local_witness"
+POLL_SECONDS = 0.1
+QUIET_POLLS = 6
 MOST_RECEIVES = 50
-
-
-def deployed(cloud: Cloud, template: Path, folder: Path, parameters: Mapping[str, str]) -> Stack:
-    """The template on the cloud, its code built below this folder. Raises DeployError or TrialError."""
-    text = template.read_text()
-    if "BuildMethod: makefile" in text:
-        raise TrialError(
-            f"{template} builds by a Makefile: run `sam build`, and try what it made: "
-            "receiver local .aws-sam/build/template.yaml --events events"
-        )
-    overlay = {f"{HANDLER}.py": Path(witness.__file__).read_bytes()}
-
-    def uri_of(path: Path) -> str:
-        return upload(cloud, path) if path.is_file() else upload(cloud, build(path, folder, template.parent), overlay)
-
-    return create(cloud, STACK, packaged(cloud, text, template.parent, uri_of), parameters)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Consumer:
-    """A function that consumes a queue."""
-
-    name: str
-    function: str
-    queue_url: str
-    partial: bool
-    """Whether its mapping takes partial batch responses."""
-
-
-def consumers_of(cloud: Cloud, stack: Stack) -> list[Consumer]:
-    """The functions that consume a queue; everything on the cloud is the stack's."""
-    names = {physical: logical for logical, physical in stack.resources.items()}
-    pages = cloud.client("lambda").get_paginator("list_event_source_mappings").paginate()
-    found = []
-    for each in (mapping for page in pages for mapping in page["EventSourceMappings"]):
-        _, _, service, *_, queue = each["EventSourceArn"].split(":")
-        if service == "sqs":
-            function = each["FunctionArn"].split(":")[6]
-            found.append(
-                Consumer(
-                    name=names.get(function, function),
-                    function=function,
-                    queue_url=_queue_url(cloud, queue),
-                    partial="ReportBatchItemFailures" in each.get("FunctionResponseTypes", []),
-                )
-            )
-    return found
-
-
-def _queue_url(cloud: Cloud, name: str) -> str:
-    sqs = cloud.client("sqs")
-    try:
-        return str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
-    except sqs.exceptions.QueueDoesNotExist:
-        raise TrialError(f"the queue {name} is not the template's own: let a --parameter of it make one") from None
-
-
-def chosen(consumers: Sequence[Consumer], name: str | None) -> Consumer:
-    """The consumer of this name, or the only one. Raises TrialError."""
-    names = ", ".join(each.name for each in consumers)
-    if not consumers:
-        raise TrialError("no function of the template consumes a queue: give one an event of type SQS")
-    matching = [each for each in consumers if name in (None, each.name)]
-    if len(matching) != 1:
-        raise TrialError(
-            f"{'which function?' if name is None else f'{name} consumes no queue:'} use --function: {names}"
-        )
-    return matching[0]
+Say = Callable[[int, int], None]
+"""Is told how many messages are out of the queue, and of how many."""
 
 
 @dataclass
 class Trial:
-    """One consumer behind its witness. `folder` is where that notes what happens."""
+    """One consumer behind its witness. `folder` is where that notes what happens, and `faults` are what it does."""
 
     cloud: Cloud
+    stack: Stack
+    consumers: Sequence[Consumer]
     consumer: Consumer
     folder: Path
+    faults: str
+    inside: bool = False
+    """Whether the handler is a consumer of this library: known once it has been prepared."""
     sent: dict[str, str] = field(default_factory=dict)
     _samples: dict[str, Sample] = field(default_factory=dict)
     _copied: set[str] = field(default_factory=set)
+    _offered: int = 0
 
     def prepare(self) -> int:
         """Put the witness before the handler; return the function's time-out. Raises DeployError if that fails."""
@@ -117,6 +59,7 @@ class Trial:
             "folder": str(self.folder),
             "queue_url": self.consumer.queue_url,
             "partial": self.consumer.partial,
+            "faults": self.faults,
         }
         variables = was.get("Environment", {}).get("Variables", {}) | {witness.VARIABLE: json.dumps(settings)}
         functions.update_function_configuration(
@@ -130,30 +73,60 @@ class Trial:
             QueueUrl=self.consumer.queue_url, Attributes={"VisibilityTimeout": str(timeout + LEASE_MARGIN_SECONDS)}
         )
         answer = functions.invoke(FunctionName=name, Payload=json.dumps(witness.PING))
+        told = json.loads(answer["Payload"].read())
         if "FunctionError" in answer:
-            told = json.loads(answer["Payload"].read())
             raise DeployError(f"{was['Handler']} does not start: {told.get('errorMessage', told)}")
+        self.inside = told["consumer"]
         return int(timeout)
+
+    # What is sent, and waited for.
 
     def send(self, samples: Sequence[Sample]) -> None:
         """Send the samples, each as a new message."""
         for sample in samples:
             sent = self.cloud.client("sqs").send_message(
-                QueueUrl=self.consumer.queue_url, **sample.sendable(fifo=self.consumer.queue_url.endswith(".fifo"))
+                QueueUrl=self.consumer.queue_url, **sample.sendable(fifo=self.fifo)
             )
             self.sent[sent["MessageId"]] = sample.name
             self._samples[sent["MessageId"]] = sample
 
-    def wait(self, seconds: float, say: Callable[[int, int], None]) -> bool:
-        """Wait until the queue is empty; whether it is. Meanwhile, what has a key of its own is sent once more."""
+    def send_at_once(self, samples: Sequence[Sample]) -> None:
+        """Send the samples while nobody reads the queue, so that they come in one batch, as far as it holds them."""
+        mappings = self.cloud.client("lambda")
+        mappings.update_event_source_mapping(UUID=self.consumer.mapping, Enabled=False)
+        self.send(samples)
+        mappings.update_event_source_mapping(UUID=self.consumer.mapping, Enabled=True)
+
+    def wait(self, seconds: float, say: Say = lambda done, of: None) -> bool:
+        """Wait until the queue is empty; whether it is.
+
+        Where workers are killed, what has a key of its own is sent once more meanwhile. Otherwise what has failed is
+        delivered again at once: nobody holds a lease on it.
+        """
         ends, quiet = time.monotonic() + seconds, 0
         while quiet < QUIET_POLLS and time.monotonic() < ends:
             time.sleep(POLL_SECONDS)
-            self._copy()
+            if self.faults == witness.KILLS:
+                self._copy()
+            else:
+                self._offer_again()
             left = self.left()
             say(len(self.sent) - left, len(self.sent))
             quiet = quiet + 1 if left == 0 else 0
         return quiet == QUIET_POLLS
+
+    def wait_for(self, name: str, seconds: float) -> bool:
+        """Wait until an attempt at a message of this name has come to its end; whether one has."""
+        ids, ends = {id for id, each in self.sent.items() if each == name}, time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if any(
+                ids & {*line["ids"], *line.get("failed", ())}
+                for line in self.lines()
+                if line["what"] in ("answered", "raised")
+            ):
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
 
     def _copy(self) -> None:
         """Send a message's body again, as its producer might, where not its messageId but the body says what it is."""
@@ -163,23 +136,86 @@ class Trial:
                 self._copied.add(key)
                 self.send([self._samples[id]])
 
+    def _offer_again(self) -> None:
+        lines, handles = self.lines(), dict[str, str]()
+        for place, line in enumerate(lines):
+            if line["what"] == "delivered":
+                handles.update(line["handles"])
+            failed = line["ids"] if line["what"] == "raised" else line.get("failed", ())
+            # Where Lambda deletes what has failed, nobody may come between.
+            if place >= self._offered and (line["what"] == "raised" or self.consumer.partial):
+                for id in failed:
+                    with contextlib.suppress(self.cloud.client("sqs").exceptions.ClientError):
+                        self.cloud.client("sqs").change_message_visibility(
+                            QueueUrl=self.consumer.queue_url, ReceiptHandle=handles[id], VisibilityTimeout=0
+                        )
+        self._offered = len(lines)
+
+    # What there is to judge by.
+
+    @property
+    def fifo(self) -> bool:
+        """Whether its queue is a FIFO queue."""
+        return self.consumer.queue_url.endswith(".fifo")
+
+    def failed(self, name: str) -> bool:
+        """Whether an attempt at a message of this name has failed."""
+        ids = {id for id, each in self.sent.items() if each == name}
+        return any(
+            ids & {*line["ids"]} if line["what"] == "raised" else ids & {*line.get("failed", ())}
+            for line in self.lines()
+        )
+
     def lines(self) -> list[Line]:
         """What the witness has noted."""
         path = self.folder / "log.jsonl"
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def left(self) -> int:
-        """How many messages are in the queue."""
+        """How many messages are in the queue, and in those of other functions, which may be sent some."""
         counts = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
-        found = self._attributes(self.consumer.queue_url)
-        return sum(int(found.get(each, 0)) for each in (*counts, "ApproximateNumberOfMessagesDelayed"))
+        attributes = [self._attributes(url) for url in {each.queue_url for each in self.consumers}]
+        return sum(
+            int(found.get(each, 0)) for found in attributes for each in (*counts, "ApproximateNumberOfMessagesDelayed")
+        )
+
+    def tables(self) -> Tables:
+        """What is in the stack's tables, but for those of the consumer's records."""
+        lines, dynamodb = self.lines(), self.cloud.client("dynamodb")
+        records = {line["table"] for line in lines if line["what"] == "consumer"}
+        found = {}
+        for id, name, key in self._own_tables:
+            if name not in records:
+                pages = dynamodb.get_paginator("scan").paginate(TableName=name, ConsistentRead=True)
+                found[id] = Table(key, [item for page in pages for item in page["Items"]])
+        return found
+
+    @cached_property
+    def _own_tables(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """The stack's tables: logical id, name, attributes of the key."""
+        made = resources_of(self.cloud, self.stack.name)
+        tables = [each for each in made if each["ResourceType"] == "AWS::DynamoDB::Table"]
+        return [
+            (each["LogicalResourceId"], each["PhysicalResourceId"], self._key(each["PhysicalResourceId"]))
+            for each in tables
+        ]
+
+    def _key(self, table: str) -> tuple[str, ...]:
+        described = self.cloud.client("dynamodb").describe_table(TableName=table)["Table"]
+        return tuple(each["AttributeName"] for each in described["KeySchema"])
 
     def _attributes(self, queue_url: str) -> dict[str, str]:
         sqs = self.cloud.client("sqs")
         found: dict[str, str] = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])["Attributes"]
         return found
 
-    def evidence(self) -> Evidence:
+    @cached_property
+    def redrive_policy(self) -> Mapping[str, Any]:
+        """The queue's redrive policy; empty if it has none."""
+        found: dict[str, Any] = json.loads(self._attributes(self.consumer.queue_url).get("RedrivePolicy", "{}"))
+        return found
+
+    def evidence(self, reference: Reference | None = None) -> Evidence:
         """What there is to judge by."""
         lines = self.lines()
         return Evidence(
@@ -188,11 +224,14 @@ class Trial:
             records={item["id"]["S"]: _plain(item) for item in self._records(lines)},
             dead=frozenset(self._dead()),
             left=self.left(),
+            partial=self.consumer.partial,
+            tables=self.tables(),
+            reference=reference,
         )
 
     def _records(self, lines: Sequence[Line]) -> Iterator[Mapping[str, Any]]:
         tables = {line["table"] for line in lines if line["what"] == "consumer"} - {None}
-        ids = {line["record"] for line in lines if line["what"] == "started"} - {None}
+        ids = {line["record"] for line in lines if line["what"] in ("started", "spoiled")} - {None}
         for table in tables:
             for id in ids:
                 found = self.cloud.client("dynamodb").get_item(
@@ -203,11 +242,10 @@ class Trial:
 
     def _dead(self) -> Iterator[str]:
         """The ids under which dead letters were sent."""
-        policy = json.loads(self._attributes(self.consumer.queue_url).get("RedrivePolicy", "{}"))
-        if not policy:
+        if not self.redrive_policy:
             return
         sqs = self.cloud.client("sqs")
-        url = sqs.get_queue_url(QueueName=policy["deadLetterTargetArn"].rpartition(":")[2])["QueueUrl"]
+        url = sqs.get_queue_url(QueueName=self.redrive_policy["deadLetterTargetArn"].rpartition(":")[2])["QueueUrl"]
         for _ in range(MOST_RECEIVES):
             asked = {"QueueUrl": url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
             messages = sqs.receive_message(**asked).get("Messages", [])

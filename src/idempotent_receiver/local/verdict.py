@@ -1,33 +1,44 @@
-"""What a trial has shown: how often each message ran, and whether it took effect once, twice or never. Pure."""
+"""How it ended for each message of a run: by its record, by its handler's runs, and by what is in the tables. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
+
+from idempotent_receiver.local.effects import Changes, Difference, Place, Reference, Tables, added
 
 Line = Mapping[str, Any]
 """What a witness has noted."""
 
 
 class Verdict(StrEnum):
-    """How it ended for a message."""
+    """How it ended for a message; the last is the worst."""
 
     ONCE = "once"
-    TWICE = "TWICE"
-    NEVER = "NEVER"
     DEAD_LETTER = "dead letter"
     UNFINISHED = "not done yet"
+    UNRECORDED = "NOT RECORDED"
+    TWICE = "TWICE"
+    NEVER = "NEVER"
 
 
 NEVER_MS = float("inf")
 OVERRAN = "it takes longer than the function's time-out, which is 10 s here at most"
+WITHOUT_PARTIAL = (
+    "it failed, and its neighbours did not: Lambda deleted them all, because the event source mapping has no "
+    "FunctionResponseTypes: [ReportBatchItemFailures]"
+)
+UNRECORDED = "Lambda deleted it before its record was COMPLETED, so a duplicate would run again"
+NOT_NAMED = "it was not done, and the handler's response did not say so: Lambda deleted it"
 FINE = frozenset({Verdict.ONCE, Verdict.DEAD_LETTER})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is left after a trial. Messages are named by their ids, records by their own."""
+    """What is left after a run. Messages are named by their ids, records by their own."""
 
     sent: Mapping[str, str]
     """The names of the messages."""
@@ -37,11 +48,27 @@ class Evidence:
     """What is in the dead-letter queue."""
     left: int = 0
     """How many messages are still in the queue."""
+    partial: bool = True
+    """Whether the mapping takes partial batch responses."""
+    tables: Tables = field(default_factory=dict)
+    """What is in the tables of the stack, but for the one of the records."""
+    reference: Reference | None = None
+    """What is in them after runs without faults."""
 
     @property
     def claims(self) -> bool:
         """Whether one worker at a time runs a message. Without claims two may, and one of them commits."""
         return all(line.get("claims", True) for line in self.lines if line["what"] == "consumer")
+
+    @cached_property
+    def recorded(self) -> bool:
+        """Whether records can be read: the handler is a consumer of this library, with a table."""
+        return any(line["what"] == "consumer" and line.get("table") is not None for line in self.lines)
+
+    @cached_property
+    def differences(self) -> Sequence[Difference]:
+        """What is not in the tables as without faults."""
+        return [] if self.reference is None else self.reference.differences(self.tables)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +83,49 @@ class Ended:
     twice: int
     """Runs that began when it was done, or while another was going on."""
     record: str | None
+    tables: Verdict | None
+    """What the tables say, if it writes there what can be compared: once, TWICE or NEVER."""
     verdict: Verdict
     why: str | None = None
+    differs: tuple[str, ...] = ()
+    """What is not in the tables as without faults, by this message."""
 
 
 def judged(evidence: Evidence) -> list[Ended]:
     """How it ended for each message, in the order of sending."""
-    return [_Message(evidence, key, ids).ended() for key, ids in _by_key(evidence).items()]
+    messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
+    blamed: dict[str, list[tuple[Difference, Verdict]]] = {}
+    for difference in evidence.differences:
+        for message, verdict in _blamed(difference, messages):
+            blamed.setdefault(message.key, []).append((difference, verdict))
+    return [message.ended(blamed.get(message.key, [])) for message in messages]
+
+
+def unexplained(evidence: Evidence) -> list[Difference]:
+    """What is not in the tables as without faults, though no message of the run writes there without faults."""
+    messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
+    return [each for each in evidence.differences if not _blamed(each, messages)]
+
+
+def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
+    """For each message the worst that became of it in several runs, or else what did in the last."""
+    order, found = list(Verdict), dict[str, Ended]()
+    for each in (message for messages in runs for message in messages):
+        before = found.setdefault(each.name, each)
+        if order.index(each.verdict) >= order.index(before.verdict):
+            found[each.name] = each
+    return list(found.values())
+
+
+def _blamed(difference: Difference, messages: Sequence["_Message"]) -> list[tuple["_Message", Verdict]]:
+    """The messages that may have made a difference, and how: those for which most speaks of all that write there."""
+    writers = [each for each in messages if difference.place in each.changes]
+    able = [(each, each.blamed(difference)) for each in writers if each.share(difference)] or [
+        (each, each.blamed(difference)) for each in writers
+    ]
+    likely = [(each, how) for each, how in able if (each.ran_again if how is Verdict.TWICE else not each.finished)]
+    size = abs(added(difference.expected, difference.found))
+    return [pair for pair in likely if abs(pair[0].share(difference)) == size] or likely or able
 
 
 def _by_key(evidence: Evidence) -> dict[str, list[str]]:
@@ -71,12 +134,6 @@ def _by_key(evidence: Evidence) -> dict[str, list[str]]:
     for id in evidence.sent:
         found.setdefault(keys.get(id, id), []).append(id)
     return found
-
-
-def fine(messages: Iterable[Ended]) -> bool:
-    """Whether each ended as it may, and not all as dead letters: then the events are not the handler's."""
-    verdicts = {each.verdict for each in messages}
-    return verdicts <= FINE and Verdict.ONCE in verdicts
 
 
 def kills(lines: Iterable[Line]) -> list[str]:
@@ -90,39 +147,92 @@ class _Message:
     key: str
     ids: Sequence[str]
 
-    def ended(self) -> Ended:
-        starts, record = self._own("started"), self._record()
-        verdict = self._verdict()
+    def ended(self, blamed: Sequence[tuple[Difference, Verdict]]) -> Ended:
+        record, tables = self._record(), self._tables([how for _, how in blamed])
+        verdict = self._verdict(tables)
         return Ended(
             name=self.evidence.sent[self.ids[0]],
             key=self.key,
             sent=len(self.ids),
             deliveries=sum(id in line["ids"] for line in self._all("delivered") for id in self.ids),
-            runs=len(starts),
+            runs=len(self.own("started")),
             twice=self._twice(),
             record=record.get("status"),
+            tables=tables,
             verdict=verdict,
             why=self._why(verdict),
+            differs=tuple(str(each) for each, _ in blamed),
         )
+
+    # What it does to the tables.
+
+    @cached_property
+    def changes(self) -> Changes:
+        """What it does without faults."""
+        reference, found = self.evidence.reference, dict[Place, Mapping[str, Decimal]]()
+        for id in self.ids:
+            found.update({} if reference is None else reference.changes.get(self.evidence.sent[id], {}))
+        return found
+
+    def share(self, difference: Difference) -> Decimal:
+        """What it adds, without faults, to what differs."""
+        return self.changes[difference.place].get(difference.path, Decimal(0))
+
+    def blamed(self, difference: Difference) -> Verdict:
+        """How it ended, if it has made this difference: more of what it does was done, or less."""
+        more, number = added(difference.expected, difference.found), (Decimal, type(None))
+        if isinstance(difference.expected, number) and isinstance(difference.found, number) and self.share(difference):
+            return Verdict.TWICE if more * self.share(difference) > 0 else Verdict.NEVER
+        return Verdict.TWICE if self.finished else Verdict.NEVER
+
+    def _tables(self, blamed: Sequence[Verdict]) -> Verdict | None:
+        if not self.changes:
+            return None
+        return max(blamed, key=list(Verdict).index, default=Verdict.ONCE)
+
+    # What was noted of it.
 
     def _all(self, what: str) -> list[Line]:
         return [line for line in self.evidence.lines if line["what"] == what]
 
-    def _own(self, what: str) -> list[Line]:
+    def own(self, what: str) -> list[Line]:
+        """What was noted of its runs."""
         return [line for line in self._all(what) if line["key"] == self.key]
 
     def _record(self) -> Mapping[str, Any]:
-        ids = [line["record"] for line in self._own("started")]
+        ids = [line["record"] for line in (*self.own("spoiled"), *self.own("started"))]
         return self.evidence.records.get(ids[-1], {}) if ids else {}
 
-    def _done(self) -> list[int]:
-        """When an answer left it out of its failures, or was about to."""
+    @property
+    def ran_again(self) -> bool:
+        """Whether its handler has run more than once."""
+        return len(self.own("started")) > 1
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is done: by its record, or where nobody can read that, by a run that came to its end."""
+        return self._record().get("status") == "COMPLETED" if self.evidence.recorded else bool(self._done())
+
+    def _succeeded(self) -> list[Line]:
+        return [line for line in self.own("ended") if line["error"] is None]
+
+    def _acknowledged(self) -> list[Line]:
+        """The answers that left it out of their failures, whether or not they came to Lambda."""
         answers = [*self._all("answered"), *self._all("killed")]
-        return [line["at_ms"] for line in answers if {*line["ids"], *line.get("lost", ())} & {*self.ids}]
+        return [line for line in answers if {*line["ids"], *line.get("lost", ())} & {*self.ids}]
+
+    def _done(self) -> list[int]:
+        """When a process that had run it with success gave such an answer, or was about to."""
+        runs = [(line["process"], line["at_ms"]) for line in self._succeeded()]
+        return [
+            line["at_ms"]
+            for line in self._acknowledged()
+            if any(process == line["process"] and at <= line["at_ms"] for process, at in runs)
+        ]
 
     def _twice(self) -> int:
         done_at = min(self._done(), default=None)
-        runs = [(line["at_ms"], self._over(line)) for line in self._own("started")]
+        runs = [(line["at_ms"], self._over(line)) for line in self.own("started")]
         again = [at for at, _ in runs if done_at is not None and at > done_at]
         beside = [at for at, _ in runs if any(begun < at < over for begun, over in runs)]
         return len({*again, *beside})
@@ -131,7 +241,7 @@ class _Message:
         """When a run ended, or its worker was killed."""
         ends = [
             line["at_ms"]
-            for line in (*self._own("ended"), *self._all("killed"))
+            for line in (*self.own("ended"), *self._all("killed"))
             if line["process"] == start["process"] and line["at_ms"] >= start["at_ms"]
         ]
         return min(ends, default=NEVER_MS)
@@ -144,21 +254,24 @@ class _Message:
 
     def _overran(self) -> bool:
         """Whether a run was ended because its time was up."""
-        return any(self._end(start) == NEVER_MS != self._over(start) for start in self._own("started"))
+        return any(self._end(start) == NEVER_MS != self._over(start) for start in self.own("started"))
 
-    def _verdict(self) -> Verdict:
-        completed = self._record().get("status") == "COMPLETED"
-        dead = bool(self.evidence.dead & {*self.ids})
-        if self._twice() and self.evidence.claims:
+    # How it ended.
+
+    def _verdict(self, tables: Verdict | None) -> Verdict:
+        judged_by_runs = self.evidence.claims and (self.evidence.recorded or tables is None)
+        if tables is Verdict.TWICE or (self._twice() and judged_by_runs):
             return Verdict.TWICE
-        if dead and not completed:
+        if self.finished:
+            return Verdict.ONCE if tables is None else tables
+        if self.evidence.dead & {*self.ids}:
             return Verdict.NEVER if self._overran() else Verdict.DEAD_LETTER  # nobody meant it to
-        if self._done():
-            return Verdict.ONCE
-        return Verdict.UNFINISHED if self.evidence.left else Verdict.NEVER
+        if not self._acknowledged():
+            return Verdict.UNFINISHED if self.evidence.left else Verdict.NEVER
+        return Verdict.UNRECORDED if self._succeeded() and tables is not Verdict.NEVER else Verdict.NEVER
 
     def _why(self, verdict: Verdict) -> str | None:
-        starts, failures = self._own("started"), [line for line in self._own("ended") if line["error"] is not None]
+        failures = [line for line in self.own("ended") if line["error"] is not None]
         error = json.loads(self._record().get("error") or "{}")
         # The record has no texts but an author's own; on this machine, and of its own events, a trial may tell all.
         reason = error.get("text") or (failures[-1]["error"] if failures else error.get("type"))
@@ -166,11 +279,15 @@ class _Message:
             reason = OVERRAN
         if verdict is Verdict.DEAD_LETTER:
             return str(reason or "received too often")
+        if verdict is Verdict.UNRECORDED:
+            return UNRECORDED
+        if verdict is Verdict.NEVER and self._acknowledged() and not self.finished:
+            return NOT_NAMED if self.evidence.partial else WITHOUT_PARTIAL
         if verdict is Verdict.NEVER:
             return reason and f"its handler fails: {reason}"
         if verdict is Verdict.UNFINISHED:
             return f"its handler fails: {reason}" if reason else "its handler has not come to it"
-        if len(starts) > 1 and verdict is Verdict.ONCE:
+        if self.ran_again and verdict is Verdict.ONCE:
             return self._why_again(failures)
         return None
 
@@ -179,5 +296,5 @@ class _Message:
         if failures:
             return f"first run failed: {failures[0]['error']}"
         if self._twice():
-            return "it ran more than once, without claims, and one run committed"
+            return "it ran more than once, and took effect once"
         return "its first worker was killed before it was recorded"

@@ -1,12 +1,16 @@
 """Stands before a deployed handler on the local cloud: notes what happens to each message, and lets things go wrong.
 
 A copy of this file lies beside the function's code and is its handler; what it notes is a line of JSON in a file that
-survives the process. What goes wrong, each once:
+survives the process, as does what the function prints. What goes wrong is one of three:
 
-- The first message to reach its handler is offered to a second worker at the same moment. Then its own worker dies: the
-  handler has returned, and nothing is recorded.
-- The worker that is first to answer dies before it can: everything is recorded, and nothing acknowledged.
-- Of every message, the first acknowledgement is lost, so SQS delivers it again.
+- Nothing.
+- One message fails: once, in place of its handler, in the first batch that comes. Its neighbours do not.
+- Workers are killed. The first message to reach its handler is offered to a second worker at the same moment; then its
+  own worker dies: the handler has returned, and nothing is recorded. The worker that is first to answer dies before it
+  can: everything is recorded, and nothing acknowledged. And of every message the first acknowledgement is lost, so SQS
+  delivers it again.
+
+The local cloud deletes all messages of an answer that AWS would refuse. Here such an answer counts as on AWS.
 
 It imports nothing of the library: the function may have another version of it, or none. Then each delivery counts as a
 run.
@@ -19,15 +23,18 @@ import inspect
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 VARIABLE = "RECEIVER_LOCAL"
-"""The variable with the settings, as JSON: `handler`, `folder`, `queue_url`, and whether the mapping takes `partial`
-batch responses.
+"""The variable with the settings, as JSON: `handler`, `folder`, `queue_url`, `faults`, and whether the mapping takes
+`partial` batch responses.
 """
+NONE, ONE_FAILS, KILLS = "none", "one fails", "kills"
+"""What `faults` may be."""
 PING = {"receiver local": "are you there?"}
 """An event that only has the handler imported."""
 MEETING_SECONDS, LONGEST_WAIT_SECONDS, LOOK_SECONDS = 0.5, 3.0, 0.05
@@ -57,9 +64,31 @@ def first(name: str) -> bool:
     return True
 
 
+class Copied:
+    """A stream, and a copy of each line that is printed there, which survives the process."""
+
+    def __init__(self, stream: Any, copy: Any) -> None:
+        self._stream, self._copy, self._line = stream, copy, ""
+
+    def write(self, text: str) -> int:
+        """Print a text, or a part of one."""
+        *lines, self._line = (self._line + text).split("\n")
+        self._copy.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
+        return int(self._stream.write(text))
+
+    def writelines(self, texts: Iterable[str]) -> None:
+        """Print texts."""
+        for text in texts:
+            self.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def die(place: str, done: Sequence[str] = ()) -> None:
-    """End this process as a crash does, with no cleanup. `done`: messages whose handling was over."""
+    """End this process as a crash does, with no cleanup. `done`: messages whose handling was over, which come again."""
     note("killed", place=place, ids=done)
+    offer_again(deliveries.handles[id] for id in done)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -87,6 +116,10 @@ def meet(id: str, handle: str, seconds: float) -> None:
             return
 
 
+class Planned(Exception):  # its name is what the log says
+    """Not the handler's failure: one message of a batch is made to fail."""
+
+
 class Deliveries:
     """What this process has been given: the messages' receipt handles by their ids, and their ids by their keys."""
 
@@ -97,7 +130,12 @@ class Deliveries:
     def take(self, records: Iterable[Mapping[str, Any]], remaining_ms: int) -> None:
         """Note a batch, and when its time is up, at which its process is ended."""
         self.handles = {record["messageId"]: record.get("receiptHandle", "") for record in records}
-        note("delivered", ids=list(self.handles), until_ms=time.time_ns() // 1_000_000 + remaining_ms)
+        note(
+            "delivered",
+            ids=list(self.handles),
+            handles=self.handles,
+            until_ms=time.time_ns() // 1_000_000 + remaining_ms,
+        )
 
     def read_stamps(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Note the keys that messages carry which were sent back."""
@@ -131,9 +169,12 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
 
     def begun() -> str:
         claim = current_claim()
+        if settings["faults"] == ONE_FAILS and first("failed"):
+            note("spoiled", key=claim.key, record=claim.id)
+            raise Planned("receiver local has this message fail once")
         note("started", key=claim.key, record=claim.id, attempt=claim.attempt)
         id = deliveries.ids.get(claim.key, claim.key)
-        if id in deliveries.handles and first("met"):
+        if settings["faults"] == KILLS and id in deliveries.handles and first("met"):
             meet(id, deliveries.handles[id], min(LONGEST_WAIT_SECONDS, claim.remaining_time_ms() / 2000))
         key: str = claim.key
         return key
@@ -144,7 +185,7 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
             key=key,
             error=None if error is None else f"{type(error).__name__}: {error}".removesuffix(": ")[:200],
         )
-        if error is None and first("killed-before"):
+        if settings["faults"] == KILLS and error is None and first("killed-before"):
             die("before it was recorded")
 
     @functools.wraps(function)
@@ -206,27 +247,48 @@ def lambda_handler(event: Any, context: Any) -> Any:
     else:
         for id in deliveries.handles:
             note("started", key=id, record=None, attempt=None)
-    answer = handler(event, context)
-    failed = {each["itemIdentifier"] for each in (answer or {}).get("batchItemFailures", [])}
-    done = [id for id in deliveries.handles if id not in failed]
+    try:
+        answer = handler(event, context)
+    except BaseException:
+        note("raised", ids=[*deliveries.handles])
+        raise
+    done = acknowledged(answer, [*deliveries.handles], partial=settings["partial"])
     if not inside:
         for id in deliveries.handles:
             note("ended", key=id, error=None if id in done else "unknown")
-    return _answered(answer, done)
+    return _answered(done)
 
 
-def _answered(answer: Any, done: list[str]) -> Any:
+def acknowledged(answer: Any, ids: Sequence[str], *, partial: bool) -> list[str]:
+    """The messages of a batch that Lambda deletes from the queue after this answer, by AWS's rules.
+
+    None, if it cannot tell which have failed: an id that is missing, empty, or not of this batch.
+    """
+    failures = answer.get("batchItemFailures") if partial and isinstance(answer, dict) else None
+    if not failures:
+        return [*ids]
+    try:
+        failed = {each["itemIdentifier"] for each in failures}
+    except (KeyError, TypeError):
+        return []
+    return [id for id in ids if id not in failed] if failed <= {*ids} else []
+
+
+def _answered(done: list[str]) -> Any:
     """The answer as it reaches Lambda, if it does."""
-    if done and first("killed-after"):
-        offer_again(deliveries.handles[id] for id in done)
+    kills = settings["faults"] == KILLS
+    if kills and done and first("killed-after"):
         die("before it had answered", done)
-    lost = [id for id in done if first(f"lost-{id}")]
-    note("answered", ids=[id for id in done if id not in lost], lost=lost)
-    if not lost:
-        return answer
-    offer_again(deliveries.handles[id] for id in lost)
-    if not settings["partial"]:
-        raise ConnectionError("the acknowledgement was lost")
-    return {
-        "batchItemFailures": [*(answer or {}).get("batchItemFailures", []), *({"itemIdentifier": id} for id in lost)]
-    }
+    lost = [id for id in done if kills and first(f"lost-{id}")]
+    failed = [id for id in deliveries.handles if id not in done]
+    note("answered", ids=[id for id in done if id not in lost], lost=lost, failed=failed)
+    if lost:
+        offer_again(deliveries.handles[id] for id in lost)
+        if not settings["partial"]:
+            raise ConnectionError("the acknowledgement was lost")
+    return {"batchItemFailures": [{"itemIdentifier": id} for id in (*failed, *lost)]}
+
+
+if settings:
+    printed = (Path(settings["folder"]) / "printed.log").open("ab", buffering=0)
+    sys.stdout, sys.stderr = Copied(sys.stdout, printed), Copied(sys.stderr, printed)

@@ -1,8 +1,10 @@
 """The command `receiver local`: a project's consumer on a local cloud, its events delivered twice, workers killed."""
 
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,19 +14,43 @@ from botocore.exceptions import ClientError
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from idempotent_receiver.local.cloud import Ministack, NotInstalled, embedded_cloud
-from idempotent_receiver.local.deployment import NO_ARRIVALS, DeployError
+from idempotent_receiver.local.cloud import PORT, Ministack, NotInstalled, embedded_cloud
+from idempotent_receiver.local.deployment import DeployError
+from idempotent_receiver.local.project import Project
+from idempotent_receiver.local.runs import Found, Runs
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.server import ServerError
-from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, Trial, chosen, consumers_of, deployed
-from idempotent_receiver.local.verdict import Ended, Evidence, Verdict, fine, judged, kills
+from idempotent_receiver.local.stay import commands, staying
+from idempotent_receiver.local.verdict import Verdict
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, interruptible, listing
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, interruptible, listing
 
 AGAIN = (
-    "Whatever a killed run had done outside its Transaction was done twice: pass\n"
+    "What a killed run had done outside its Transaction, it did twice: pass\n"
     "current_claim().idempotency_key on, so that it counts once there."
 )
+CLAIMLESS = (
+    "With effects='transaction' two workers may run one message, and one commits.\n"
+    "Only tables show here what a handler does outside its Transaction."
+)
+PLAIN = (
+    "This handler does not seem to be made by sqs_consumer, so every delivery counts\n"
+    "as a run. If it is, a decorator around it lacks functools.wraps."
+)
+STAYS = """
+The stack is called {stack}, at {at}.
+In another terminal, in the project's folder:
+
+{lines}
+
+AWS's tools want credentials, and any will do here: AWS_ACCESS_KEY_ID=test and
+AWS_SECRET_ACCESS_KEY=test.{missing}
+
+It stays until you press Ctrl-C, and leaves nothing.
+"""
+NO_ENGINE = "No container engine answers now, and `sam local` needs one: start it, then this again."
+WATCH_SECONDS = 0.2
+NOT_COMPARED = "Not compared, because it is a time, or differs between two runs without faults:"
 NOTHING = "Nothing took effect: have the sample events the bodies that the handler expects?"
 CLAIMLESS = (
     "With effects='transaction' two workers may run one message, and one commits. What a\n"
@@ -46,21 +72,38 @@ def local(
         str | None, typer.Option(help="Which of several consumers, by its name in the template.")
     ] = None,
     parameter: Annotated[list[str] | None, typer.Option(help="A parameter of the template: NAME=VALUE.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="How long to wait for the queue to be empty.")] = 90.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="How long to wait for the queue to be empty when workers are killed.")
+    ] = 90.0,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Deploy it, say what can be typed, and stay until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help=f"With --stay: the port; {PORT} by default.")
+    ] = None,
+    logs: Annotated[bool, typer.Option("--logs", help="Show what the function printed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")] = False,
 ) -> None:
-    """Try a consumer on a local cloud, with duplicates and crashes.
+    """Try a consumer on a local cloud, with failures, duplicates and crashes.
 
-    Deploys the template on this machine, sends the sample events, has each delivered at least twice, and kills workers
-    in the middle. Then it says what took effect once, twice or never. It takes about half a minute, and leaves nothing.
+    Deploys the template on this machine and sends the sample events: without faults, then with one failure in a batch,
+    then with duplicates and killed workers. By the records and the tables, it says of each message whether it took
+    effect once, twice or never. It takes about a minute, and leaves nothing.
+
+    With --stay, it only deploys, prints commands that work on it, and stays until Ctrl-C.
     """
     terminal = Terminal(as_json=as_json)
+    if port is not None and not stay:
+        raise UsageError("--port is for a cloud that stays: add --stay")
     try:
         given = _parameters(parameter or [])
-        _require(template)
         samples = samples_in(template.parent / "events" if events is None else events)
-        with interruptible():
-            found = _tried(terminal, template, samples, parameters=given, function=function, seconds=seconds)
+        with interruptible(), tempfile.TemporaryDirectory(prefix="receiver-local-") as name:
+            project = Project(template, Path(name), given)
+            if stay:
+                _stay(terminal, project, samples[0], PORT if port is None else port)
+                return
+            found = _tried(terminal, project, samples, function=function, seconds=seconds, logs=logs)
     except (TrialError, DeployError, NotInstalled) as error:
         raise UsageError(str(error)) from None
     except ClientError as error:
@@ -68,25 +111,68 @@ def local(
     except ServerError as error:
         terminal.note(f"receiver: {error}")
         raise typer.Exit(Exit.AWS) from None
-    messages, died = judged(found), kills(found.lines)
-    plain = not any(line["what"] == "consumer" for line in found.lines)
     values = {
-        "messages": [asdict(each) for each in messages],
-        "workers_killed": died,
-        **{each.name.lower(): sum(one.verdict is each for one in messages) for each in Verdict},
+        "messages": [asdict(each) for each in found.messages],
+        "workers_killed": found.killed,
+        "not_compared": [str(each) for each in found.incomparable],
+        "unexplained": [str(each) for each in found.unexplained],
+        "missing": found.missing,
+        **{each.name.lower(): sum(one.verdict is each for one in found.messages) for each in Verdict},
     }
-    terminal.answer(values, text(messages, died, plain=plain, claims=found.claims))
-    if not fine(messages):
+    terminal.answer(values, text(found))
+    if not found.fine:
         raise typer.Exit(Exit.LEFT)
 
 
-def _require(template: Path) -> None:
-    if not template.is_file():
-        raise TrialError(f"there is no template {template}: name yours, as in receiver local path/to/template.yaml")
+def _tried(
+    terminal: Terminal,
+    project: Project,
+    samples: Sequence[Sample],
+    *,
+    function: str | None,
+    seconds: float,
+    logs: bool,
+) -> Found:
+    program = Ministack()
+    runs = Runs(
+        project,
+        samples,
+        function,
+        seconds,
+        cloud=lambda: embedded_cloud(program),
+        tell=terminal.note,
+        progress=terminal.progress,
+    )
     try:
-        template.read_text()
-    except ValueError as error:
-        raise TrialError(f"{template} is no text: {error}") from None
+        return runs.found()
+    finally:
+        for what, path in runs.printed if logs else ():
+            printed = path.read_text(errors="replace").rstrip("\n") if path.exists() else ""
+            terminal.note(f"{what}: the function printed {f'this:{chr(10)}{printed}' if printed else 'nothing'}")
+
+
+def _stay(terminal: Terminal, project: Project, sample: Sample, port: int) -> None:
+    terminal.note(f"building {project.template}, and deploying it on a local cloud")
+    with suppress(KeyboardInterrupt), staying(project, port) as stays:
+        typed = commands(stays, sample)
+        values = {
+            "endpoint_url": stays.cloud.endpoint_url,
+            "stack": stays.stack.name,
+            "commands": [" ".join(parts) for _, parts in typed],
+        }
+        lines = [f"    # {meaning}\n{command(*parts)}" for meaning, parts in typed]
+        missing = "" if stays.contained else f"\n\n{NO_ENGINE}"
+        shown = STAYS.format(
+            stack=stays.stack.name, at=stays.cloud.endpoint_url, lines="\n".join(lines), missing=missing
+        )
+        if terminal.as_json:
+            terminal.answer(values, shown)
+        else:
+            sys.stdout.write(shown)  # not by way of rich: what is to be copied must be neither wrapped nor cut
+        sys.stdout.flush()
+        while stays.cloud.alive:
+            terminal.clock.sleep(WATCH_SECONDS)
+        raise ServerError("the local cloud has ended by itself")
 
 
 def _parameters(given: Sequence[str]) -> dict[str, str]:
@@ -96,49 +182,38 @@ def _parameters(given: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _tried(
-    terminal: Terminal,
-    template: Path,
-    samples: Sequence[Sample],
-    *,
-    parameters: Mapping[str, str],
-    function: str | None,
-    seconds: float,
-) -> Evidence:
-    with tempfile.TemporaryDirectory(prefix="receiver-local-") as name, embedded_cloud(Ministack()) as cloud:
-        folder = Path(name)
-        terminal.note(f"building and deploying {template} on a local cloud")
-        stack = deployed(cloud, template, folder / "build", parameters)
-        if "DeadLetterAlarm" in stack.resources:
-            terminal.note(NO_ARRIVALS)
-        consumer = chosen(consumers_of(cloud, stack), function)
-        trial = Trial(cloud, consumer, folder)
-        timeout = trial.prepare()
-        terminal.note(f"{consumer.name}: time-out {timeout} s, visibility timeout {timeout + LEASE_MARGIN_SECONDS} s")
-        trial.send(samples)
-        terminal.note(f"sent {counted(len(samples), 'message')}; workers are killed, so their leases have to end first")
-        with terminal.progress("out of queue", len(samples)) as say:
-            trial.wait(seconds, say)
-        return trial.evidence()
-
-
-def text(messages: Sequence[Ended], died: Sequence[str], *, plain: bool, claims: bool = True) -> RenderableType:
+def text(found: Found) -> RenderableType:
     """How it ended for each message, and for all."""
     rows = [
-        ((each.name, each.sent, each.deliveries, each.runs, each.record or "none", each.verdict), (each.why,))
-        for each in messages
+        (
+            (each.name, each.sent, each.deliveries, each.runs, each.record or "none", each.tables or "-", each.verdict),
+            (each.why, *each.differs),
+        )
+        for each in found.messages
     ]
-    counts = Counter(each.verdict for each in messages)
+    counts = Counter(each.verdict for each in found.messages)
     summary = ", ".join(f"{counts[each]} {each}" for each in Verdict if counts[each])
-    killed = "; ".join(died) or "no handler came to its end"
-    again = any(each.runs > 1 and each.verdict is Verdict.ONCE for each in messages)
+    again = any(each.runs > 1 and each.tables is None and each.verdict is Verdict.ONCE for each in found.messages)
     return Group(
-        listing(("message", "sent", "delivered", "runs", "record", "took effect"), rows),
+        listing(("message", "sent", "delivered", "runs", "record", "tables", "took effect"), rows),
         Text(),
-        Text(f"{counted(len(died), 'worker')} killed: {killed}", overflow="fold"),
-        *([Text(AGAIN)] if again and not plain else []),
-        *([Text(PLAIN)] if plain else []),
-        *([] if claims else [Text(CLAIMLESS)]),
-        Text(f"{counted(len(messages), 'message')}: {summary}", style="bold green" if fine(messages) else "bold red"),
+        Text(
+            f"{counted(len(found.killed), 'worker')} killed: {'; '.join(found.killed) or 'no handler came to its end'}"
+        ),
+        *map(Text, remarks(found, again=again)),
+        Text(f"{counted(len(found.messages), 'message')}: {summary}", style="bold green" if found.fine else "bold red"),
         *([Text(NOTHING)] if {*counts} == {Verdict.DEAD_LETTER} else []),
     )
+
+
+def remarks(found: Found, *, again: bool) -> list[str]:
+    """What the verdicts do not say."""
+    compared = ", ".join(map(str, found.incomparable))
+    return [
+        *([AGAIN] if again and found.inside else []),
+        *([] if found.inside else [PLAIN]),
+        *([] if found.claims else [CLAIMLESS]),
+        *([f"{NOT_COMPARED} {compared}"] if compared else []),
+        *(f"No message does this without faults: {each}" for each in found.unexplained),
+        *found.missing,
+    ]

@@ -1,10 +1,11 @@
-"""`receiver local`, on a cloud that only notes what is asked of it: what it is told, and what it answers."""
+"""`receiver local`, with runs that only note what is asked of them: what it is told, and what it answers."""
 
 from __future__ import annotations
 
 import io
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from botocore.exceptions import ClientError
 from rich.console import Console
 
 from idempotent_receiver.local.cloud import NotInstalled
-from idempotent_receiver.local.deployment import NO_ARRIVALS, DeployError
+from idempotent_receiver.local.deployment import DeployError
+from idempotent_receiver.local.effects import Attribute
+from idempotent_receiver.local.runs import Found
 from idempotent_receiver.local.samples import TrialError
 from idempotent_receiver.local.server import ServerError
-from idempotent_receiver.local.trial import Consumer
-from idempotent_receiver.local.verdict import Ended, Evidence, Verdict
+from idempotent_receiver.local.verdict import Ended, Verdict
 from idempotent_receiver.operations.cli import local
 from idempotent_receiver.operations.cli.terminal import Exit
 from tests.unit.operations.cli.stack import Receiver
@@ -27,68 +29,87 @@ from tests.unit.operations.cli.transcripts import figures
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ORDERS, RETURNS = (
-    Consumer(name=each, function=f"f-{each}", queue_url="q", partial=True) for each in ("Orders", "Returns")
+
+def ended(verdict: Verdict = Verdict.ONCE, runs: int = 1, **more: Any) -> Ended:
+    said = {"name": "order.json", "key": "k", "sent": 1, "deliveries": 2, "twice": 0, "record": None, "tables": None}
+    return Ended(**{**said, "runs": runs, "verdict": verdict, **more})
+
+
+DOUBLED = "Totals customer=alice: cents is 3250, and 2000 without faults"
+TWICE = ended(Verdict.TWICE, 2, record="COMPLETED", tables=Verdict.TWICE, differs=(DOUBLED,))
+FOUND = Found(
+    messages=[
+        ended(runs=2, record="COMPLETED", why="its first worker was killed"),
+        ended(Verdict.DEAD_LETTER, 5, name="bad.json"),
+    ],
+    killed=["before it was recorded"],
+    inside=True,
+    claims=True,
 )
-RUN = {"process": 1, "key": "m-0", "record": "m-0", "attempt": 1, "error": None}
-LINES = [
-    {"at_ms": 0, "what": "consumer", "claims": True},
-    {"at_ms": 1, "what": "delivered", "process": 1, "ids": ["m-0"]},
-    {"at_ms": 2, "what": "started", **RUN},
-    {"at_ms": 3, "what": "killed", "process": 1, "place": "before it was recorded", "ids": []},
-    {"at_ms": 4, "what": "delivered", "process": 2, "ids": ["m-0"]},
-    {"at_ms": 5, "what": "started", **RUN, "process": 2},
-    {"at_ms": 6, "what": "ended", **RUN, "process": 2},
-    {"at_ms": 7, "what": "answered", "process": 2, "ids": ["m-0"]},
-]
-DONE: dict[str, Any] = {"records": {"m-0": {"status": "COMPLETED"}}, "dead": frozenset({"m-1"})}
 
 
 class Noted:
-    """What was asked of the local cloud and the trial, in order; and what the trial found."""
+    """What was asked of the runs, and of the cloud that stays; and what they answer."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
-        self.found = Evidence(sent={"m-0": "order.json", "m-1": "bad.json"}, lines=LINES, **DONE)
+        self.found = FOUND
         self.fails: Exception | None = None
-        self.resources = {"DeadLetterAlarm": "alarm"}
+        self.contained = True
+        self.polls = 3
+
+    def runs(self, project: Any, samples: Any, function: str | None, seconds: float, **means: Any) -> Any:
+        assert project.folder.name.startswith("receiver-local-")
+        assert project.folder.is_dir()
+        printed = project.folder / "printed.log"
+        printed.write_text("order-1\n\x1b[2J\n")
+
+        def found() -> Found:
+            if self.fails is not None:
+                raise self.fails
+            means["tell"]("building")
+            names = [each.name for each in samples]
+            with means["cloud"]() as cloud, means["progress"]("out of queue", 2) as say:
+                self.asked.append(
+                    (str(project.template), project.parameters, names, function, seconds, cloud, say(1, 2))
+                )
+            return self.found
+
+        return SimpleNamespace(found=found, printed=[("without faults", printed), ("killed", Path("nowhere"))])
 
     @contextmanager
     def embedded_cloud(self, program: Any) -> Iterator[str]:
         assert program == "ministack"
         yield "cloud"
-        self.asked.append("over")
 
-    def deployed(self, cloud: str, template: Path, folder: Path, parameters: dict[str, str]) -> Any:
+    @contextmanager
+    def staying(self, project: Any, port: int) -> Iterator[Any]:
         if self.fails is not None:
             raise self.fails
-        assert (cloud, folder.name, folder.parent.is_dir()) == ("cloud", "build", True)
-        self.asked.append((str(template), parameters))
-        return SimpleNamespace(resources=self.resources)
+        self.asked.append((str(project.template), port))
+        yield SimpleNamespace(cloud=self, stack=SimpleNamespace(name="local"), contained=self.contained)
+        self.asked.append("over")
 
-    def consumers_of(self, cloud: str, stack: Any) -> list[Consumer]:
-        assert (cloud, stack.resources) == ("cloud", self.resources)
-        return [ORDERS, RETURNS]
+    endpoint_url = "http://127.0.0.1:4566"
 
-    def trial(self, cloud: str, consumer: Consumer, folder: Path) -> Any:
-        assert (cloud, folder.name.startswith("receiver-local-"), folder.is_dir()) == ("cloud", True, True)
-        self.asked.append(consumer.name)
-        return SimpleNamespace(
-            prepare=lambda: 7,
-            send=lambda samples: self.asked.append([each.name for each in samples]),
-            wait=lambda seconds, say: self.asked.append((seconds, say(1, 2))),
-            evidence=lambda: self.found,
-        )
+    @property
+    def alive(self) -> bool:
+        """Ctrl-C is pressed at the third look, or else it ends by itself."""
+        self.polls -= 1
+        if self.polls == 0:
+            raise KeyboardInterrupt
+        return self.polls > 0
 
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> Noted:
     """A project in the current folder, with two sample events."""
     made = Noted()
-    for name, fake in (("embedded_cloud", made.embedded_cloud), ("deployed", made.deployed), ("Trial", made.trial)):
+    for name, fake in (("embedded_cloud", made.embedded_cloud), ("Runs", made.runs), ("staying", made.staying)):
         monkeypatch.setattr(local, name, fake)
-    monkeypatch.setattr(local, "consumers_of", made.consumers_of)
     monkeypatch.setattr(local, "Ministack", lambda: "ministack")  # it wants the extra
+    monkeypatch.setattr(local, "commands", lambda stays, sample: [(f"tries {sample.name}", ["sam local", "invoke"])])
+    monkeypatch.setattr(local, "WATCH_SECONDS", 0.0)
     Path("template.yaml").write_text("Resources: {}")
     for folder in ("events", "others"):
         Path(folder).mkdir()
@@ -97,66 +118,84 @@ def noted(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> Noted:
     return made
 
 
-def test_a_trial_deploys_sends_waits_and_tells_how_each_message_ended(
+def test_it_makes_the_runs_and_tells_how_each_message_ended(
     receiver: Receiver, noted: Noted, bars: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = "--parameter Stage=a=b --parameter Empty= --seconds 12"
     ran = receiver(f"local --function Orders {given}")
     sent = ["bad.json", "order.json"]
-    asked = [("template.yaml", {"Stage": "a=b", "Empty": ""}), "Orders", sent, (12.0, None), "over"]
-    assert (ran.code, noted.asked) == (Exit.OK, asked), ran.err
-    lines = ["order.json 1 2 2 COMPLETED", "bad.json 1 0 0", "1", "current_claim().idempotency_key", "2 1 1"]
+    assert noted.asked == [("template.yaml", {"Stage": "a=b", "Empty": ""}, sent, "Orders", 12.0, "cloud", None)], (
+        ran.err
+    )
+    assert ran.code == Exit.OK
+    lines = ["order.json 1 2 2 COMPLETED -", "bad.json 1 2 5 -", "1", "current_claim().idempotency_key", "2 1 1"]
     assert figures(ran.out) == lines
     assert "1 worker killed: before it was recorded" in ran.out
-    assert (NO_ARRIVALS in ran.err, local.AGAIN in ran.out) == (True, True)
-    assert figures(ran.err.replace(NO_ARRIVALS, "")) == ["template.yaml", "7 11", "2"]
+    assert (local.AGAIN in ran.out, ran.err) == (True, "building\n")
     assert bars == [["out of queue", 2, (1, 2)]]
-    noted.resources = {"Orders": "f-Orders"}
     local.local(function="Returns", events=Path("others"))
-    said = capsys.readouterr()
-    assert (NO_ARRIVALS in said.err, figures(said.out)) == (False, figures(ran.out))
-    assert noted.asked[6:] == ["Returns", sent, (90.0, None), "over"]
+    assert figures(capsys.readouterr().out) == lines
+    assert noted.asked[1][2:5] == (sent, "Returns", 90.0)
 
 
-def test_a_trial_answers_scripts_too_and_fails_where_a_message_took_effect_twice(
-    receiver: Receiver, noted: Noted
-) -> None:
-    noted.found = Evidence(sent={"m-0": "order.json"}, lines=[*LINES, {**LINES[2], "at_ms": 9}], left=1)
-    ran = receiver("local --function Orders --json")
-    told = {"name": "order.json", "key": "m-0", "sent": 1, "deliveries": 2, "runs": 3, "twice": 1, "record": None}
-    counts = {"once": 0, "twice": 1, "never": 0, "dead_letter": 0, "unfinished": 0}
-    (message,) = ran.json["messages"]
-    messages = [{**told, "verdict": "TWICE", "why": message["why"]}]
-    assert ran.json == {"messages": messages, "workers_killed": ["before it was recorded"], **counts}
+def test_it_answers_scripts_too_and_fails_where_a_message_took_effect_twice(receiver: Receiver, noted: Noted) -> None:
+    noted.found = replace(
+        FOUND, messages=[TWICE], incomparable=[Attribute("Totals", "at")], missing=["no redrive policy"]
+    )
+    ran = receiver("local --json")
+    told = {"name": "order.json", "key": "k", "sent": 1, "deliveries": 2, "runs": 2, "twice": 0, "record": "COMPLETED"}
+    message = {**told, "tables": "TWICE", "verdict": "TWICE", "why": None, "differs": [DOUBLED]}
+    counts = {"once": 0, "twice": 1, "never": 0, "dead_letter": 0, "unfinished": 0, "unrecorded": 0}
+    more = {"not_compared": ["Totals.at"], "unexplained": [], "missing": ["no redrive policy"]}
+    assert ran.json == {"messages": [message], "workers_killed": ["before it was recorded"], **more, **counts}
     assert ran.code == Exit.LEFT
 
 
-def ended(verdict: Verdict = Verdict.ONCE, runs: int = 1) -> Ended:
-    return Ended(name="n", key="k", sent=1, deliveries=2, runs=runs, twice=0, record=None, verdict=verdict)
+def test_what_the_function_printed_is_shown_where_it_is_asked_for(receiver: Receiver, noted: Noted) -> None:
+    """Of every run, even if the next one fails; and nothing that moves a terminal's cursor."""
+    assert "order-1" not in receiver("local").err
+    noted.fails = DeployError("no start")
+    ran = receiver("local --logs")
+    assert "without faults: the function printed this:\norder-1\n" in ran.err
+    assert "killed: the function printed nothing\n" in ran.err
+    assert "\x1b" not in ran.err
+    assert "receiver: no start" in ran.err
+
+
+SAID = {local.AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING, local.NOT_COMPARED}
 
 
 @pytest.mark.parametrize(
     ("messages", "given", "says"),
     [
         ([ended(), ended(Verdict.DEAD_LETTER)], {}, set()),
-        ([ended(), ended(runs=2)], {}, {local.AGAIN}),
-        ([ended(Verdict.TWICE, runs=2)], {}, set()),
-        ([ended(runs=2)], {"plain": True}, {local.PLAIN}),
+        ([ended(runs=2)], {}, {local.AGAIN}),
+        ([ended(runs=2, tables=Verdict.ONCE)], {}, set()),
+        ([TWICE], {}, set()),
+        ([ended(runs=2)], {"inside": False}, {local.PLAIN}),
         ([ended()], {"claims": False}, {local.CLAIMLESS}),
         ([ended(Verdict.DEAD_LETTER)], {}, {local.NOTHING}),
+        ([ended()], {"incomparable": [Attribute("Totals", "at")]}, {local.NOT_COMPARED}),
     ],
 )
-def test_what_a_trial_cannot_see_or_the_handler_has_to_do_is_said(
-    messages: list[Ended], given: dict[str, bool], says: set[str]
+def test_what_the_runs_cannot_see_or_the_handler_has_to_do_is_said(
+    messages: list[Ended], given: dict[str, Any], says: set[str]
 ) -> None:
     console = Console(width=100, file=io.StringIO())
     for died in ([], ["here", "there"]):
-        console.print(local.text(messages, died, **{"plain": False, **given}))
+        console.print(local.text(replace(FOUND, messages=messages, killed=died, **given)))
     told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert {each for each in (local.AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING) if each in told} == says
+    assert {each for each in SAID if each in told} == says
     assert "0 workers killed: no handler came to its end" in told
     assert "2 workers killed: here; there" in told
-    assert "none" in told
+    assert (DOUBLED in told) is (messages == [TWICE])
+
+
+def test_what_the_template_lacks_and_what_no_message_explains_is_said(receiver: Receiver, noted: Noted) -> None:
+    noted.found = replace(FOUND, missing=["no redrive policy"], unexplained=["Retries: 1 item"])  # type: ignore[list-item]
+    ran = receiver("local")
+    assert ran.code == Exit.LEFT
+    assert {"no redrive policy", "No message does this without faults: Retries: 1 item"} <= {*ran.out.splitlines()}
 
 
 @pytest.mark.parametrize(
@@ -173,36 +212,55 @@ def test_what_a_trial_cannot_see_or_the_handler_has_to_do_is_said(
         ),
     ],
 )
-def test_a_trial_that_cannot_be_made_says_why(
-    receiver: Receiver, noted: Noted, fails: Exception, code: Exit, says: str
+@pytest.mark.parametrize("stay", ["", "--stay"])
+def test_what_cannot_be_done_says_why(
+    receiver: Receiver, noted: Noted, fails: Exception, code: Exit, *, says: str, stay: str
 ) -> None:
     noted.fails = fails
-    ran = receiver("local")
+    ran = receiver(f"local {stay}")
     assert (ran.code, ran.out, says in ran.err) == (code, "", True)
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("nosuch.yaml", "there is no template nosuch.yaml"),
-        ("binary.yaml", "binary.yaml is no text"),
         ("--parameter Stage", "--parameter Stage: write it as NAME=VALUE"),
         ("--parameter A=1 --parameter =b", "--parameter : write it as NAME=VALUE"),
         ("--events nowhere", "there is no SQS event in nowhere"),
-        ("--function Refunds", "Refunds consumes no queue"),
-        ("", "which function? use --function: Orders, Returns"),
+        ("--port 4567", "--port is for a cloud that stays: add --stay"),
     ],
 )
-def test_what_a_trial_cannot_be_told_is_refused(receiver: Receiver, noted: Noted, given: str, says: str) -> None:
-    Path("binary.yaml").write_bytes(b"\xff\xfe\xff")
+def test_what_it_cannot_be_told_is_refused(receiver: Receiver, noted: Noted, given: str, says: str) -> None:
     ran = receiver(f"local {given}")
     assert (ran.code, ran.out, says in ran.said) == (Exit.USAGE, "", True)
 
 
-def test_a_handler_that_no_consumer_wraps_is_told_apart(receiver: Receiver, noted: Noted) -> None:
-    assert local.PLAIN not in receiver("local --function Orders").out
-    noted.found = Evidence(sent=noted.found.sent, lines=LINES[1:], **DONE)
-    assert local.PLAIN in receiver("local --function Orders").out
-    claimless = [{**LINES[0], "claims": False}, *LINES[1:]]
-    noted.found = Evidence(sent=noted.found.sent, lines=claimless, **DONE)
-    assert local.CLAIMLESS in receiver("local --function Orders").out
+# A cloud that stays.
+
+
+@pytest.mark.parametrize(("given", "port"), [("", 4566), ("--port 4567", 4567)])
+def test_it_stays_until_somebody_interrupts_and_says_what_to_type(
+    receiver: Receiver, noted: Noted, given: str, port: int
+) -> None:
+    ran = receiver(f"local --stay {given}")
+    assert (ran.code, noted.asked) == (Exit.OK, [("template.yaml", port)])
+    assert "    # tries bad.json\n    sam local invoke\n" in ran.out
+    assert "The stack is called local, at http://127.0.0.1:4566." in ran.out
+    assert local.NO_ENGINE not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_without_a_container_engine_that_is_said(receiver: Receiver, noted: Noted) -> None:
+    noted.contained = False
+    assert local.NO_ENGINE in receiver("local --stay").out
+
+
+def test_it_tells_scripts_what_to_type(receiver: Receiver, noted: Noted) -> None:
+    told = {"endpoint_url": "http://127.0.0.1:4566", "stack": "local", "commands": ["sam local invoke"]}
+    assert receiver("local --stay --json").json == told
+
+
+def test_a_cloud_that_ends_by_itself_is_told(receiver: Receiver, noted: Noted) -> None:
+    noted.polls = 0
+    ran = receiver("local --stay")
+    assert (ran.code, "receiver: the local cloud has ended by itself" in ran.err) == (Exit.AWS, True)

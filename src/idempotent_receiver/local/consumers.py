@@ -1,0 +1,63 @@
+"""The functions of a deployed stack that consume queues, and which of them is meant."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from idempotent_receiver.local.cloud import Cloud
+from idempotent_receiver.local.deployment import Stack
+from idempotent_receiver.local.samples import TrialError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consumer:
+    """A function that consumes a queue."""
+
+    name: str
+    function: str
+    queue_url: str
+    mapping: str
+    """The id of its event source mapping."""
+    partial: bool
+    """Whether its mapping takes partial batch responses."""
+
+
+def consumers_of(cloud: Cloud, stack: Stack) -> list[Consumer]:
+    """The functions that consume a queue; everything on the cloud is the stack's."""
+    names = {physical: logical for logical, physical in stack.resources.items()}
+    pages = cloud.client("lambda").get_paginator("list_event_source_mappings").paginate()
+    found = []
+    for each in (mapping for page in pages for mapping in page["EventSourceMappings"]):
+        _, _, service, *_, queue = each["EventSourceArn"].split(":")
+        if service == "sqs":
+            function = each["FunctionArn"].split(":")[6]
+            found.append(
+                Consumer(
+                    name=names.get(function, function),
+                    function=function,
+                    queue_url=_queue_url(cloud, queue),
+                    mapping=each["UUID"],
+                    partial="ReportBatchItemFailures" in each.get("FunctionResponseTypes", []),
+                )
+            )
+    return found
+
+
+def _queue_url(cloud: Cloud, name: str) -> str:
+    sqs = cloud.client("sqs")
+    try:
+        return str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
+    except sqs.exceptions.QueueDoesNotExist:
+        raise TrialError(f"the queue {name} is not the template's own: let a --parameter of it make one") from None
+
+
+def chosen(names: Sequence[str], name: str | None) -> str:
+    """The function of this name, or the only one. Raises TrialError."""
+    told = ", ".join(names)
+    if not names:
+        raise TrialError("no function of the template consumes a queue: give one an event of type SQS")
+    matching = [each for each in names if name in (None, each)]
+    if len(matching) != 1:
+        raise TrialError(
+            f"{'which function?' if name is None else f'{name} consumes no queue:'} use --function: {told}"
+        )
+    return matching[0]

@@ -1,0 +1,213 @@
+"""What messages have done to the tables, by comparison with runs in which nothing went wrong. Pure.
+
+Two such runs say what can be compared: what differs between them, because it is a time, random or a matter of order,
+says nothing of faults. The rest has to be the same after a run with faults.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+Item = Mapping[str, Mapping[str, Any]]
+"""An item as DynamoDB writes it: `{"cents": {"N": "5"}}`."""
+
+
+class Table(NamedTuple):
+    """What a table holds, and the attributes of its key."""
+
+    key: tuple[str, ...]
+    items: Sequence[Item]
+
+
+Tables = Mapping[str, Table]
+"""The tables by their logical ids."""
+
+
+class Attribute(NamedTuple):
+    """An attribute of a table; within documents, its path. Without a path: how many items there are."""
+
+    table: str
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.path}" if self.path else f"{self.table} (number of items)"
+
+
+Key = tuple[tuple[str, Hashable], ...]
+
+
+class Place(NamedTuple):
+    """The item of a table with this key; without one, all that have keys which only one run has made."""
+
+    table: str
+    key: Key
+
+    def __str__(self) -> str:
+        return " ".join([self.table, *(f"{name}={value}" for name, value in self.key)])
+
+
+Content = frozenset[tuple[str, Hashable]]
+"""What can be compared of an item."""
+
+
+class Difference(NamedTuple):
+    """Something that is not as it was without faults: a value at a path, or how many items there are at the place."""
+
+    place: Place
+    path: str
+    expected: Hashable
+    found: Hashable
+
+    def __str__(self) -> str:
+        was, is_now = ("none" if each is None else each for each in (self.expected, self.found))
+        what = f"{self.path} is {is_now}" if self.path else f"{is_now} {'item' if is_now == 1 else 'items'}"
+        return f"{self.place}: {what}, and {was} without faults"
+
+
+Changes = Mapping[Place, Mapping[str, Decimal]]
+"""What a message did, by places and paths: what it added to a number; 1 for anything else that came, or changed."""
+
+
+class Step(NamedTuple):
+    """What the tables held before and after messages of these names were handled."""
+
+    names: Sequence[str]
+    before: Tables
+    after: Tables
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the tables hold without faults, what of it cannot be compared, and what each message did."""
+
+    tables: Tables
+    incomparable: frozenset[Attribute]
+    places: frozenset[Place]
+    """Those with keys that every run makes."""
+    changes: Mapping[str, Changes] = field(default_factory=dict)
+
+    def differences(self, found: Tables) -> list[Difference]:
+        """What is not as in the reference."""
+        expected, present = self._contents(self.tables), self._contents(found)
+        both = dict.fromkeys([*expected, *present])
+        return [each for place in both for each in _differences(place, expected.get(place), present.get(place))]
+
+    def changes_of(self, step: Step) -> Changes:
+        """What was done in a step."""
+        return _changes(self._contents(step.before), self._contents(step.after))
+
+    def _contents(self, tables: Tables) -> dict[Place, Counter[Content]]:
+        """What can be compared of each item, by places."""
+        found: dict[Place, Counter[Content]] = {}
+        for name, table in tables.items():
+            for item in () if Attribute(name) in self.incomparable else table.items:
+                content = frozenset(each for each in _flat(item) if Attribute(name, each[0]) not in self.incomparable)
+                place = _place(name, table, item)
+                found.setdefault(place if place in self.places else Place(name, ()), Counter())[content] += 1
+        return found
+
+
+def referred(steps: Sequence[Step], again: Tables) -> Reference:
+    """The reference that the steps of a run make, together with what another run has left."""
+    last = steps[-1].after
+    one, other = _values(last), _values(again)
+    incomparable = {
+        each for each in {*one, *other} if one.get(each) != other.get(each) or any(map(_is_time, one.get(each, ())))
+    }
+    reference = Reference(last, frozenset(incomparable), frozenset(_places(last) & _places(again)))
+    changes: dict[str, dict[Place, Mapping[str, Decimal]]] = {}
+    for step in steps:
+        for name in step.names:
+            changes.setdefault(name, {}).update(reference.changes_of(step))
+    return replace(reference, changes=changes)
+
+
+def added(expected: Hashable, found: Hashable) -> Decimal:
+    """By how much a number has grown; of anything else whether it has come, gone, or become another one."""
+    if isinstance(expected, Decimal | None) and isinstance(found, Decimal | None):
+        return (found or Decimal(0)) - (expected or Decimal(0))
+    return Decimal(-1 if found is None else 1)
+
+
+def _values(tables: Tables) -> dict[Attribute, Counter[Hashable]]:
+    found: dict[Attribute, Counter[Hashable]] = {}
+    for name, table in tables.items():
+        found[Attribute(name)] = Counter([Decimal(len(table.items))])
+        for item in table.items:
+            for path, value in _flat(item):
+                found.setdefault(Attribute(name, path), Counter())[value] += 1
+    return found
+
+
+def _places(tables: Tables) -> set[Place]:
+    return {_place(name, table, item) for name, table in tables.items() for item in table.items}
+
+
+def _place(name: str, table: Table, item: Item) -> Place:
+    values = dict(_flat(item))
+    return Place(name, tuple((part, values[part]) for part in table.key))
+
+
+def _differences(
+    place: Place, expected: Counter[Content] | None, found: Counter[Content] | None
+) -> Iterator[Difference]:
+    was, is_now = expected or Counter(), found or Counter()
+    if was.total() != is_now.total():
+        yield Difference(place, "", Decimal(was.total()), Decimal(is_now.total()))
+    elif was != is_now:
+        # Where there are several, those that are the same in both go first, and the rest is compared in any order.
+        for one, other in zip((was - is_now).elements(), (is_now - was).elements(), strict=True):
+            left, right = dict(one), dict(other)
+            for path in sorted({*left, *right}):
+                if left.get(path) != right.get(path):
+                    yield Difference(place, path, left.get(path), right.get(path))
+
+
+def _changes(
+    before: Mapping[Place, Counter[Content]], after: Mapping[Place, Counter[Content]]
+) -> dict[Place, dict[str, Decimal]]:
+    found: dict[Place, dict[str, Decimal]] = {}
+    for place in {*before, *after}:
+        was, is_now = before.get(place, Counter()), after.get(place, Counter())
+        if was != is_now:
+            left, right = (dict(next(iter(each), frozenset())) for each in (was - is_now, is_now - was))
+            paths = [path for path in {*left, *right} if left.get(path) != right.get(path)]
+            found[place] = {path: added(left.get(path), right.get(path)) for path in paths}
+            found[place][""] = Decimal(is_now.total() - was.total())
+    return found
+
+
+def _flat(item: Item) -> Iterator[tuple[str, Hashable]]:
+    for name, value in item.items():
+        yield from _leaves(name, value)
+
+
+def _leaves(path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Hashable]]:
+    ((kind, content),) = value.items()
+    if kind == "M":
+        for name, each in content.items():
+            yield from _leaves(f"{path}.{name}", each)
+    elif kind == "L":
+        yield f"{path}[]", Decimal(len(content))
+        for place, each in enumerate(content):
+            yield from _leaves(f"{path}[{place}]", each)
+    elif kind == "N":
+        yield path, Decimal(content)
+    elif kind in ("SS", "NS", "BS"):
+        yield path, frozenset(content)
+    else:
+        yield path, content
+
+
+# Seconds or milliseconds, from 2014 to 2052. Times of a coarse grain may agree in two runs by chance.
+EPOCH_SECONDS = range(1_400_000_000, 2_600_000_000)
+WRITTEN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+
+
+def _is_time(value: Hashable) -> bool:
+    if isinstance(value, Decimal):
+        return any(int(value / unit) in EPOCH_SECONDS for unit in (1, 1_000))
+    return isinstance(value, str) and WRITTEN_TIME.match(value) is not None

@@ -1,0 +1,60 @@
+"""A project of the user's: its template and its code, built once, and deployed onto several local clouds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from idempotent_receiver.local import witness
+from idempotent_receiver.local.build import build, build_by_make
+from idempotent_receiver.local.cloud import Cloud
+from idempotent_receiver.local.deployment import Stack, Target, create, packaged, template_of, upload
+from idempotent_receiver.local.samples import TrialError
+
+HANDLER = "receiver_local_witness"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A template, the folder for what is built, and the template's parameters."""
+
+    template: Path
+    folder: Path
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The template's text. Raises TrialError where there is none."""
+        if not self.template.is_file():
+            raise TrialError(
+                f"there is no template {self.template}: name yours, as in receiver local path/to/template.yaml"
+            )
+        try:
+            return self.template.read_text()
+        except ValueError as error:
+            raise TrialError(f"{self.template} is no text: {error}") from None
+
+    def consumers(self) -> list[str]:
+        """The functions that consume a queue, as far as the template says so. Raises DeployError or TrialError."""
+        return template_of(self.text).consumers
+
+    def deployed(self, cloud: Cloud, stack: str, *, text: str | None = None, witnessed: bool = False) -> Stack:
+        """The project on a cloud, by its template or another text of that; with the witness beside its code, or not.
+
+        Raises DeployError or TrialError.
+        """
+        overlay = {f"{HANDLER}.py": Path(witness.__file__).read_bytes()} if witnessed else {}
+
+        def uri_of(path: Path) -> str:
+            if path.is_file():
+                return upload(cloud, path)
+            return upload(cloud, build(path, self.folder, self.template.parent), overlay)
+
+        def made(target: Target) -> str:
+            return upload(cloud, build_by_make(target, self.folder), overlay)
+
+        return create(
+            cloud,
+            stack,
+            packaged(cloud, self.text if text is None else text, self.template.parent, uri_of, made),
+            self.parameters,
+        )

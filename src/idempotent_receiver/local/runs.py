@@ -1,0 +1,159 @@
+"""The runs of a trial, each on a local cloud of its own, on which nothing is left of another.
+
+1. Without faults, one message after the other: what each does to the tables, and which fail in any case.
+2. Workers are killed, and everything is delivered at least twice. It takes as long as a lease; meanwhile:
+3. Without faults, in another order: what differs from the first run says nothing of faults.
+4. One message of a batch fails, once, and its neighbours do not.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from idempotent_receiver.local import witness
+from idempotent_receiver.local.cloud import Cloud
+from idempotent_receiver.local.consumers import chosen, consumers_of
+from idempotent_receiver.local.effects import Attribute, Difference, Reference, Step, Tables, referred
+from idempotent_receiver.local.project import Project
+from idempotent_receiver.local.samples import Sample
+from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, Say, Trial
+from idempotent_receiver.local.verdict import FINE, Ended, Evidence, Verdict, judged, kills, unexplained, worst
+
+STACK = "trial"
+QUIET_SECONDS = 30.0
+"""The longest that a run may take in which no worker is killed."""
+ALONE_SECONDS = 15.0
+"""For so long, messages are sent one after the other; then the rest at once."""
+NO_REDRIVE = (
+    "The queue has no redrive policy: a message that always fails is delivered again until its retention ends, and is "
+    "deleted then. Give the queue a dead-letter queue."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the runs have shown."""
+
+    messages: Sequence[Ended]
+    killed: Sequence[str] = ()
+    """The moments at which workers were killed."""
+    inside: bool
+    """Whether the handler is a consumer of this library, into which the runs could see."""
+    claims: bool
+    incomparable: Sequence[Attribute] = ()
+    unexplained: Sequence[Difference] = ()
+    """What the tables have with faults, and no message does without them."""
+    missing: Sequence[str] = ()
+    """What the template lacks."""
+
+    @property
+    def fine(self) -> bool:
+        """Whether each message ended as it may, and not all as dead letters: then the events are not the handler's."""
+        verdicts = {each.verdict for each in self.messages}
+        return verdicts <= FINE and Verdict.ONCE in verdicts and not self.missing and not self.unexplained
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Makes the runs. `cloud` starts a local cloud, `tell` says what is done, `progress` how far it is."""
+
+    project: Project
+    samples: Sequence[Sample]
+    function: str | None
+    seconds: float
+    cloud: Callable[[], AbstractContextManager[Cloud]]
+    tell: Callable[[str], None]
+    progress: Callable[[str, int], AbstractContextManager[Say]]
+    printed: list[tuple[str, Path]] = field(default_factory=list)
+    """What each run was, and the file with what the function printed."""
+
+    def found(self) -> Found:
+        """Make them. Raises DeployError and TrialError."""
+        if self.function is None and len(known := self.project.consumers()) > 1:
+            chosen(known, None)
+        self.tell(f"building {self.project.template}, and deploying it on a local cloud")
+        found, steps, ended = self._alone(self.samples)
+        failing = [each for each in ended if each.verdict is not Verdict.ONCE]
+        names = {each.name for each in failing}
+        able = [each for each in self.samples if each.name not in names]
+        if not able:
+            return found
+        if any(names.intersection(step.names) and step.before != step.after for step in steps):
+            _, steps, _ = self._alone(able)  # what failing messages leave behind is not for comparison
+        with self._run("workers are killed, so their leases have to end first; meanwhile", witness.KILLS) as killed:
+            killed.send(able)
+            reference = referred(steps, self._reordered(able))
+            runs = [self._one_fails(able, reference)] if found.inside else []
+            self._wait(killed, self.seconds)
+            runs.append(killed.evidence(reference))
+        messages = worst([failing, *map(judged, runs)])
+        order = [each.name for each in self.samples]
+        return replace(
+            found,
+            messages=sorted(messages, key=lambda each: order.index(each.name)),
+            killed=kills(runs[-1].lines),
+            incomparable=sorted(reference.incomparable),
+            unexplained=[each for run in runs for each in unexplained(run)],
+        )
+
+    def _alone(self, samples: Sequence[Sample]) -> tuple[Found, list[Step], list[Ended]]:
+        """The first run: each message's own step, and one more for those that had to be delivered again."""
+        with self._run("without faults, one message after the other", witness.NONE) as trial:
+            steps, tables, ends = list[Step](), trial.tables(), time.monotonic() + ALONE_SECONDS
+            with self.progress("out of queue", len(samples)) as say:
+                for sample in samples:
+                    trial.send([sample])
+                    trial.wait_for(sample.name, ends - time.monotonic())
+                    tables = _step(steps, [sample.name], tables, trial)
+                    say(len(trial.sent), len(samples))
+                trial.wait(QUIET_SECONDS)
+            _step(steps, [each.name for each in samples if trial.failed(each.name)], tables, trial)
+            evidence = trial.evidence()
+        ended = judged(evidence)
+        missing = [] if trial.redrive_policy else [NO_REDRIVE]
+        return Found(messages=ended, inside=trial.inside, claims=evidence.claims, missing=missing), steps, ended
+
+    def _reordered(self, samples: Sequence[Sample]) -> Tables:
+        """The second run: groups keep their order, and are themselves in another."""
+        groups: dict[str, list[Sample]] = {}
+        with self._run("without faults, in another order", witness.NONE) as trial:
+            for place, sample in enumerate(samples):
+                groups.setdefault(sample.group if trial.fifo else str(place), []).append(sample)
+            trial.send_at_once([sample for group in reversed(groups.values()) for sample in group])
+            self._wait(trial, QUIET_SECONDS)
+            return trial.tables()
+
+    def _one_fails(self, samples: Sequence[Sample], reference: Reference) -> Evidence:
+        with self._run("one message of a batch fails once", witness.ONE_FAILS) as trial:
+            trial.send_at_once(samples)
+            self._wait(trial, QUIET_SECONDS)
+            return trial.evidence(reference)
+
+    def _wait(self, trial: Trial, seconds: float) -> None:
+        with self.progress("out of queue", len(trial.sent)) as say:
+            trial.wait(seconds, say)
+
+    @contextmanager
+    def _run(self, what: str, faults: str) -> Iterator[Trial]:
+        with self.cloud() as cloud:
+            stack = self.project.deployed(cloud, STACK, witnessed=True)
+            consumers = {each.name: each for each in consumers_of(cloud, stack)}
+            consumer = consumers[chosen([*consumers], self.function)]
+            folder = self.project.folder / f"run-{len(self.printed) + 1}"
+            folder.mkdir(parents=True)
+            self.printed.append((what, folder / "printed.log"))
+            trial = Trial(cloud, stack, [*consumers.values()], consumer, folder, faults)
+            timeout = trial.prepare()
+            if len(self.printed) == 1:
+                visibility = timeout + LEASE_MARGIN_SECONDS
+                self.tell(f"{consumer.name}: time-out {timeout} s, visibility timeout {visibility} s")
+            self.tell(what)
+            yield trial
+
+
+def _step(steps: list[Step], names: Sequence[str], before: Tables, trial: Trial) -> Tables:
+    after = trial.tables()
+    steps.append(Step(names, before, after))
+    return after

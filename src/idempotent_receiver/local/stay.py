@@ -1,0 +1,77 @@
+"""A project on a local cloud that stays, and the commands that work on it.
+
+Tables and queues have their logical ids for names. `sam local` makes those of `!Ref`, so its containers find them.
+"""
+
+import contextlib
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from idempotent_receiver.local.cloud import REGION, Cloud, Ministack, embedded_cloud
+from idempotent_receiver.local.consumers import Consumer, consumers_of
+from idempotent_receiver.local.container import LOOPBACK, engine
+from idempotent_receiver.local.deployment import DeployError, Stack
+from idempotent_receiver.local.project import Project
+from idempotent_receiver.local.samples import Sample
+from idempotent_receiver.local.template import named_by_id
+
+STACK = "local"
+
+
+@dataclass(frozen=True)
+class Stays:
+    """A stack on a cloud that stays, and what consumes queues there. `contained`: whether containers can reach it."""
+
+    cloud: Cloud
+    stack: Stack
+    consumers: Sequence[Consumer]
+    contained: bool
+
+
+@contextlib.contextmanager
+def staying(project: Project, port: int) -> Iterator[Stays]:
+    """The project on a local cloud at this port, for the block. Raises DeployError, TrialError and ServerError."""
+    address = engine()
+    program = Ministack(also_at=address or LOOPBACK)
+    try:
+        text = named_by_id(project.text)
+    except ValueError as error:
+        raise DeployError(str(error)) from None
+    with embedded_cloud(program, port=port) as cloud:
+        stack = project.deployed(cloud, STACK, text=text)
+        yield Stays(cloud, stack, consumers_of(cloud, stack), address is not None)
+
+
+def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
+    """What can be typed, with a sample event, and what each command does; a command in parts that stay together."""
+    at = ["--endpoint-url", stays.cloud.endpoint_url, "--region", REGION]
+    options, found = [" ".join(at[:2]), " ".join(at[2:])], list[tuple[str, list[str]]]()
+    for each in stays.consumers:
+        event = f"-e events/{shlex.quote(re.sub(r' [0-9]+$', '', sample.name))}"
+        found.append(
+            (f"{each.name} alone, in a container, after `sam build`", [f"sam local invoke {each.name}", event])
+        )
+        sent = sample.sendable(fifo=each.queue_url.endswith(".fifo"))
+        typed = [f"--{_dashed(name)} {_quoted(value)}" for name, value in sent.items() if value]
+        queue = f"--queue-url {each.queue_url}"
+        found.append(
+            (f"the same message to the queue of {each.name}", ["aws sqs send-message", *options, queue, *typed])
+        )
+    if "QueueUrl" in stays.stack.outputs:
+        stack = f"--stack {stays.stack.name}"
+        found.append(("what the stack needs, and whether it has it", ["receiver doctor", stack, *options]))
+        found.append(("its dead letters, and why they are there", ["receiver dlq list", stack, *options]))
+    return found
+
+
+def _dashed(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+
+
+def _quoted(value: object) -> str:
+    return shlex.quote(
+        value if isinstance(value, str) else json.dumps(value, default=lambda data: data.decode("latin-1"))
+    )

@@ -1,0 +1,191 @@
+"""Which runs are made, with which messages, and how they come together."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.local import witness
+from idempotent_receiver.local.effects import Table, Tables
+from idempotent_receiver.local.project import Project
+from idempotent_receiver.local.runs import NO_REDRIVE, Runs
+from idempotent_receiver.local.samples import Sample, TrialError
+from idempotent_receiver.local.verdict import Evidence, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+SAMPLES = [
+    Sample(name, {"body": "{}", "attributes": {"MessageGroupId": name[0]}}) for name in ("b", "refused", "a", "ax")
+]
+CENTS = {"a": 5, "ax": 7, "b": 300, "refused": 1}
+
+
+@dataclass
+class Cloud:
+    """A run of a handler that adds the sample's cents, and refuses one sample."""
+
+    faults: str
+    inside: bool = True
+    fifo: bool = False
+    redrive_policy: dict[str, Any] = field(default_factory=lambda: {"maxReceiveCount": 5})
+    refuses: frozenset[str] = frozenset({"refused"})
+    leaves_something: bool = False
+    sent: dict[str, str] = field(default_factory=dict)
+    at_once: bool = False
+
+    def send(self, samples: Sequence[Sample]) -> None:
+        self.sent.update({each.name: each.name for each in samples})
+
+    def send_at_once(self, samples: Sequence[Sample]) -> None:
+        self.at_once = True
+        self.send(samples)
+
+    def wait_for(self, name: str, seconds: float) -> bool:
+        return True
+
+    def wait(self, seconds: float, say: Any = None) -> bool:
+        return True
+
+    def failed(self, name: str) -> bool:
+        return name in self.refuses
+
+    @property
+    def twice(self) -> set[str]:
+        """Its worker is killed when it has added them."""
+        return {"a"} if self.faults == witness.KILLS and not self.inside else set()
+
+    def tables(self) -> Tables:
+        done = [name for name in (*self.sent, *self.twice) if name not in self.refuses or self.leaves_something]
+        total = sum(CENTS[name] for name in done if name in self.sent)
+        return {"Totals": Table(("of",), [{"of": {"S": "all"}, "cents": {"N": str(total)}}] if done else [])}
+
+    def evidence(self, reference: Any = None) -> Evidence:
+        lines: list[dict[str, Any]] = [{"what": "consumer", "claims": True, "table": "t", "process": 1, "at_ms": 0}]
+        for name in (*self.sent, *self.twice):
+            run = {"key": name, "record": name, "process": 1, "error": "refused" if name in self.refuses else None}
+            lines += [{"what": what, "at_ms": len(lines), **run} for what in ("started", "ended")]
+        if self.faults == witness.KILLS:
+            lines.append({"what": "killed", "place": "here", "ids": [], "process": 2, "at_ms": 0})
+        able = [name for name in self.sent if name not in self.refuses]
+        lines.append({"what": "answered", "ids": able, "lost": [], "process": 1, "at_ms": len(lines)})
+        return Evidence(
+            sent=self.sent,
+            lines=lines if self.inside else lines[1:],
+            records={name: {"status": "COMPLETED"} for name in able},
+            dead=frozenset(self.refuses & {*self.sent}),
+            tables=self.tables(),
+            reference=reference,
+        )
+
+
+@dataclass
+class Clouds:
+    """What runs are made, on clouds with these properties."""
+
+    monkeypatch: pytest.MonkeyPatch
+    folder: Path
+    runs: list[Cloud] = field(default_factory=list)
+
+    def found(self, **properties: Any) -> Any:
+        (self.folder / "template.yaml").write_text("Resources: {}")
+
+        @contextmanager
+        def run(runs: Runs, what: str, faults: str) -> Iterator[Cloud]:
+            assert what
+            self.runs.append(Cloud(faults, **properties))
+            yield self.runs[-1]
+
+        self.monkeypatch.setattr(Runs, "_run", run)
+        return runs_of(self.folder).found()
+
+    @property
+    def made(self) -> list[tuple[str, list[str]]]:
+        return [(each.faults, [*each.sent]) for each in self.runs]
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Any]:
+    yield lambda done, of: None
+
+
+def runs_of(folder: Path, function: str | None = None) -> Runs:
+    def cloud() -> Any:
+        raise AssertionError("a cloud is started")
+
+    project = Project(folder / "template.yaml", folder)
+    return Runs(project, SAMPLES, function, 90.0, cloud, tell=lambda text: None, progress=progress)
+
+
+@pytest.fixture
+def clouds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clouds:
+    return Clouds(monkeypatch, tmp_path)
+
+
+def test_what_always_fails_is_in_the_first_run_alone(clouds: Clouds) -> None:
+    found = clouds.found()
+    able = ["b", "a", "ax"]
+    assert clouds.made == [
+        (witness.NONE, ["b", "refused", "a", "ax"]),
+        (witness.KILLS, able),
+        (witness.NONE, able[::-1]),
+        (witness.ONE_FAILS, able),
+    ]
+    assert [each.at_once for each in clouds.runs] == [False, False, True, True]
+    assert [(each.name, each.verdict) for each in found.messages] == [
+        ("b", Verdict.ONCE),
+        ("refused", Verdict.DEAD_LETTER),
+        ("a", Verdict.ONCE),
+        ("ax", Verdict.ONCE),
+    ]
+    assert (found.killed, found.fine, found.inside, found.claims) == (["here"], True, True, True)
+
+
+def test_what_failing_messages_leave_behind_is_no_reference(clouds: Clouds) -> None:
+    """There is one more first run, without them."""
+    found = clouds.found(leaves_something=True)
+    assert clouds.made[:2] == [(witness.NONE, ["b", "refused", "a", "ax"]), (witness.NONE, ["b", "a", "ax"])]
+    assert (len(clouds.made), found.fine, found.incomparable) == (5, True, [])
+
+
+def test_a_fifo_queues_groups_keep_their_order(clouds: Clouds) -> None:
+    clouds.found(fifo=True)
+    assert clouds.made[2] == (witness.NONE, ["a", "ax", "b"])
+
+
+def test_a_handler_without_the_library_cannot_be_made_to_fail(clouds: Clouds) -> None:
+    found = clouds.found(inside=False)
+    assert [faults for faults, _ in clouds.made] == [witness.NONE, witness.KILLS, witness.NONE]
+    assert not found.inside
+
+
+def test_where_everything_fails_there_is_nothing_to_compare(clouds: Clouds) -> None:
+    found = clouds.found(refuses=frozenset(CENTS))
+    assert (len(clouds.made), found.fine) == (1, False)
+    assert {each.verdict for each in found.messages} == {Verdict.DEAD_LETTER}
+
+
+def test_a_queue_without_a_redrive_policy_is_found(clouds: Clouds) -> None:
+    found = clouds.found(redrive_policy={}, refuses=frozenset())
+    assert (found.missing, found.fine) == ([NO_REDRIVE], False)
+
+
+def test_which_of_several_functions_is_asked_before_anything_is_deployed(tmp_path: Path) -> None:
+    function = "{Type: AWS::Serverless::Function, Properties: {Events: {Messages: {Type: SQS}}}}"
+    (tmp_path / "template.yaml").write_text(f"Resources:\n  Orders: {function}\n  Returns: {function}\n")
+    with pytest.raises(TrialError, match=r"which function\? use --function: Orders, Returns"):
+        runs_of(tmp_path).found()
+    with pytest.raises(AssertionError, match="a cloud is started"):
+        runs_of(tmp_path, "Returns").found()
+
+
+def test_a_template_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match=r"there is no template .*: name yours"):
+        runs_of(tmp_path).found()
+    (tmp_path / "template.yaml").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(TrialError, match="is no text"):
+        runs_of(tmp_path).found()

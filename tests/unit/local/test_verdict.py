@@ -1,0 +1,291 @@
+"""By records, runs and tables, it is judged how it ended for each message."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from idempotent_receiver.local.effects import Reference, Step, Table, Tables, referred
+from idempotent_receiver.local.runs import Found
+from idempotent_receiver.local.verdict import (
+    NOT_NAMED,
+    OVERRAN,
+    UNRECORDED,
+    WITHOUT_PARTIAL,
+    Ended,
+    Evidence,
+    Line,
+    Verdict,
+    judged,
+    kills,
+    unexplained,
+    worst,
+)
+
+
+def line(at_ms: int, what: str, process: int = 1, **said: Any) -> Line:
+    return {"at_ms": at_ms, "what": what, "process": process, **said}
+
+
+def run(at_ms: int, key: str, process: int = 1, error: str | None = None) -> list[Line]:
+    """A delivery, and a run from its start to its end."""
+    return [
+        line(at_ms, "delivered", process, ids=[key]),
+        line(at_ms + 1, "started", process, key=key, record=key, attempt=1),
+        line(at_ms + 5, "ended", process, key=key, error=error),
+    ]
+
+
+def killed(at_ms: int, process: int = 1, *done: str) -> Line:
+    place = "before it had answered" if done else "before it was recorded"
+    return line(at_ms, "killed", process, place=place, ids=list(done))
+
+
+def answered(at_ms: int, *ids: str, process: int = 1, lost: tuple[str, ...] = (), failed: tuple[str, ...] = ()) -> Line:
+    return line(at_ms, "answered", process, ids=list(ids), lost=list(lost), failed=list(failed))
+
+
+CONSUMER = line(0, "consumer", claims=True, table="records")
+"""The handler is a consumer of the library, whose records can be read."""
+COMPLETED = {"m": {"status": "COMPLETED"}}
+INPROGRESS = {"m": {"status": "INPROGRESS"}}
+FAILED = {"m": {"status": "FAILED", "error": json.dumps({"type": "ValueError"})}}
+
+
+def ended(*lines: Line | list[Line], **found: Any) -> Ended:
+    """What is said of the one message `m`."""
+    flat = [each for one in lines for each in (one if isinstance(one, list) else [one])]
+    (message,) = judged(Evidence(sent={"m": "order.json"}, lines=flat, **found))
+    return message
+
+
+AGAIN = [run(20, "m"), answered(30, "m")]
+OTHERS = [run(20, "m", 2), answered(30, "m", process=2)]
+DEAD = {"dead": frozenset({"m"})}
+SAID: dict[str, tuple[list[Any], dict[str, Any], tuple[Verdict, int]]] = {
+    "recognised when it came again": (
+        [run(1, "m"), answered(10, lost=("m",)), line(20, "delivered", ids=["m"]), answered(21, "m")],
+        {"records": COMPLETED},
+        (Verdict.ONCE, 0),
+    ),
+    "run when its answer was lost": ([run(1, "m"), answered(10, lost=("m",)), *AGAIN], {}, (Verdict.TWICE, 1)),
+    "run when it was answered": ([run(1, "m"), answered(10, "m"), *AGAIN], {}, (Verdict.TWICE, 1)),
+    "run when its worker was killed afterwards": ([run(1, "m"), killed(10, 1, "m"), *AGAIN], {}, (Verdict.TWICE, 1)),
+    "run when its worker was killed before": (
+        [CONSUMER, run(1, "m"), killed(7), *OTHERS],
+        {"records": COMPLETED},
+        (Verdict.ONCE, 0),
+    ),
+    "two runs at once": (
+        [CONSUMER, run(1, "m"), run(3, "m", 2), answered(30, "m")],
+        {"records": COMPLETED},
+        (Verdict.TWICE, 1),
+    ),
+    "run after others said it was done, and it was not": (
+        [CONSUMER, answered(1, lost=("m",)), run(10, "m"), answered(20, "m")],
+        {"records": COMPLETED},
+        (Verdict.ONCE, 0),
+    ),
+    "run again after it had failed, and the answer had not said so": (
+        [CONSUMER, run(1, "m", error="ValueError"), answered(10, lost=("m",)), *AGAIN],
+        {"records": COMPLETED},
+        (Verdict.ONCE, 0),
+    ),
+    "failed, and nowhere": ([run(1, "m", error="ValueError")], {}, (Verdict.NEVER, 0)),
+    "not run, and nowhere": ([line(1, "delivered", ids=["m"])], {}, (Verdict.NEVER, 0)),
+    "still queued": ([run(1, "m", error="ValueError")], {"left": 1}, (Verdict.UNFINISHED, 0)),
+    "dead": ([run(1, "m", error="PermanentError"), answered(10, "m")], DEAD, (Verdict.DEAD_LETTER, 0)),
+    "dead, and done": (
+        [CONSUMER, run(1, "m"), answered(10, "m")],
+        {**DEAD, "records": COMPLETED},
+        (Verdict.ONCE, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_message_ends_as_was_noted(name: str) -> None:
+    lines, found, expected = SAID[name]
+    message = ended(*lines, **found)
+    assert (message.verdict, message.twice) == expected
+
+
+ACKNOWLEDGED: dict[str, tuple[list[Any], dict[str, Any], tuple[Verdict, str]]] = {
+    "failed, without partial responses": (
+        [CONSUMER, line(1, "spoiled", key="m", record="m"), answered(10, "m")],
+        {"records": FAILED, "partial": False},
+        (Verdict.NEVER, WITHOUT_PARTIAL),
+    ),
+    "failed, and not named in the response": (
+        [CONSUMER, run(1, "m", error="ValueError"), answered(10, "m")],
+        {"records": FAILED},
+        (Verdict.NEVER, NOT_NAMED),
+    ),
+    "held by a dead worker": (
+        [CONSUMER, run(1, "m"), killed(7), answered(10, "m", process=2)],
+        {"records": INPROGRESS},
+        (Verdict.UNRECORDED, UNRECORDED),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACKNOWLEDGED)
+def test_what_lambda_deletes_before_it_is_done_is_not_done(name: str) -> None:
+    """By what AWS deletes from a queue, whatever the handler meant by its answer."""
+    lines, found, expected = ACKNOWLEDGED[name]
+    message = ended(*lines, **found)
+    assert (message.verdict, message.why) == expected
+
+
+@pytest.mark.parametrize("again", [run(13, "m", 2), run(40, "m", 2)], ids=["at once", "when it was done"])
+def test_without_claims_two_runs_are_not_twice(again: list[Line]) -> None:
+    """One of them commits, with the record."""
+    ran = [*run(10, "m"), answered(30, "m"), *again]
+    for claims, verdict in ((True, Verdict.TWICE), (False, Verdict.ONCE)):
+        consumer = {**CONSUMER, "claims": claims}
+        assert ended(consumer, ran, records=COMPLETED).verdict is verdict
+
+
+def test_a_run_after_one_whose_time_was_up_is_none() -> None:
+    overran = [line(1, "delivered", ids=["m"], until_ms=10), line(2, "started", key="m", record="m", attempt=1)]
+    done = {"records": COMPLETED}
+    for at, times in ((20, 0), (5, 1)):
+        message = ended(CONSUMER, overran, run(at, "m", 2), answered(30, "m", process=2), **done)
+        assert (message.verdict, message.twice) == ((Verdict.ONCE, Verdict.TWICE)[times], times)
+    assert ended(overran, line(12, "delivered", ids=["m"], until_ms=22), left=1).verdict is Verdict.UNFINISHED
+    for dead, left, verdict in ((frozenset[str](), 1, Verdict.UNFINISHED), (frozenset({"m"}), 0, Verdict.NEVER)):
+        message = ended(overran, dead=dead, left=left)
+        assert (message.verdict, message.why) == (verdict, f"its handler fails: {OVERRAN}")
+
+
+def test_dead_letters_alone_are_no_success() -> None:
+    """As when the handler's model has changed, and the sample events have not."""
+    dead, done = line(1, "delivered", ids=["d"]), [*run(1, "m"), answered(10, "m")]
+    found = judged(Evidence(sent={"d": "refused.json", "m": "order.json"}, lines=[dead, *done], dead=frozenset({"d"})))
+    assert [each.verdict for each in found] == [Verdict.DEAD_LETTER, Verdict.ONCE]
+
+    def fine(*messages: Ended, **more: Any) -> bool:
+        return Found(messages=messages, inside=True, claims=True, **more).fine
+
+    assert (fine(*found), fine(found[1]), fine(found[0])) == (True, True, False)
+    for verdict in (Verdict.UNFINISHED, Verdict.UNRECORDED, Verdict.TWICE, Verdict.NEVER):
+        assert not fine(*found, replace(found[1], verdict=verdict))
+    assert not fine(*found, missing=["no redrive policy"])
+    assert not fine(*found, unexplained=["something"])
+
+
+def test_messages_of_one_key_are_one() -> None:
+    lines = [
+        *(line(0, "keyed", id=id, key="order-1") for id in ("m", "n")),
+        *run(1, "order-1"),
+        answered(10, "m"),
+        answered(11, "n"),
+    ]
+    (message,) = judged(Evidence(sent={"m": "order.json", "n": "order.json"}, lines=lines))
+    assert (message.sent, message.runs, message.verdict) == (2, 1, Verdict.ONCE)
+
+
+def test_the_reason_is_the_records_own() -> None:
+    error = json.dumps({"type": "PermanentError", "text": "no such customer"})
+    records = {"m": {"status": "FAILED", "error": error}}
+    assert ended(run(1, "m", error="PermanentError"), records=records, **DEAD).why == "no such customer"
+
+
+def test_kills_are_told_by_their_places() -> None:
+    assert kills([killed(1), killed(2, 1, "m")]) == ["before it was recorded", "before it had answered"]
+
+
+def test_of_several_runs_the_worst_counts_and_else_the_last() -> None:
+    once, twice, dead = (
+        Ended(name=name, key="k", sent=1, deliveries=1, runs=runs, twice=0, record=None, tables=None, verdict=verdict)
+        for name, runs, verdict in (("a", 1, Verdict.ONCE), ("b", 2, Verdict.TWICE), ("c", 5, Verdict.DEAD_LETTER))
+    )
+    again = [replace(once, runs=2), replace(twice, verdict=Verdict.ONCE)]
+    assert worst([[dead], [once, twice], again]) == [dead, again[0], twice]
+
+
+# What the tables say.
+
+
+def totals(**cents: int) -> Tables:
+    items = [{"customer": {"S": name}, "cents": {"N": f"{sum}"}} for name, sum in cents.items()]
+    return {"Totals": Table(("customer",), items)}
+
+
+SENT = {"m": "order.json", "n": "other.json", "o": "third.json"}
+STEPS = [
+    Step(["order.json"], totals(), totals(alice=1250)),
+    Step(["other.json"], totals(alice=1250), totals(alice=2000)),
+    Step(["third.json"], totals(alice=2000), totals(alice=2000, bob=300)),
+]
+REFERENCE = referred(STEPS, totals(alice=2000, bob=300))
+RAN = [*run(1, "m"), *run(10, "n"), *run(20, "o"), answered(30, "m", "n", "o")]
+ALL_COMPLETED = {id: {"status": "COMPLETED"} for id in SENT}
+
+
+def by_tables(
+    tables: Tables, *lines: Line | list[Line], records: dict[str, Any] | None = None, reference: Reference = REFERENCE
+) -> tuple[dict[str, Ended], Evidence]:
+    flat = [each for one in lines for each in (one if isinstance(one, list) else [one])]
+    found = ALL_COMPLETED if records is None else records
+    evidence = Evidence(sent=SENT, lines=flat, records=found, tables=tables, reference=reference)
+    return {each.name: each for each in judged(evidence)}, evidence
+
+
+def test_tables_that_hold_the_same_are_once() -> None:
+    messages, evidence = by_tables(totals(alice=2000, bob=300), CONSUMER, RAN)
+    assert [(each.tables, each.verdict, each.differs) for each in messages.values()] == [
+        (Verdict.ONCE, Verdict.ONCE, ())
+    ] * 3
+    assert unexplained(evidence) == []
+
+
+def test_the_message_that_ran_again_has_doubled_the_money() -> None:
+    """Though its record says once; its neighbour, which writes to the same item, is not blamed."""
+    messages, _ = by_tables(totals(alice=3250, bob=300), CONSUMER, run(0, "m", 3), killed(7, 3), RAN)
+    doubled = messages["order.json"]
+    assert (doubled.record, doubled.tables, doubled.verdict) == ("COMPLETED", Verdict.TWICE, Verdict.TWICE)
+    assert doubled.differs == ("Totals customer=alice: cents is 3250, and 2000 without faults",)
+    assert [messages[name].verdict for name in ("other.json", "third.json")] == [Verdict.ONCE, Verdict.ONCE]
+
+
+def test_among_those_that_ran_again_the_amount_tells_which() -> None:
+    again = [*run(0, "m", 3), killed(7, 3), *run(0, "n", 4), killed(7, 4)]
+    messages, _ = by_tables(totals(alice=2750, bob=300), CONSUMER, again, RAN)
+    assert [each.tables for each in messages.values()] == [Verdict.ONCE, Verdict.TWICE, Verdict.ONCE]
+
+
+def test_what_was_never_done_is_missing_in_the_tables() -> None:
+    records = {**ALL_COMPLETED, "o": INPROGRESS["m"]}
+    lines = [CONSUMER, *RAN[:6], answered(30, "m", "n", "o")]
+    messages, _ = by_tables(totals(alice=2000), lines, records=records)
+    lost = messages["third.json"]
+    assert (lost.tables, lost.verdict, lost.why) == (Verdict.NEVER, Verdict.NEVER, NOT_NAMED)
+    assert lost.differs == ("Totals customer=bob: 0 items, and 1 without faults",)
+
+
+def test_an_effect_that_is_there_with_no_record_is_told_as_that() -> None:
+    """Its worker was killed before it was recorded, and another acknowledged it."""
+    records = {**ALL_COMPLETED, "o": INPROGRESS["m"]}
+    messages, _ = by_tables(totals(alice=2000, bob=300), CONSUMER, RAN, records=records)
+    found = messages["third.json"]
+    assert (found.record, found.tables, found.verdict) == ("INPROGRESS", Verdict.ONCE, Verdict.UNRECORDED)
+
+
+def test_runs_of_a_handler_without_the_library_are_judged_by_the_tables_where_they_can_be() -> None:
+    again = [*run(40, "m"), answered(50, "m")]
+    messages, _ = by_tables(totals(alice=2000, bob=300), RAN, again, records={})
+    assert (messages["order.json"].twice, messages["order.json"].verdict) == (1, Verdict.ONCE)
+    nothing = referred([Step(["order.json"], totals(), totals())], totals())
+    messages, _ = by_tables(totals(), RAN, again, records={}, reference=nothing)
+    assert (messages["order.json"].tables, messages["order.json"].verdict) == (None, Verdict.TWICE)
+
+
+def test_what_no_message_does_without_faults_is_told_apart() -> None:
+    tables = {**totals(alice=2000, bob=300), "Retries": Table(("id",), [{"id": {"S": "m"}}])}
+    messages, evidence = by_tables(tables, CONSUMER, RAN)
+    assert {each.verdict for each in messages.values()} == {Verdict.ONCE}
+    assert [str(each) for each in unexplained(evidence)] == ["Retries: 1 item, and 0 without faults"]

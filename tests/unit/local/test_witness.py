@@ -1,0 +1,174 @@
+"""The witness notes what happens to each message, and lets go wrong what it is told to."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.local import witness
+from idempotent_receiver.testing import lambda_context, sqs_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    settings = {"folder": str(tmp_path), "queue_url": "q", "partial": True, "faults": witness.KILLS}
+    monkeypatch.setattr(witness, "settings", settings)
+    monkeypatch.setattr(witness, "offer_again", list)
+    witness.first("killed-after")
+    monkeypatch.setattr(witness, "deliveries", witness.Deliveries())
+    witness.deliveries.take(
+        [{"messageId": "m", "receiptHandle": "h"}, {"messageId": "n", "receiptHandle": "i"}], 10_000
+    )
+    return tmp_path
+
+
+def failures(*ids: str) -> dict[str, list[dict[str, str]]]:
+    return {"batchItemFailures": [{"itemIdentifier": id} for id in ids]}
+
+
+def test_only_the_first_acknowledgement_of_a_message_is_lost(folder: Path) -> None:
+    assert folder
+    assert witness._answered(["m"]) == failures("n", "m")
+    assert witness._answered(["m"]) == failures("n")
+
+
+def test_without_partial_responses_the_whole_answer_is_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder
+    monkeypatch.setitem(witness.settings, "partial", False)
+    with pytest.raises(ConnectionError):
+        witness._answered(["m", "n"])
+    assert witness._answered(["m", "n"]) == failures()
+
+
+@pytest.mark.parametrize("faults", [witness.NONE, witness.ONE_FAILS])
+def test_where_no_worker_is_killed_no_acknowledgement_is_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, faults: str
+) -> None:
+    (folder / "killed-after").unlink()
+    monkeypatch.setitem(witness.settings, "faults", faults)
+    assert witness._answered(["m"]) == failures("n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "deleted"),
+    [
+        (failures(), ["m", "n"]),
+        (failures("n"), ["m"]),
+        (None, ["m", "n"]),
+        ({}, ["m", "n"]),
+        ({"batchItemFailures": None}, ["m", "n"]),
+        (failures("m", "other"), []),
+        (failures(""), []),
+        ({"batchItemFailures": [{"itemIdentifier": None}]}, []),
+        ({"batchItemFailures": [{"id": "m"}]}, []),
+        ({"batchItemFailures": ["m"]}, []),
+    ],
+)
+def test_lambda_deletes_what_its_rules_say(answer: object, deleted: list[str]) -> None:
+    """An answer that it cannot read fails the whole batch; an empty one acknowledges it."""
+    assert witness.acknowledged(answer, ["m", "n"], partial=True) == deleted
+    assert witness.acknowledged(answer, ["m", "n"], partial=False) == ["m", "n"]
+
+
+CONSUMER = """
+from idempotent_receiver import MemoryStore, sqs_consumer
+ran = []
+
+@sqs_consumer(MemoryStore())
+def lambda_handler(order: dict) -> None:
+    ran.append(order["id"])
+    if order["id"] == "refused":
+        raise ValueError("refused")
+"""
+PLAIN = """
+def lambda_handler(event, context):
+    if event["Records"][0]["body"] == "refused":
+        raise ValueError("refused")
+    return {"batchItemFailures": [{"itemIdentifier": "m-2"}]}
+"""
+
+
+@pytest.fixture
+def handler(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A function's module, whose handler is behind the witness."""
+    name = f"witnessed_{request.node.name.partition('[')[0]}"
+    (folder / f"{name}.py").write_text(PLAIN if "plain" in name else CONSUMER)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(witness.settings, "handler", f"{name}.lambda_handler")
+    witness.shipped.cache_clear()
+    yield name
+    witness.shipped.cache_clear()
+    sys.modules.pop(name, None)
+
+
+def handled(*bodies: object) -> list[str]:
+    """The messages that are to be delivered again, of a batch `m-1`, `m-2`, ..."""
+    records = [
+        {**sqs_event(body)["Records"][0], "messageId": f"m-{place}"} for place, body in enumerate(bodies, start=1)
+    ]
+    answer = witness.lambda_handler({"Records": records}, lambda_context())
+    return [each["itemIdentifier"] for each in answer["batchItemFailures"]]
+
+
+def noted(what: str) -> list[dict[str, Any]]:
+    return [each for each in witness.lines() if each["what"] == what]
+
+
+def test_one_message_of_a_batch_fails_once_in_place_of_its_handler(
+    handler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its neighbours do not, and it succeeds when it comes again."""
+    monkeypatch.setitem(witness.settings, "faults", witness.ONE_FAILS)
+    batch = [{"id": "a"}, {"id": "b"}, {"id": "c"}]
+    assert handled(*batch) == ["m-1"]
+    ran = sys.modules[handler].ran
+    assert ran == ["b", "c"]
+    (answered,) = noted("answered")
+    assert (answered["ids"], answered["failed"], answered["lost"]) == (["m-2", "m-3"], ["m-1"], [])
+    assert [each["key"] for each in noted("spoiled")] == ["m-1"]
+    assert handled(*batch) == []
+    assert ran == ["b", "c", "a"]
+
+
+def test_without_faults_it_only_notes(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert handler
+    monkeypatch.setitem(witness.settings, "faults", witness.NONE)
+    assert handled({"id": "a"}, {"id": "refused"}) == ["m-2"]
+    assert [(each["key"], each["error"]) for each in noted("ended")] == [("m-1", None), ("m-2", "ValueError: refused")]
+    assert noted("delivered")[-1]["handles"].keys() == {"m-1", "m-2"}
+
+
+def test_a_plain_handler_that_raises_is_noted_as_that(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert handler
+    monkeypatch.setitem(witness.settings, "faults", witness.NONE)
+    assert handled("a", "b") == ["m-2"]
+    assert [(each["key"], each["error"]) for each in noted("ended")] == [("m-1", None), ("m-2", "unknown")]
+    with pytest.raises(ValueError, match="refused"):
+        handled("refused")
+    assert [each["ids"] for each in noted("raised")] == [["m-1"]]
+
+
+def test_what_is_printed_has_a_copy_that_survives_line_by_line(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    with (tmp_path / "printed.log").open("ab", buffering=0) as file:
+        copied = witness.Copied(stream, file)
+        print("one", "line", file=copied)  # type: ignore[call-overload]
+        copied.writelines(["half a", " line\nand"])
+        assert (tmp_path / "printed.log").read_text() == "one line\nhalf a line\n"
+    assert stream.getvalue() == "one line\nhalf a line\nand"
+    assert not copied.isatty()
+
+
+def test_a_message_that_was_sent_back_is_known_by_the_key_it_carries(folder: Path) -> None:
+    stamp = {"idempotent-receiver": {"stringValue": '{"key": "first", "original_id": "first"}'}}
+    witness.deliveries.read_stamps([{"messageId": "m", "messageAttributes": stamp}, {"messageId": "n"}])
+    noted = [(each["id"], each["key"]) for each in witness.lines() if each["what"] == "keyed"]
+    assert noted == [("m", "first")]
+    assert witness.deliveries.ids == {"first": "m"}

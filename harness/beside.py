@@ -20,6 +20,7 @@ from harness.cloud import ROOT
 from harness.deploy import HOST_BUILD, code_uri_of
 from harness.edits import with_values
 from idempotent_receiver.local.deployment import CODE_BUCKET, Stack, create, describe, packaged, store
+from idempotent_receiver.local.template import named_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,10 +51,11 @@ def deploy_beside(
     overlay: Mapping[str, bytes] | None = None,
     values: Mapping[str, object] | None = None,
     parameters: Mapping[str, str] | None = None,
+    named: bool = False,
 ) -> Stack:
     """Deploy `api` or `workflow` for a deployed consumer, with the code in this folder, and return once it is made.
 
-    `values` and `overlay` are as for `deploy`.
+    `values`, `overlay` and `named` are as for `deploy`.
     """
     code_uri = code_uri_of(cloud, code, overlay)
     template = DEPLOY / f"{what}.yaml"
@@ -64,7 +66,7 @@ def deploy_beside(
         return f"s3://{CODE_BUCKET}/{store(cloud, json.dumps(definition()).encode(), '.json')}"
 
     text = with_values(template.read_text(), **values or {})
-    text = packaged(cloud, text, template.parent, uri_of)
+    text = packaged(cloud, named_by_id(text) if named else text, template.parent, uri_of)
     return create(cloud, name or f"{consumer.name}-{what}", text, shared(consumer, what) | dict(parameters or {}))
 
 

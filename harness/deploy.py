@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harness.cloud import ROOT
 from harness.edits import edited, with_values
 from idempotent_receiver.local.deployment import DeployError, Stack, create, packaged, upload
+from idempotent_receiver.local.template import named_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,15 +29,18 @@ def deploy(
     edits: Sequence[str] = (),
     values: Mapping[str, object] | None = None,
     parameters: Mapping[str, str] | None = None,
+    named: bool = False,
 ) -> Stack:
     """Deploy template.yaml, or this text in its place, with the code in the folder, and return once everything is made.
 
     `edits` are those that the documents describe, by their headings; `values` are new values of properties. `overlay`
     has files, by their path in the folder, that are put in place of the folder's or beside them. The architecture is
-    left alone: the local cloud runs the code on this machine, whatever the template says of it.
+    left alone: the local cloud runs the code on this machine, whatever the template says of it. `named`: whether tables
+    and queues have their logical ids for names, as `sam local` has them.
     """
     text = TEMPLATE.read_text() if template is None else template
     text = with_values(edited(text, *edits), **values or {})
+    text = named_by_id(text) if named else text
     code_uri = code_uri_of(cloud, code, overlay)
     given = {"DeadLetterArrivals": "false", **(parameters or {})}
     stack = create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), given)

@@ -2,7 +2,8 @@
 
 What it takes comes from the environment: N and SEED, PORT, REQUEST_KEY, which is the API's parameter RequestKey,
 and WORKFLOW=1, for the workflow beside it (workflow_sandbox.py). It is set up as `make run` is, and runs its workload
-without the kills. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, the
+without the kills. Its port is a known one, and its tables and queues have their logical ids for names: so `sam local`
+finds them. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, the
 claim of a worker that died of a message which nobody delivers again, and what `events/` presupposes. It ends by Ctrl-C
 or SIGTERM, and leaves nothing.
 """
@@ -10,7 +11,6 @@ or SIGTERM, and leaves nothing.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import sys
@@ -20,8 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from harness import container
-from harness.cloud import LOOPBACK, ROOT, in_containers
+from harness.cloud import LOOPBACK, NAMED_BY, ROOT, in_containers
 from harness.invoke import put_given
 from harness.program import options_of, run_to_its_end, whole
 from harness.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
@@ -33,6 +32,8 @@ from harness.workload.driver import LOCAL
 from harness.workload.fake_service import FakeService
 from harness.workload.stack_client import StackError
 from harness.workload.transfers import CURRENCY, DEATHS, Kind, TransferMessage, generate
+from idempotent_receiver.local.cloud import PORT
+from idempotent_receiver.local.container import engine
 from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 STACK = "transfers"
 ENVIRONMENT = ROOT / ".build" / "cloud.env"
 """A shell that is to work on this cloud sources this file. It is there for as long as the cloud is."""
-SAM_ENVIRONMENT = ROOT / ".build" / "cloud.env.json"
-"""The variables of the functions that `sam local` runs against this cloud, as samconfig.toml names it. Likewise."""
 
 NUMBER = 50
 POLL_SECONDS = 0.2
@@ -59,22 +58,20 @@ HIGHEST_PORT = 65_535
 
 def sandbox(options: Options, report: Report, port: int | None = None, *, workflow: bool = False) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
-    engine, service = container.engine(), FakeService()
-    api, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
-    with deployed(service, report, name=STACK, api=api, port=port, also_at=also_at) as (cloud, client):
+    address, service = engine(), FakeService()
+    api, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, address or LOOPBACK
+    with deployed(service, report, name=STACK, api=api, named=True, port=port, also_at=also_at) as (cloud, client):
         commands = _leave(options, client, service, report)
         put_given(cloud, client.stack)
         assert client.api is not None, "the template has one unless it is told otherwise"
         tables = {"ENTRIES_TABLE": client.stack.resources["Entries"]}  # for app.ledger_trace
-        variables = {name: container.environment(cloud, client.stack, name) for name in ("Consumer", "Api")}
         left: contextlib.AbstractContextManager[Left] = contextlib.nullcontext(({}, []))
         if workflow:
             left = workflow_left(cloud, client, service, partial(_late, options), report)
         with left as (named, more):
             lines = exports({**cloud.environment, "API_URL": client.api.url, **tables, **named})
-            files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
-            with _written(files), contextlib.suppress(KeyboardInterrupt):
-                say(lines, [*commands, *more], engine is not None)
+            with _written(ENVIRONMENT, lines), contextlib.suppress(KeyboardInterrupt):
+                say(lines, [*commands, *more], address is not None)
                 _stay(cloud)
 
 
@@ -157,15 +154,12 @@ The stack is called {STACK}. In another terminal, in this folder:
 {path} says:
 
 {textwrap.indent(lines, "  ")}
-And curl, as in docs/example.md under "Over HTTP". The functions by themselves,
-in containers:
+And curl, as in docs/example.md under "Over HTTP". The function by itself, in a
+container, with .tools/sam/bin/sam if `sam` is not installed:
 
-  make sam-local  # builds them for this machine
-  sam local invoke Consumer -e events/fresh.json  # or .tools/sam/bin/sam
-
-finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api`
-and `start-lambda`.{missing}
-
+  sam build
+  sam local invoke Consumer -e events/fresh.json
+{missing}
 It stays until you press Ctrl-C, and leaves nothing.
 """)
     sys.stdout.flush()
@@ -178,21 +172,19 @@ def _stay(cloud: Cloud) -> None:
 
 
 @contextlib.contextmanager
-def _written(texts: Mapping[Path, str]) -> Iterator[None]:
-    """Have these files for the length of the block, unless another sandbox puts its own in their place."""
-    for path, text in texts.items():
-        path.write_text(text)
+def _written(path: Path, text: str) -> Iterator[None]:
+    """Have this file for the length of the block, unless another sandbox puts its own in its place."""
+    path.write_text(text)
     try:
         yield
     finally:
-        for path, text in texts.items():
-            if path.exists() and path.read_text() == text:
-                path.unlink()
+        if path.exists() and path.read_text() == text:
+            path.unlink()
 
 
 def perform(report: Report) -> int:
     options = options_of({name: os.environ.get(name, "") for name in ("N", "SEED")}, number=NUMBER)
-    port = whole(os.environ, "PORT", 0)
+    port = whole(os.environ, "PORT", 0 if os.environ.get(NAMED_BY) else PORT)
     if port > HIGHEST_PORT:
         raise ValueError(f"PORT is at most {HIGHEST_PORT}; it is {port}")
     report.begin(f"{options.number} transfers, seed {options.seed}", "from the queue to the ledger, and then it stays")

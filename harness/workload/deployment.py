@@ -70,11 +70,12 @@ def deployed(
     name: str | None = None,
     parameters: Mapping[str, str] | None = None,
     api: Mapping[str, str] | None = None,
+    named: bool = False,
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, StackClient]]:
     """Have a local cloud for the block, and on it template.yaml with these parameters, under this name or one that no
-    other run has, and the API with its own.
+    other run has, and the API with its own. `named`: whether their tables and queues are called by logical ids.
 
     In containers functions run as they are built for Lambda, because they could not reach the fake service.
     """
@@ -99,8 +100,11 @@ def deployed(
             edits=EDITS,
             values={**VALUES, **of_lambda},
             parameters=given,
+            named=named,
         )
-        beside = deploy_beside(cloud, stack, "api", code=code, overlay=overlay, values=of_lambda, parameters=api)
+        beside = deploy_beside(
+            cloud, stack, "api", code=code, overlay=overlay, values=of_lambda, parameters=api, named=named
+        )
         settings = {**VALUES, **of_lambda, **given}.items()
         changed = [*(each.lower() for each in EDITS), *(f"{setting}={value}" for setting, value in settings)]
         said(f"template.yaml with {', '.join(changed)}; and deploy/api.yaml")

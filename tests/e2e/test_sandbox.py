@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.cloud import ACCOUNT, REGION, ROOT
+from harness.cloud import ACCOUNT, ROOT
 from harness.deploy import HOST_BUILD
 from harness.emulator import running_function
-from harness.invoke import EVENTS
-from harness.sandbox import ENVIRONMENT, SAM_ENVIRONMENT
+from harness.invoke import expected_answer, matches
+from harness.sandbox import ENVIRONMENT
+from idempotent_receiver.local.cloud import PORT
 from idempotent_receiver.local.server import free_port
 from tests.e2e.deployed import eventually
 from tests.e2e.test_cloud import nothing_left, on_linux
@@ -189,57 +190,63 @@ def test_an_orphan_is_found_and_goes_on_when_its_client_asks_again(workflow: lis
 # What `sam local` needs.
 
 SAM = ROOT / ".tools" / "sam" / "bin"
-NO_ENGINE = {
-    **os.environ,
-    "DOCKER_HOST": "unix:///nonexistent.sock",
-    "SAM_CLI_TELEMETRY": "0",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
-COMMANDS = [
-    ("invoke", "Consumer", "-e", "events/fresh.json"),
-    ("start-lambda",),
-    ("start-api",),
+TYPED = [
+    ("Consumer", "template.yaml", "events/fresh.json"),
+    ("Api", "deploy/api.yaml", "events/http-first.json"),
 ]
-
-SHOWN = """
+RESOLVED = """
 import json, sys
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 from samcli.cli.main import cli
+from samcli.local.docker.container_client_factory import ContainerClientFactory
+from samcli.local.lambdafn.runtime import LambdaRuntime
 
-def shown(*arguments, **options):
-    print(json.dumps([each for each in (*arguments, *options.values()) if isinstance(each, (str, dict))]))
+def show(runtime, function, event, *arguments, extra_hosts, **options):
+    print(json.dumps({"variables": function.env_vars.resolve(), "hosts": extra_hosts}))
 
-module = "samcli.commands.local." + sys.argv[1].replace("-", "_") + ".cli.do_cli"
-with patch(module, shown):
-    cli(["local", *sys.argv[1:]])
+engine = patch.object(ContainerClientFactory, "create_client", MagicMock())
+with engine, patch.object(LambdaRuntime, "invoke", show):
+    cli(["local", "invoke", *sys.argv[1:]])
 """
+"""`sam local invoke`, as far as its container."""
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_sam_local_as_typed_is_told_where_the_cloud_is(typed: dict[str, str], command: tuple[str, ...]) -> None:
-    script = [str(SAM / "python"), "-c", SHOWN, *command]
-    done = subprocess.run(script, cwd=ROOT, env=NO_ENGINE, capture_output=True, text=True, timeout=60, check=True)
-    options = json.loads(done.stdout.splitlines()[-1])
-    assert {"host.docker.internal": "host-gateway"} in options
-    assert str(SAM_ENVIRONMENT.relative_to(ROOT)) in options
-    assert {"Runtime": "python3.13"} in options, "and no architecture: the template that was built says it"
-    assert typed
-
-
-def variables_of(name: str, port: int) -> dict[str, str]:
-    """What `sam local` gives a function, the container's name for this machine replaced by our own."""
-    told = json.loads(SAM_ENVIRONMENT.read_text())[name]
-    assert told["AWS_ENDPOINT_URL"] == f"http://host.docker.internal:{port}"
-    credentials = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": REGION}
-    here = {key: value.replace("host.docker.internal", "127.0.0.1") for key, value in told.items()}
-    return {**here, **credentials, "AWS_DEFAULT_REGION": REGION, "AWS_SAM_LOCAL": "true"}
+def variables_of(name: str, template: str, event: str, port: int) -> dict[str, str]:
+    """What `sam local invoke` gives a function's container, with its name for this machine replaced by our own."""
+    known = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "test", "SAM_CLI_TELEMETRY": "0"}
+    typed = [name, "--template", template, "--config-file", str(ROOT / "samconfig.toml"), "-e", event]
+    done = subprocess.run(
+        [str(SAM / "python"), "-c", RESOLVED, *typed],
+        cwd=ROOT,
+        env={**os.environ, **known, "DOCKER_HOST": "unix:///nonexistent.sock", "AWS_EC2_METADATA_DISABLED": "true"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["hosts"] == {"host.docker.internal": "host-gateway"}
+    here = {
+        key: value.replace(f"host.docker.internal:{PORT}", f"127.0.0.1:{port}")
+        for key, value in told["variables"].items()
+    }
+    assert here["AWS_ENDPOINT_URL"] == f"http://127.0.0.1:{port}"
+    return here
 
 
 @on_linux
-def test_with_those_variables_the_consumer_answers_an_event(typed: dict[str, str], port: int) -> None:
-    with running_function(code=HOST_BUILD, environment=variables_of("Consumer", port)) as function:
-        fresh = function.invoke(json.loads((EVENTS / "fresh.json").read_text()))
-        assert fresh == {"batchItemFailures": []}, function.log()
+@pytest.mark.parametrize("command", TYPED, ids=lambda command: command[0])
+def test_sam_local_as_typed_finds_the_cloud_by_what_is_committed(
+    typed: dict[str, str], port: int, command: tuple[str, str, str]
+) -> None:
+    """No file that another command would have had to write names the endpoint, the tables or the queue."""
+    name, template, event = command
+    variables = variables_of(name, template, event, port)
+    handler = variables["AWS_LAMBDA_FUNCTION_HANDLER"]
+    with running_function(code=HOST_BUILD, handler=handler, environment=variables) as function:
+        answer = function.invoke(json.loads((ROOT / event).read_text()))
+        expected = expected_answer(ROOT / event)
+        assert matches(answer, expected), function.log()
     assert typed
 
 
@@ -254,4 +261,3 @@ def test_a_ctrl_c_ends_it_and_leaves_nothing(
     assert program.returncode == 0
     assert nothing_left(folder)
     assert not ENVIRONMENT.exists()
-    assert not SAM_ENVIRONMENT.exists()

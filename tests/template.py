@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEMPLATE = ROOT / "template.yaml"
-COMPONENT = ROOT / "src" / "idempotent_receiver" / "operations" / "starter" / "consumer.yaml"
+WATCH = ROOT / "watch.yaml"
 NESTED = "AWS::CloudFormation::Stack"
 
 
@@ -26,11 +26,17 @@ class Absent:
 @cache
 def load(path: Path = TEMPLATE) -> dict[str, Any]:
     """Return the template with its short forms expanded and nothing else evaluated. It is shared: do not change it."""
-    return dict(cfn_yaml.load(str(path)))
+    return parsed(path.read_text())
+
+
+@cache
+def parsed(text: str) -> dict[str, Any]:
+    """The same of a template's text."""
+    return dict(cfn_yaml.loads(text))
 
 
 class Rendering:
-    """The template with these parameters, as CloudFormation sees it after conditions and mappings.
+    """The template with these parameters, as CloudFormation sees it after conditions.
 
     A nested stack's resources stand beside its parent's, and what the parent takes from its outputs is what those are.
     Other references between resources stay as they are.
@@ -47,7 +53,11 @@ class Rendering:
             raise ValueError(f"the template needs its parameters {missing}")
 
     def rendered(self) -> dict[str, Any]:
-        """Return the template with parameters, conditions, mappings and rules evaluated and removed."""
+        """Return the template with parameters, conditions and rules evaluated and removed."""
+        return merged(self.alone())
+
+    def alone(self) -> dict[str, Any]:
+        """The same with its nested stacks as they stand."""
         kept = {name: self.template[name] for name in ("AWSTemplateFormatVersion", "Transform", "Description")
                 if name in self.template}  # fmt: skip
         if "Globals" in self.template:
@@ -59,7 +69,7 @@ class Rendering:
                 name: self.value({key: part for key, part in entry.items() if key != "Condition"})
                 for name, entry in wanted.items()
             }
-        return merged(kept)
+        return kept
 
     def holds(self, condition: str | Mapping[str, Any] | None) -> bool:
         """Decide a condition, given by its name or in full."""
@@ -91,22 +101,34 @@ class Rendering:
                 return self.values[name]
             case {"Fn::If": [condition, then, otherwise]}:
                 return self.value(then if self.holds(condition) else otherwise)
-            case {"Fn::FindInMap": [mapping, key, name]}:
-                return self.template["Mappings"][mapping][str(self.value(key))][name]
             case {"Fn::Sub": [str(text), dict(given)]}:
                 return substituted(text, self.values | {name: self.value(each) for name, each in given.items()})
             case {"Fn::Sub": str(text)}:
                 return substituted(text, self.values)
-            case {"Fn::Split": [separator, text]} if isinstance(self.value(text), str):
-                return self.value(text).split(separator)
-            case {"Fn::Select": [place, choices]} if isinstance(self.value(choices), list):
-                return self.value(choices)[int(place)]
+            case {"Fn::Split": [separator, text]} if (parts := split(self.value(text), separator)) is not None:
+                return parts
+            case {"Fn::Select": [place, choices]} if isinstance(found := self.value(choices), list):
+                return found[int(place)]
             case dict():
                 parts = {key: self.value(part) for key, part in node.items()}
                 return {key: part for key, part in parts.items() if part is not Absent}
             case list():
                 return [part for part in map(self.value, node) if part is not Absent]
         return node
+
+
+def split(node: Any, separator: str) -> list[Any] | None:
+    """The parts of a text, with what only AWS knows in them; None if that may hold the separator."""
+    match node, separator:
+        case str(text), _:
+            return text.split(separator)
+        case {"Fn::Sub": str(text)}, "/":
+            return [{"Fn::Sub": part} if "${" in part else part for part in text.split("/")]
+        case {"Ref": "AWS::StackName"}, "/":
+            return [node]
+        case {"Fn::GetAtt": [queue, "Arn"]}, ":":
+            return [*("arn", "aws", "sqs", "us-east-1", "123456789012"), {"Fn::GetAtt": [queue, "QueueName"]}]
+    return None
 
 
 def substituted(text: str, given: Mapping[str, Any]) -> Any:
@@ -131,12 +153,11 @@ def merged(rendered: dict[str, Any]) -> dict[str, Any]:
         section: {name: linked(each, nested) for name, each in rendered[section].items() if name not in nested}
         for section in ("Resources", "Outputs")
     }
-    made = [each["Resources"] for each in nested.values()]
-    return (
-        rendered
-        | own
-        | {"Resources": {name: each for some in (*made, own["Resources"]) for name, each in some.items()}}
-    )
+    made = [*(each["Resources"] for each in nested.values()), own["Resources"]]
+    together = {name: each for some in made for name, each in some.items()}
+    if len(together) < sum(map(len, made)):
+        raise ValueError("a nested stack and another one have a resource of the same name")
+    return rendered | own | {"Resources": together}
 
 
 def linked(node: Any, nested: Mapping[str, Any]) -> Any:

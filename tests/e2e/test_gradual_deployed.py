@@ -5,15 +5,13 @@ The local cloud has no CodeDeploy, so there the alias moves at once.
 
 from __future__ import annotations
 
-import json
-import subprocess
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
-from harness.cloud import ACCOUNT, REGION, ROOT
+from harness.cloud import ACCOUNT, REGION
 from harness.deploy import TEMPLATE, deploy
 from harness.edits import edited
 from idempotent_receiver.operations.doctor.checks import examine
@@ -21,6 +19,7 @@ from idempotent_receiver.operations.doctor.facts import consumer_of, gather
 from idempotent_receiver.operations.mappings import mappings_of
 from tests.e2e.deployed import Deployed
 from tests.e2e.permissions import Permission, allowed
+from tests.sam import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,31 +38,8 @@ def gradual(release: str) -> str:
     return text.replace(parameter, f"{parameter}Default: {release}, ")
 
 
-EXPAND = """
-import json, os, sys
-os.environ["AWS_DEFAULT_REGION"] = "us-east-1"
-from samcli.yamlhelper import yaml_parse
-from samtranslator.model.exceptions import InvalidDocumentException
-from samtranslator.translator.transform import transform
-template = yaml_parse(sys.stdin.read().replace("CodeUri: src/", "CodeUri: s3://code/key"))
-managed_policies = type("NoPolicies", (), {"load": lambda self: {}})()
-try:
-    print(json.dumps(transform(template, json.loads(sys.argv[1]), managed_policies)))
-except InvalidDocumentException as error:
-    sys.exit(" ".join(each.message for each in error.causes))
-"""
-"""What CloudFormation does with a template of SAM's, by SAM's own translator."""
-
-
-def expanded(text: str, **parameters: str) -> dict[str, Any]:
-    command = [ROOT / ".tools/sam/bin/python", "-c", EXPAND, json.dumps(parameters)]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout)["Resources"])
-
-
 def test_sam_makes_an_alias_that_alarms_roll_back() -> None:
-    made = expanded(gradual("first"))
+    (made,) = expanded(gradual("first"))
     assert made["ConsumerMessages"]["Properties"]["FunctionName"] == {"Ref": "ConsumerAliaslive"}
     group = made["ConsumerDeploymentGroup"]["Properties"]
     assert [each["Name"] for each in group["AlarmConfiguration"]["Alarms"]] == [

@@ -17,7 +17,7 @@ from idempotent_receiver.operations.account import (
     split_stack,
     stack_outputs,
 )
-from tests.unit.operations.cli.stack import CloudFormation
+from tests.unit.operations.cli.stack import ARN_OF_THE_STACK, CloudFormation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,55 +51,68 @@ def test_what_no_client_can_be_made_of_is_named_with_its_remedy(
         client_of("sqs", **given)
 
 
-class Bare(CloudFormation):
-    """AWS leaves out what a stack has none of."""
-
-    def describe_stacks(self, *, StackName: str) -> Any:  # noqa: N803  # boto3's name
-        (found,) = super().describe_stacks(StackName=StackName)["Stacks"]
-        return {"Stacks": [{name: value for name, value in found.items() if value}]}
-
-
-CONSUMER, REFUNDS = {"ConsumerName": "orders", "QueueUrl": "q"}, {"ConsumerName": "refunds"}
-NESTED = {"Receiver": CONSUMER, "Network": {"Vpc": "vpc-1"}}
+ONE = {"ConsumerName": "orders", "QueueUrl": "q", "Namespace": "shop"}
+REFUNDS = {"RefundsConsumerName": "refunds", "RefundsQueueUrl": "r"}
+RETURNS = {"ReturnsConsumerName": "returns", "ReturnsQueueUrl": "s"}
+OF_REFUNDS = {"ConsumerName": "refunds", "QueueUrl": "r"}
 
 
 @pytest.mark.parametrize(
-    ("outputs", "nested", "name", "found"),
+    ("outputs", "name", "found"),
     [
-        (CONSUMER, {"Refunds": REFUNDS}, "transfers", CONSUMER),  # one that is a consumer itself is meant itself
-        ({"QueueUrl": "own"}, NESTED, "transfers", {**CONSUMER, "QueueUrl": "own"}),
-        ({"QueueUrl": "own"}, NESTED, "transfers/Receiver", CONSUMER),
-        ({"Vpc": "vpc-1"}, {}, "transfers", {"Vpc": "vpc-1"}),
-        (CONSUMER, {"Refunds": REFUNDS}, "transfers/Refunds", REFUNDS),
-        ({}, {**NESTED, "Refunds": REFUNDS}, "transfers", "2 consumers: give --stack transfers/Receiver or --stack "),
-        ({}, {**NESTED, "Refunds": REFUNDS}, "transfers/No", "has no consumer No: it has Receiver, Refunds$"),
-        ({}, {}, "transfers/No", "has no consumer No: it has none$"),
-        ({}, {}, "transfers", {}),
-        ({}, {}, "another", r"there is no stack another .*: correct --stack \("),
+        (ONE, "transfers", ONE),
+        (ONE, "transfers/Consumer", ONE),
+        (ONE, ARN_OF_THE_STACK, ONE),
+        (REFUNDS, "transfers", OF_REFUNDS),
+        ({**ONE, **REFUNDS}, "transfers/RefundsConsumer", OF_REFUNDS),
+        ({**REFUNDS, **RETURNS, "Vpc": "vpc-1"}, "transfers/RefundsConsumer", OF_REFUNDS),
+        ({**ONE, **REFUNDS}, "transfers/Consumer", {**ONE, **REFUNDS}),
+        ({"Vpc": "vpc-1"}, "transfers", {"Vpc": "vpc-1"}),
+        ({}, "transfers", {}),
     ],
 )
-def test_a_stack_has_its_own_outputs_and_those_of_its_one_consumer(
-    outputs: dict[str, str], nested: dict[str, dict[str, str]], name: str, found: dict[str, str] | str
+def test_a_stack_has_the_outputs_of_its_one_consumer_or_of_the_one_that_is_named(
+    outputs: dict[str, str], name: str, found: dict[str, str]
 ) -> None:
-    clients = {"cloudformation": Bare(outputs, nested)}
-    if isinstance(found, str):
-        with pytest.raises(UsageError, match=found):
-            stack_outputs(clients.__getitem__, name)
-    else:
-        assert stack_outputs(clients.__getitem__, name) == found
+    clients = {"cloudformation": CloudFormation(outputs)}
+    assert stack_outputs(clients.__getitem__, name) == found
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name", "says"),
+    [
+        (
+            {**ONE, **REFUNDS},
+            "transfers",
+            "^stack transfers has 2 consumers: give --stack transfers/Consumer or --stack transfers/RefundsConsumer$",
+        ),
+        ({**ONE, **REFUNDS, **RETURNS}, "transfers", "has 3 consumers: give .* or --stack transfers/ReturnsConsumer$"),
+        ({**ONE, **REFUNDS}, "transfers/No", "^stack transfers has no consumer No: it has Consumer, RefundsConsumer$"),
+        (ONE, "transfers/Refunds", "has no consumer Refunds: it has Consumer$"),
+        ({}, "transfers/No", "has no consumer No: it has none$"),
+        ({}, "another", r"^there is no stack another .*: correct --stack \("),
+        ({}, "another/Consumer", r"^there is no stack another .*: correct --stack \("),
+    ],
+)
+def test_which_of_several_is_meant_is_asked_and_not_guessed(outputs: dict[str, str], name: str, says: str) -> None:
+    clients = {"cloudformation": CloudFormation(outputs)}
+    with pytest.raises(UsageError, match=says):
+        stack_outputs(clients.__getitem__, name)
 
 
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
         ("orders", ("orders", None)),
-        ("orders/Receiver", ("orders", "Receiver")),
+        ("orders/Consumer", ("orders", "Consumer")),
         ("orders/", ("orders/", None)),
-        ("arn:aws:cloudformation:us-east-1:123456789012:stack/orders/1", (..., None)),
+        (ARN_OF_THE_STACK, (ARN_OF_THE_STACK, None)),
     ],
 )
-def test_a_stacks_name_may_name_one_that_is_nested_in_it_and_its_arn_does_not(name: str, parts: Any) -> None:
-    assert split_stack(name) == (name if parts[0] is ... else parts[0], parts[1])
+def test_a_stacks_name_may_name_one_of_its_consumers_and_its_arn_does_not(
+    name: str, parts: tuple[str, str | None]
+) -> None:
+    assert split_stack(name) == parts
 
 
 @pytest.mark.parametrize(

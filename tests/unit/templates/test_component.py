@@ -1,54 +1,79 @@
-"""What consumer.yaml does for a template of one's own, beyond what the example's template shows."""
+"""The second consumer of docs/component.md: in a starter's template, beside the first and like it."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
-from tests.template import COMPONENT, load, rendering
-from tests.unit.templates.variants import statements_in, wide
+from harness.cloud import ROOT
+from idempotent_receiver.operations.account import stack_outputs
+from tests.starter import made
+from tests.template import parsed, rendering
+from tests.unit.operations.cli.stack import CloudFormation
+from tests.unit.templates.variants import GONE, changes, statements_in, variables_in
 
-STACK = "arn:aws:cloudformation:us-east-1:123456789012:stack/orders/0f1e2d3c"
-TABLES = [f"arn:aws:dynamodb:us-east-1:123456789012:table/{name}" for name in ("totals", "orders")]
-
-
-def component(**parameters: str) -> dict[str, Any]:
-    return rendering(load(COMPONENT), StackId=STACK, FunctionName="orders", **parameters).rendered()
-
-
-def statements(rendered: dict[str, Any], resource: str) -> dict[str, dict[str, Any]]:
-    return statements_in(rendered["Resources"][resource]["Properties"])
-
-
-def test_the_role_reaches_the_tables_that_are_named_and_no_others() -> None:
-    found = statements(component(TableArns=",".join(TABLES)), "ConsumerRole")
-    granted = found["HandleMessages"]
-    assert granted["Resource"] == TABLES
-    assert {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem"} <= set(granted["Action"])
-    assert wide(found) == set()
-    assert "HandleMessages" not in statements(component(), "ConsumerRole")
-
-
-def test_a_shared_records_table_is_not_made_again_and_everything_points_at_it() -> None:
-    shared = component(RecordsTable="records")
-    assert "Records" not in shared["Resources"]
-    arn = {"Fn::Sub": "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/records"}
-    assert statements(shared, "ConsumerRole")["ClaimAndSettle"]["Resource"] == arn
-    assert statements(shared, "OperatorPolicy")["ReadRecords"]["Resource"] == arn
-    assert [shared["Outputs"][name]["Value"] for name in ("RecordsTable", "RecordsTableArn")] == ["records", arn]
-    assert '"records"' in str(shared["Resources"]["Dashboard"]["Properties"]["DashboardBody"])
+SECTION = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
+(CODE,), (RESOURCES, OUTPUTS) = (re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", SECTION) for kind in ("py", "yaml"))
+LIKE_THE_FIRST = {"Queue", "DeadLetterQueue", "QueuePolicy", "Consumer", "ConsumerRole", "ConsumerLogGroup", "Watch"}
+DIFFERENT = {
+    "Consumer.Properties.Handler": "orders.refunds.lambda_handler",
+    "Consumer.Properties.Environment.Variables.POWERTOOLS_SERVICE_NAME": {"Fn::Sub": "${AWS::StackName}-refunds"},
+    "Consumer.Properties.Environment.Variables.EFFECTS": GONE,
+    "Watch.Properties.Parameters.Service": {"Fn::Sub": "${AWS::StackName}-refunds"},
+    "Watch.Properties.Parameters.Stack": {"Fn::Sub": "${AWS::StackName}/RefundsConsumer"},
+    "ConsumerRole.Properties.Policies.Consume.PolicyDocument.Statement.dynamodb:GetItem": GONE,
+    "ConsumerRole.Properties.Policies.Consume.PolicyDocument.Statement.dynamodb:UpdateItem": {
+        "Effect": "Allow",
+        "Action": ["dynamodb:UpdateItem"],
+        "Resource": {"Fn::GetAtt": ["Totals", "Arn"]},
+    },
+    "ConsumerRole.Properties.Policies.Consume.PolicyDocument.Statement.dynamodb:PartiQLInsert.Condition": {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["refunds#*"]}
+    },
+}
 
 
-def test_an_operator_may_look_up_the_stack_and_the_component_in_it() -> None:
-    """A stack must say who it is: with a default, a forgotten one would only show when somebody needs the policy."""
-    found = statements(component(), "OperatorPolicy")["FindTheStack"]
-    assert found["Resource"] == [STACK, {"Ref": "AWS::StackId"}]
-    assert {"cloudformation:DescribeStacks", "cloudformation:DescribeStackResources"} == set(found["Action"])
-    assert not [name for name in ("StackId", "FunctionName") if "Default" in load(COMPONENT)["Parameters"][name]]
+def with_second(template: str) -> str:
+    """A starter's template with it."""
+    return template.replace("\nOutputs:", f"\n{RESOURCES}\nOutputs:") + OUTPUTS
 
 
-def test_its_outputs_say_what_receiver_must_know_of_the_code() -> None:
-    said = {"KeyStrategy": "body_field:order_id", "Namespace": "orders", "Envelope": "detail"}
-    told = component(**said)["Outputs"]
-    assert {name: told[name]["Value"] for name in said} == said
-    assert not {"Namespace", "Envelope"} & set(component()["Outputs"]), "an empty one would be none"
-    assert component()["Outputs"]["KeyStrategy"]["Value"] == "message_id"
+def both() -> dict[str, Any]:
+    return rendering(parsed(with_second(made("plain")["template.yaml"]))).alone()
+
+
+def test_it_costs_a_hundred_and_ten_lines_at_most() -> None:
+    assert len([line for line in (RESOURCES + OUTPUTS).splitlines() if line.strip()]) <= 110
+
+
+def test_it_has_all_that_the_first_has_and_shares_the_records() -> None:
+    resources = both()["Resources"]
+    first = {name: resources[name] for name in LIKE_THE_FIRST}
+    second = {name: each for name, each in resources.items() if name.startswith("Refunds")}
+    unprefixed = json.loads(json.dumps(second).replace("Refunds", "").replace("/Consumer", "/RefundsConsumer"))
+    assert dict(changes(first, unprefixed)) == DIFFERENT
+    of_the_first = statements_in(first["ConsumerRole"]["Properties"])["dynamodb:PartiQLInsert"]
+    assert of_the_first["Resource"] == {"Fn::GetAtt": ["Records", "Arn"]}
+
+
+def test_its_code_has_the_namespace_that_its_role_allows_and_the_variables_that_it_reads() -> None:
+    function = both()["Resources"]["RefundsConsumer"]["Properties"]
+    needed, wanted = variables_in(CODE)
+    assert needed <= {*function["Environment"]["Variables"]}
+    assert wanted == set()
+    assert 'DynamoDBStore(os.environ["RECORDS_TABLE"], "refunds")' in CODE
+    assert function["Handler"] == "orders.refunds.lambda_handler"
+    assert CODE.startswith("# src/orders/refunds.py\n")
+
+
+def test_receiver_finds_each_by_its_outputs() -> None:
+    """And of the second all that it finds of the first, whatever the values."""
+    outputs = {name: str(each["Value"]) for name, each in both()["Outputs"].items()}
+    clients = {"cloudformation": CloudFormation(outputs)}
+    first, second = (
+        stack_outputs(clients.__getitem__, f"transfers/{each}") for each in ("Consumer", "RefundsConsumer")
+    )
+    assert {*second} == {name for name in first if not name.startswith("Refunds")} | {"Namespace"}
+    assert second["Namespace"] == "refunds"
+    assert "RefundsQueue" in second["QueueUrl"]

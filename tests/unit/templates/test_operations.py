@@ -11,14 +11,13 @@ import pytest
 
 from harness.cloud import ROOT
 from idempotent_receiver import telemetry
-from tests.template import load, text_of, watched_by
+from tests.template import text_of, watched_by
 from tests.unit.templates.variants import (
     KEY,
     TOPIC,
     VARIANTS,
     actions,
     alarms,
-    apis,
     assert_says_what_to_do,
     consumers,
     every_variant,
@@ -27,8 +26,8 @@ from tests.unit.templates.variants import (
     of_type,
     operators,
     properties,
+    rendered,
     resources_of,
-    statements,
     wide,
     widgets,
 )
@@ -36,7 +35,7 @@ from tests.unit.templates.variants import (
 OPERATING = (ROOT / "docs" / "operating.md").read_text()
 COLUMNS = 24
 """CloudWatch's grid."""
-OURS = load()["Parameters"]["MetricsNamespace"]["Default"]
+OURS = "IdempotentReceiver"
 
 
 def lines_of(widgets: list[dict[str, Any]]) -> list[Any]:
@@ -60,27 +59,19 @@ def test_the_dashboard_shows_all_alarms_what_waits_and_what_to_do_and_nothing_ov
     assert set(first["properties"]["alarms"]) == {f"{name}.Arn" for name in alarms(variant)}
     assert second["properties"]["metrics"][0][1] == "ApproximateAgeOfOldestMessage"
     assert last["properties"]["markdown"].startswith("## What to do")
+    assert "--stack AWS::StackName`" in last["properties"]["markdown"]
     (letters,) = [each for each in shown if "dead letters" in each["properties"].get("title", "")]
     theirs = ["dead letters", "their age (s)"] if has_dead_letters(variant) else []
     assert [line[-1]["label"] for line in letters["properties"]["metrics"]] == [*theirs, "waiting", "in flight"]
 
 
 @every_variant
-def test_alarms_and_dashboards_show_metrics_that_the_functions_send(variant: str) -> None:
+def test_alarms_and_dashboard_show_metrics_that_the_function_sends(variant: str) -> None:
     ours = [line for line in lines_of(widgets(variant)) if line[0] == OURS]
     assert {line[1] for line in ours} == {*telemetry.COUNTS, telemetry.DURATION}
     assert {tuple(line[2:4]) for line in ours} == {("service", "AWS::StackName")}, "as POWERTOOLS_SERVICE_NAME has it"
     rung = {each["MetricName"] for each in alarms(variant).values() if each.get("Namespace") == OURS}
     assert {"LostClaims"} <= rung <= {*telemetry.COUNTS}
-    of_the_api = [] if variant == "no api" else lines_of(widgets(variant, "ApiDashboard"))
-    theirs = {tuple(line[1:4]) for line in of_the_api if line[0] == OURS}
-    assert not of_the_api or theirs == {(name, "service", "AWS::StackName-api") for name in telemetry.CALL_COUNTS}
-
-
-def test_the_dashboard_sets_durations_against_the_timeout() -> None:
-    shown = widgets("standard", FunctionTimeout="120")
-    (widget,) = [each for each in shown if "timeout" in each["properties"].get("title", "")]
-    assert [line["value"] for line in widget["properties"]["annotations"]["horizontal"]] == [120_000]
 
 
 def test_the_handbook_explains_and_pictures_the_real_widgets() -> None:
@@ -102,17 +93,16 @@ def test_the_handbook_explains_and_pictures_the_real_widgets() -> None:
 
 @every_variant
 def test_each_alarm_names_the_section_that_says_what_to_type_what_it_means_and_what_to_do(variant: str) -> None:
-    for name, alarm in of_type(variant, "AWS::CloudWatch::Alarm").items():
+    for name, alarm in alarms(variant).items():
         (section,) = re.findall(r'docs/operating\.md, "(.+)"', alarm["AlarmDescription"])
         assert_says_what_to_do(OPERATING.partition(f"\n## {section}\n")[2].partition("\n## ")[0])
         assert f"[{name}](#" in OPERATING, f"the table has no {name}"
-        sent = [TOPIC] if "AlarmTopicArn" in VARIANTS[variant] else None
+        sent = [TOPIC] if "AlarmTopicArn" in VARIANTS[variant].parameters else None
         assert alarm.get("AlarmActions") == alarm.get("OKActions") == sent
 
 
 @every_variant
 def test_alarms_watch_what_can_break_and_each_queue_by_its_name(variant: str) -> None:
-    own = VARIANTS[variant]
     metrics = [(name, metric) for name, each in alarms(variant).items() for metric in watched_by(each)]
     others = {(metric["Namespace"], metric["MetricName"]) for _, metric in metrics if metric["Namespace"] != "AWS/SQS"}
     assert others == {
@@ -122,17 +112,25 @@ def test_alarms_watch_what_can_break_and_each_queue_by_its_name(variant: str) ->
     watched = {
         (name, str(metric["Dimensions"][0]["Value"])) for name, metric in metrics if metric["Namespace"] == "AWS/SQS"
     }
+    on_dead = ("DeadLetterAlarm", "DeadLetterArrivalAlarm", "DeadLetterAgeAlarm") if has_dead_letters(variant) else ()
+    own = VARIANTS[variant].queue_arn
     queue, dead = ({"Fn::GetAtt": [name, "QueueName"]} for name in ("Queue", "DeadLetterQueue"))
-    if "QueueArn" in own:
-        queue, dead = (own.get(name, "").rpartition(":")[2] for name in ("QueueArn", "DeadLetterQueueArn"))  # type: ignore[assignment]
-    on_dead = ("DeadLetterAlarm", "DeadLetterArrivalAlarm", "DeadLetterAgeAlarm") if dead else ()
+    if own:
+        own_dead = VARIANTS[variant].parameters.get("DeadLetterQueueArn", "")
+        queue, dead = own.rpartition(":")[2], own_dead.rpartition(":")[2]  # type: ignore[assignment]
     assert watched == {("OldestMessageAlarm", str(queue)), *((name, str(dead)) for name in on_dead)}
+
+
+def test_where_no_dead_letter_queue_is_named_no_alarm_watches_one() -> None:
+    without = {variant for variant in VARIANTS if not has_dead_letters(variant)}
+    assert without == {"own queue, no dead letters", "starter, own queue"}
 
 
 def test_only_arrivals_are_calculated_and_only_where_they_are_wanted() -> None:
     """Local clouds refuse metric math."""
     calculated = {name for name, each in alarms("standard").items() if "Metrics" in each}
-    assert calculated == set(alarms("standard")) - set(alarms("standard", DeadLetterArrivals="false"))
+    for variant in ("standard", "starter"):
+        assert calculated == set(alarms(variant)) - set(alarms(variant, DeadLetterArrivals="false"))
     assert calculated == {"DeadLetterArrivalAlarm"}
 
 
@@ -140,60 +138,72 @@ def test_only_arrivals_are_calculated_and_only_where_they_are_wanted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "services"), [("ConsumerRole", ["sqs", "dynamodb"]), ("OperatorPolicy", ["sqs", "dynamodb", "s3"])]
+    ("resource", "services"), [("ConsumerRole", {"sqs", "dynamodb"}), ("OperatorPolicy", {"sqs", "dynamodb", "s3"})]
 )
 def test_a_key_of_ones_own_is_used_by_way_of_the_services_that_keep_something_alone(
-    resource: str, services: list[str]
+    resource: str, services: set[str]
 ) -> None:
-    found = statements("own key", resource)["UseKey"]
-    ways = found["Condition"]["StringEquals"]["kms:ViaService"]
-    assert (found["Resource"], [text_of(way).partition(".")[0] for way in ways]) == (KEY, services)
-    assert {"kms:Decrypt", "kms:GenerateDataKey"} <= set(found["Action"])
-    assert "UseKey" not in statements("standard", resource)
+    found, without = (
+        (consumers if resource == "ConsumerRole" else operators)("own key"),
+        rendered()["Resources"][resource],
+    )
+    (used,) = [each for each in found.values() if "kms:Decrypt" in each["Action"]]
+    ((ways,),) = [each.values() for each in used["Condition"].values()]
+    assert (used["Resource"], {text_of(way).partition(".")[0] for way in ways}) == (KEY, services)
+    assert {"kms:Decrypt", "kms:GenerateDataKey"} <= set(used["Action"])
+    assert "kms:" not in str(without)
 
 
 @every_variant
 def test_every_action_and_resource_is_named_but_for_x_ray_which_knows_no_resources(variant: str) -> None:
-    traced = {"Trace"} if VARIANTS[variant].get("Tracing") == "Active" else set()
-    for allowed in (consumers(variant), apis(variant)):
-        assert wide(allowed) == (traced if allowed else set())
-    for each in (consumers(variant) | apis(variant) | operators(variant)).values():
+    traced = {"xray:PutTraceSegments"} if VARIANTS[variant].starter is None else set()
+    assert wide(consumers(variant)) == traced
+    for each in (*consumers(variant).values(), *operators(variant).values()):
         assert (each["Effect"], {"NotAction", "NotResource", "NotPrincipal"} & set(each)) == ("Allow", set())
-    for name, function in of_type(variant, "AWS::Serverless::Function").items():
-        assert "ManagedPolicyArns" not in properties(variant, f"{name}Role"), "all of it is written out"
-        assert "Policies" not in function
+    assert set(of_type(variant, "AWS::IAM::Role")) == {"ConsumerRole"}
+    assert "ManagedPolicyArns" not in properties(variant, "ConsumerRole"), "all of it is written out"
+    assert "Policies" not in properties(variant, "Consumer")
 
 
 @every_variant
 def test_neither_the_consumer_nor_the_operator_can_delete_or_forge_a_record(variant: str) -> None:
-    of_the_consumer = statements(variant, "ConsumerRole")
-    assert not [action for action in actions(of_the_consumer) if re.match("dynamodb:.*(Delete|BatchWrite)", action)]
-    assert not re.search(r'"(History|Archive)[."]', json.dumps(of_the_consumer)), "nor does it know these"
+    records = resources_of(consumers(variant), "dynamodb:PartiQLInsert")
+    ((name, table),) = records.items()
+    assert not re.search("Delete|BatchWrite|Scan|Query", str(consumers(variant)[name]["Action"]))
+    assert [each for each, held in consumers(variant).items() if held["Resource"] == table] == [name]
+    assert not re.search(r'"(History|Archive)[."]', json.dumps(consumers(variant))), "nor does it know these"
     writes = re.compile("dynamodb:.*(Put|Update|Delete|Write|Insert|Execute)")
     writing = {sid: each for sid, each in operators(variant).items() if any(map(writes.match, listed(each["Action"])))}
-    assert {sid: each["Resource"] for sid, each in writing.items()} == (
-        {"KeepHistory": {"Fn::GetAtt": ["History", "Arn"]}} if has_dead_letters(variant) else {}
-    )
+    assert {sid: each["Resource"] for sid, each in writing.items()} == {
+        "KeepHistory": {"Fn::GetAtt": ["History", "Arn"]}
+    }
 
 
 @every_variant
 def test_the_operators_policy_is_for_this_stack_alone(variant: str) -> None:
     found = operators(variant)
-    assert [sid for sid, each in found.items() if each["Resource"] == "*"] == ["FindTheMapping"]
-    assert listed(found["FindTheMapping"]["Action"]) == ["lambda:ListEventSourceMappings"]
-    function = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${AWS::StackName}"
-    own = [{"Fn::Sub": function}, {"Fn::Sub": f"{function}:*"}]
-    assert found["LookAtTheFunction"]["Resource"] == own
-    assert list(found["SwitchTheMapping"]["Condition"].values()) == [{"lambda:FunctionArn": own}]
-    known = {"LookAtTheFunction", "SwitchTheMapping", "FindTheMapping", "LookAtTheAlarms"}
-    assert wide(found) - {"ArchiveDeadLetters"} == known
+    unbounded = {sid: listed(each["Action"]) for sid, each in found.items() if each["Resource"] == "*"}
+    assert unbounded == {
+        "FindTheMapping": ["lambda:ListEventSourceMappings"],
+        "LookAtTheAccount": ["lambda:GetAccountSettings"],
+    }
+    at = "AWS::Region:AWS::AccountId"
+    stack = f"arn:AWS::Partition:cloudformation:{at}:stack/AWS::StackName/*"
+    assert text_of(found["FindTheStack"]["Resource"]) == stack, "by its name: who types that may not know its id"
+    function = f"arn:AWS::Partition:lambda:{at}:function:Consumer"
+    assert [text_of(each) for each in found["LookAtTheFunction"]["Resource"]] == [function, f"{function}:*"]
+    (mine,) = found["SwitchTheMapping"]["Condition"].values()
+    assert mine == {"lambda:FunctionArn": found["LookAtTheFunction"]["Resource"]}
+    by_name = {"FindTheStack", "LookAtTheFunction", "SwitchTheMapping", "LookAtTheAlarms", "ReadTheLog"}
+    assert wide(found) == by_name | {"ArchiveDeadLetters", *unbounded}
+    log = f"arn:AWS::Partition:logs:{at}:log-group:ConsumerLogGroup:*"
+    assert text_of(found["ReadTheLog"]["Resource"]) == log
 
 
 @every_variant
-def test_only_where_there_are_dead_letters_the_operator_may_send_to_both_queues_and_archive(variant: str) -> None:
-    """What is redriven or resent goes to the queue, and what is restored to the dead-letter queue."""
+def test_the_operator_may_send_to_the_queue_and_what_is_restored_to_the_dead_letter_queue(variant: str) -> None:
+    """What is redriven or resent goes to the queue. Where no dead-letter queue is known, no other is touched."""
     found, there = operators(variant), has_dead_letters(variant)
-    both = {"SendThemBack": "LookAtTheQueue", "RestoreThem": "TakeDeadLetters"} if there else {}
-    assert resources_of(found, "sqs:SendMessage") == {sid: found[other]["Resource"] for sid, other in both.items()}
-    acting = {"sqs:SendMessage", "sqs:DeleteMessage", "dynamodb:BatchWriteItem", "s3:PutObject"}
-    assert acting & actions(found) == (acting if there else set())
+    sending = {"SendThemBack": "LookAtTheQueue", **({"RestoreThem": "TakeDeadLetters"} if there else {})}
+    assert resources_of(found, "sqs:SendMessage") == {sid: found[other]["Resource"] for sid, other in sending.items()}
+    assert ("sqs:DeleteMessage" in actions(found)) == there

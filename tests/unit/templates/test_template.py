@@ -1,4 +1,4 @@
-"""What template.yaml promises of its queues, its functions and its tables, in every variant."""
+"""What template.yaml and a starter's template promise of queues, function and tables, in every variant."""
 
 from __future__ import annotations
 
@@ -11,46 +11,52 @@ from aws_lambda_powertools.shared import constants as powertools
 
 from harness.cloud import ROOT
 from idempotent_receiver import message_id
-from tests.template import load, text_of, watched_by
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
+from tests.starter import made
+from tests.template import TEMPLATE, load, parsed, text_of, watched_by
 from tests.unit.templates.variants import (
+    ALLOWED,
+    AT_ONCE,
+    GONE,
     KEY,
     MADE_HERE,
     QUEUES,
+    STATEFUL,
     TABLES,
     VARIANTS,
-    apis,
+    changes,
     consumers,
     every_variant,
-    has_dead_letters,
-    listed,
     mapping,
     of_type,
     properties,
     rendered,
     resources_of,
+    variables_in,
     variables_read,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MADE_FOR_THE_API = {"RestApi", "Api", "ApiRole", "ApiLogGroup", "ApiOperatorPolicy", "Transfers", "ApiDashboard"} | {
-    *("ApiErrorsAlarm", "ApiServerErrorsAlarm", "ApiLatencyAlarm"),
-}
-OUTPUTS = {"QueueUrl", "QueueArn", "DeadLetterQueueUrl", "RecordsTable", "ConsumerName", "ConsumerLogGroup"}
-STACK_NAME = {"Ref": "AWS::StackName"}
+DAY_SECONDS = 86_400
+SQSS_RETENTION_SECONDS = 4 * DAY_SECONDS
+"""Of a queue that does not say."""
+OUTPUTS = {"QueueUrl", "RecordsTable", "RecordRetentionDays", "KeyStrategy", "ConsumerName", "ConsumerLogGroup"}
 OVER_TLS_ALONE = {"Effect": "Deny", "Principal": "*", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+MADE_BY_WATCH = {"HistoryTable": "History", "ArchiveBucket": "Archive", "OperatorPolicyArn": "OperatorPolicy"}
+
+
+def test_the_template_is_read_in_one_sitting() -> None:
+    assert len(TEMPLATE.read_text().splitlines()) <= 200
+    assert len(load()["Parameters"]) <= 10
 
 
 @every_variant
 def test_every_reference_names_something_that_exists(variant: str) -> None:
     """Conditions may remove what another part refers to, and cfn-lint checks no reference within a function."""
     named = {name.partition(".")[0] for name in references({**rendered(variant), "Transform": None})}
-    functions = of_type(variant, "AWS::Serverless::Function").items()
-    made_by_sam = {f"{name}{event}" for name, each in functions for event in each["Events"]}
-    assert {name for name in named if not name.startswith("AWS::")} <= {*rendered(variant)["Resources"], *made_by_sam}
-    absent = set() if has_dead_letters(variant) else {"DeadLetterQueueUrl"}
-    assert OUTPUTS & set(rendered(variant)["Outputs"]) == OUTPUTS - absent
+    assert {name for name in named if not name.startswith("AWS::")} <= {*rendered(variant)["Resources"]}
 
 
 def references(node: Any) -> Iterator[str]:
@@ -70,139 +76,149 @@ def references(node: Any) -> Iterator[str]:
                 yield from references(part)
 
 
-def test_unless_its_parameter_asks_for_it_nothing_of_the_api_is_made() -> None:
-    assert not MADE_FOR_THE_API & set(rendered("no api")["Resources"])
-    assert set(rendered("standard")["Resources"]) >= MADE_FOR_THE_API
-    assert not [name for name in rendered("no api")["Outputs"] if name.startswith("Api")]
+@every_variant
+def test_the_outputs_name_what_receiver_looks_up(variant: str) -> None:
+    """What an existing queue's redrive policy names, it finds there."""
+    outputs = rendered(variant)["Outputs"]
+    of_its_own = {"DeadLetterQueueUrl"} if variant in MADE_HERE else set()
+    assert {*outputs} - {"QueueArn", "Envelope", "DashboardName"} == {*OUTPUTS, *MADE_BY_WATCH, *of_its_own}
+    assert {name: outputs[name]["Value"]["Ref"] for name in MADE_BY_WATCH} == MADE_BY_WATCH
+    own = VARIANTS[variant].queue_arn
+    url = "https://sqs.AWS::Region.AWS::URLSuffix/" + "/".join(own.split(":")[4:]) if own else "Queue"
+    assert text_of(outputs["QueueUrl"]["Value"]) == url
 
 
 # Queues.
 
 
-@pytest.mark.parametrize("timeout", load()["Parameters"]["FunctionTimeout"]["AllowedValues"])
-def test_a_message_stays_hidden_for_six_timeouts_and_the_longest_window(timeout: str) -> None:
-    queue = rendered(FunctionTimeout=timeout)["Resources"]["Queue"]["Properties"]
-    shortest = 6 * int(timeout) + load()["Parameters"]["BatchWindow"]["MaxValue"]
-    assert shortest <= queue["VisibilityTimeout"] <= 12 * 60 * 60, "SQS takes no more"
+@pytest.mark.parametrize("variant", MADE_HERE)
+def test_a_message_stays_hidden_for_six_timeouts_and_the_window(variant: str) -> None:
+    window = mapping(variant).get("MaximumBatchingWindowInSeconds", 0)
+    shortest = 6 * properties(variant, "Consumer")["Timeout"] + window
+    assert shortest <= properties(variant, "Queue")["VisibilityTimeout"] <= 12 * 60 * 60, "SQS takes no more"
 
 
 @pytest.mark.parametrize("variant", MADE_HERE)
 def test_queues_retry_keep_and_encrypt(variant: str) -> None:
-    """A message is tried at least five times; dead letters outlast messages; encrypted at rest and on the way."""
+    """A message is tried at least five times; dead letters outlast messages, and records both."""
     redrive = properties(variant, "Queue")["RedrivePolicy"]
     assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}
-    assert min(redrive["maxReceiveCount"], load()["Parameters"]["MaxReceiveCount"]["MinValue"]) >= 5
-    fifo = True if variant == "fifo" else None
+    assert redrive["maxReceiveCount"] >= 5
     encryption = (KEY, None) if variant == "own key" else (None, True)
     for queue, days in zip(QUEUES, (4, 14), strict=True):
         given = properties(variant, queue)
-        assert (given["MessageRetentionPeriod"], given.get("FifoQueue")) == (days * 86_400, fifo)
+        assert given.get("MessageRetentionPeriod", SQSS_RETENTION_SECONDS) == days * DAY_SECONDS
+        assert bool(given.get("FifoQueue")) == VARIANTS[variant].fifo
         assert (given.get("KmsMasterKeyId"), given.get("SqsManagedSseEnabled")) == encryption
-    policy = properties(variant, "QueuesOverTlsOnly")
+    assert load()["Parameters"]["RecordRetentionDays"]["MinValue"] > 4 + 14
+
+
+@pytest.mark.parametrize("variant", MADE_HERE)
+def test_queues_are_reached_over_tls_alone(variant: str) -> None:
+    policy = properties(variant, "QueuePolicy")
     (statement,) = policy["PolicyDocument"]["Statement"]
     assert policy["Queues"] == [{"Ref": queue} for queue in QUEUES]
     assert statement["Resource"] == [{"Fn::GetAtt": [queue, "Arn"]} for queue in QUEUES]
     assert statement | OVER_TLS_ALONE | {"Action": "sqs:*"} == statement
 
 
-# The functions.
+# The function.
 
 
 @every_variant
-def test_the_function_has_the_name_that_alarms_metrics_and_policies_go_by(variant: str) -> None:
+def test_alarms_and_metrics_and_log_are_those_of_the_function(variant: str) -> None:
     consumer = properties(variant, "Consumer")
-    assert consumer["FunctionName"] == consumer["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == STACK_NAME
+    service = consumer["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
     watched = [metric for each in of_type(variant, "AWS::CloudWatch::Alarm").values() for metric in watched_by(each)]
-    named = [each["Dimensions"][0]["Value"] for each in watched if each["Namespace"] != "AWS/SQS"]
-    assert set(map(str, named)) - {str({"Ref": "Api"})} == {str(STACK_NAME)}
-    for name, function in of_type(variant, "AWS::Serverless::Function").items():
-        assert function["LoggingConfig"] == {"LogGroup": {"Ref": f"{name}LogGroup"}}, "where logs expire"
-        assert properties(variant, f"{name}LogGroup").get("KmsKeyId") == VARIANTS[variant].get("KmsKeyArn")
+    named = {each["Namespace"]: each["Dimensions"][0]["Value"] for each in watched if each["Namespace"] != "AWS/SQS"}
+    assert named == {"IdempotentReceiver": service, "AWS/Lambda": {"Ref": "Consumer"}}
+    assert consumer["LoggingConfig"] == {"LogGroup": {"Ref": "ConsumerLogGroup"}}, "where logs expire"
+    log = properties(variant, "ConsumerLogGroup")
+    assert (log["RetentionInDays"], log.get("KmsKeyId")) == (30, VARIANTS[variant].parameters.get("KmsKeyArn"))
 
 
 @every_variant
 def test_the_mapping_reads_the_queue_that_is_meant_message_by_message_within_lambdas_limits(variant: str) -> None:
-    given, own = mapping(variant), VARIANTS[variant].get("QueueArn")
-    assert own is None or not {*QUEUES, "QueuesOverTlsOnly"} & set(rendered(variant)["Resources"])
+    given, own = mapping(variant), VARIANTS[variant].queue_arn
+    assert own is None or not {*QUEUES, "QueuePolicy"} & set(rendered(variant)["Resources"])
     assert given["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert given["Queue"] == (own or {"Fn::GetAtt": ["Queue", "Arn"]})
-    assert rendered(variant)["Outputs"]["QueueArn"]["Value"] == given["Queue"]
     assert list(resources_of(consumers(variant), "sqs:ReceiveMessage").values()) == [given["Queue"]]
-    if VARIANTS[variant].get("Fifo"):
-        assert (given["BatchSize"] <= 10, "MaximumBatchingWindowInSeconds" in given) == (True, False)
+    if VARIANTS[variant].fifo:
+        assert (given["BatchSize"], "MaximumBatchingWindowInSeconds" in given) == (10, False)
     else:
         assert given["MaximumBatchingWindowInSeconds"] >= 1, "more than ten messages need a window"
 
 
-@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "no api"])
-def test_nobody_calls_the_api_without_a_signature_and_it_touches_no_record_of_a_message(variant: str) -> None:
-    assert properties(variant, "RestApi")["Auth"] == {"DefaultAuthorizer": "AWS_IAM", "InvokeRole": "NONE"}
-    for event in properties(variant, "Api")["Events"].values():
-        assert event["Properties"]["RestApiId"] == {"Ref": "RestApi"}
-        assert "Auth" not in event["Properties"]
-    variables = properties(variant, "Api")["Environment"]["Variables"]
-    assert "LOCAL_CALLER" not in variables, "only the local cloud has a default caller"
-    allowed, own = apis(variant), VARIANTS[variant].get("QueueArn")
-    assert list(resources_of(allowed, "sqs:SendMessage").values()) == [mapping(variant)["Queue"]]
-    assert variables["QUEUE_URL"] == (url_of(own) if own else {"Ref": "Queue"})
-    (write,) = [each for each in allowed.values() if "dynamodb:UpdateItem" in listed(each["Action"])]
-    assert write["Resource"] == {"Fn::GetAtt": ["Records", "Arn"]}
-    assert write["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["transfers#*"]}}
-    assert not re.search("Delete|Scan", str([each["Action"] for each in allowed.values()]))
-
-
-def url_of(arn: str) -> dict[str, str]:
-    return {"Fn::Sub": "https://sqs.${AWS::Region}.${AWS::URLSuffix}/" + "/".join(arn.split(":")[4:])}
-
-
 @every_variant
 def test_every_variable_that_is_read_is_set_and_every_one_that_is_set_is_read(variant: str) -> None:
-    known_to_powertools = {value for name, value in vars(powertools).items() if name.endswith("_ENV")}
-    absent = set() if "DeadLetterAtOnce" in VARIANTS[variant] else {"DEAD_LETTER_QUEUE_URL"}
-    functions = of_type(variant, "AWS::Serverless::Function")
-    assert set(functions) == ({"Consumer"} if variant == "no api" else {"Consumer", "Api"})
-    for function in functions.values():
-        needed, wanted = variables_read(function["Handler"].rpartition(".")[0])
-        assert (
-            needed | wanted - absent <= {*function["Environment"]["Variables"]} <= needed | wanted | known_to_powertools
-        )
+    chosen = VARIANTS[variant]
+    set_here = {*properties(variant, "Consumer")["Environment"]["Variables"]}
+    read_by_others = {value for name, value in vars(powertools).items() if name.endswith("_ENV")}
+    absent = set() if AT_ONCE in chosen.edits else {"DEAD_LETTER_QUEUE_URL"}
+    needed, wanted = (
+        variables_read("app.consumer")
+        if chosen.starter is None
+        else variables_in(made(chosen.starter)["src/order_totals/handler.py"])
+    )
+    if chosen.starter and AT_ONCE in chosen.edits:
+        wanted |= {"DEAD_LETTER_QUEUE_URL"}  # which docs/deploying.md has it pass to `sqs_consumer`
+    assert needed | wanted - absent <= set_here <= needed | wanted | read_by_others
+
+
+def test_what_sam_local_sets_is_declared_and_set_to_nothing_on_aws() -> None:
+    """`sam local invoke` passes no other variable."""
+    for variant in ("standard", "starter"):
+        assert "AWS_ENDPOINT_URL" not in properties(variant, "Consumer")["Environment"]["Variables"]
+        assert "AWS_ENDPOINT_URL: !Ref AWS::NoValue" in VARIANTS[variant].text
 
 
 def test_every_message_is_claimed_unless_the_parameter_says_otherwise() -> None:
-    for parameters, effects in (({}, "any"), ({"Effects": "transaction"}, "transaction")):
-        consumer = rendered(**parameters)["Resources"]["Consumer"]["Properties"]
-        assert consumer["Environment"]["Variables"]["EFFECTS"] == effects
+    for variant in ("standard", "starter"):
+        for parameters, effects in (({}, "any"), ({"Effects": "transaction"}, "transaction")):
+            consumer = rendered(variant, **parameters)["Resources"]["Consumer"]["Properties"]
+            assert consumer["Environment"]["Variables"]["EFFECTS"] == effects
 
 
 @every_variant
 def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> None:
     url = properties(variant, "Consumer")["Environment"]["Variables"].get("DEAD_LETTER_QUEUE_URL")
     sent_to = list(resources_of(consumers(variant), "sqs:SendMessage").values())
-    own = VARIANTS[variant].get("DeadLetterQueueArn")
-    if "DeadLetterAtOnce" not in VARIANTS[variant]:
-        assert (url, sent_to) == (None, []), "SQS moves them"
-    elif own:
-        assert (url, sent_to) == (url_of(own), [own])
-    else:
-        assert (url, sent_to) == ({"Ref": "DeadLetterQueue"}, [{"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}])
+    at_once = ({"Ref": "DeadLetterQueue"}, [{"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}])
+    assert (url, sent_to) == (at_once if AT_ONCE in VARIANTS[variant].edits else (None, [])), "else SQS moves them"
 
 
 def test_the_outputs_say_of_the_consumer_what_its_code_says() -> None:
     """`receiver` takes a message's key as the consumer does, or it would judge by the wrong record."""
-    tree = ast.parse((ROOT / "src/app/consumer.py").read_text())
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
-    (given,) = [{each.arg: each.value for each in one.keywords} for one in calls if one.func.id == "sqs_consumer"]
+    given = given_to_sqs_consumer((ROOT / "src/app/consumer.py").read_text())
     outputs = {name: each["Value"] for name, each in rendered(RecordRetentionDays="45")["Outputs"].items()}
     assert not {"key", "Namespace"} & {*given, *outputs}
     assert outputs["KeyStrategy"] == message_id.__name__
     assert outputs["Envelope"] == ast.literal_eval(given["envelope"])
-    assert outputs["RecordRetentionDays"] == "45"
+    variables = rendered(RecordRetentionDays="45")["Resources"]["Consumer"]["Properties"]["Environment"]["Variables"]
+    assert outputs["RecordRetentionDays"] == variables["RECORD_RETENTION_DAYS"] == "45"
+
+
+def test_a_starters_outputs_say_what_its_code_leaves_to_the_library() -> None:
+    """What it chooses, its project's own tests compare."""
+    given = given_to_sqs_consumer(made("plain")["src/order_totals/handler.py"])
+    outputs = rendered("starter")["Outputs"]
+    assert not {"envelope", "Envelope", "retention_seconds"} & {*given, *outputs}
+    assert int(outputs["RecordRetentionDays"]["Value"]) * DAY_SECONDS == DEFAULT_RETENTION_SECONDS
+
+
+def given_to_sqs_consumer(code: str) -> dict[str | None, ast.expr]:
+    calls = [
+        each for each in ast.walk(ast.parse(code)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+    ]
+    (given,) = [{each.arg: each.value for each in one.keywords} for one in calls if one.func.id == "sqs_consumer"]  # type: ignore[attr-defined]  # they are names
+    return given
 
 
 # Tables, and what is kept of dead letters.
 
 
-@pytest.mark.parametrize("table", [*TABLES, "History"])
+@pytest.mark.parametrize("table", TABLES)
 def test_records_expire_and_the_ledger_does_not_and_each_table_is_encrypted_by_ones_own_key(table: str) -> None:
     plain = properties("standard", table)
     assert plain["BillingMode"] == "PAY_PER_REQUEST"
@@ -210,23 +226,29 @@ def test_records_expire_and_the_ledger_does_not_and_each_table_is_encrypted_by_o
     assert (properties("own key", table)["SSESpecification"], plain.get("SSESpecification")) == (encryption, None)
     expiry = {"AttributeName": "expiration", "Enabled": True} if table == "Records" else None
     assert plain.get("TimeToLiveSpecification") == expiry
+    protected = rendered(DeletionProtection="true")["Resources"][table]["Properties"]
+    assert (plain["DeletionProtectionEnabled"], protected["DeletionProtectionEnabled"]) == ("false", "true")
+
+
+def test_of_a_starters_tables_the_records_alone_expire() -> None:
+    tables = of_type("starter", "AWS::DynamoDB::Table")
+    expiring = {
+        name: each["TimeToLiveSpecification"] for name, each in tables.items() if "TimeToLiveSpecification" in each
+    }
+    assert (set(tables), expiring) == (
+        {"Records", "Totals", "History"},
+        {"Records": {"AttributeName": "expiration", "Enabled": True}},
+    )
 
 
 @every_variant
 def test_no_update_of_the_stack_drops_records_ledger_or_messages(variant: str) -> None:
-    stateful = {"AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::S3::Bucket", "AWS::S3::BucketPolicy"}
-    kept = {name: each for name, each in rendered(variant)["Resources"].items() if each["Type"] in stateful}
-    assert set(TABLES) - (MADE_FOR_THE_API if variant == "no api" else set()) <= set(kept)
+    """And none that deletes it; only a first deployment that fails takes along what it made."""
+    kept = {name: each for name, each in rendered(variant)["Resources"].items() if each["Type"] in STATEFUL}
+    expected = {"History", "Archive", *((*QUEUES, "QueuePolicy") if variant in MADE_HERE else ())}
+    assert expected <= set(kept)
     for each in kept.values():
-        assert (each.get("DeletionPolicy"), each.get("UpdateReplacePolicy")) == ("Retain", "Retain")
-
-
-@every_variant
-def test_where_there_are_dead_letters_acts_on_them_are_kept_and_they_can_be_archived(variant: str) -> None:
-    made, told = {"History", "Archive", "ArchiveOverTlsOnly"}, {"HistoryTable": "History", "ArchiveBucket": "Archive"}
-    outputs = {name: each["Value"]["Ref"] for name, each in rendered(variant)["Outputs"].items() if name in told}
-    found = (made & set(rendered(variant)["Resources"]), outputs)
-    assert found == ((made, told) if has_dead_letters(variant) else (set(), {}))
+        assert (each.get("DeletionPolicy"), each.get("UpdateReplacePolicy")) == ("RetainExceptOnCreate", "Retain")
 
 
 def test_the_archive_is_encrypted_and_reached_over_tls_alone() -> None:
@@ -235,3 +257,51 @@ def test_the_archive_is_encrypted_and_reached_over_tls_alone() -> None:
     assert [text_of(each) for each in statement["Resource"]] == ["Archive.Arn", "Archive.Arn/*"]
     (rule,) = properties("own key", "Archive")["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}
+
+
+# A starter's template, beside this one.
+
+OF_A_STARTER = {
+    "Accounts": GONE,
+    "Entries": GONE,
+    "Totals": ...,
+    "Consumer.Properties.Handler": "order_totals.handler.lambda_handler",
+    "Consumer.Properties.Tracing": GONE,
+    **{
+        f"Consumer.Properties.Environment.Variables.{name}": GONE
+        for name in ("ACCOUNTS_TABLE", "ENTRIES_TABLE", "POWERTOOLS_LOG_LEVEL", "RECORD_RETENTION_DAYS")
+    },
+    "Consumer.Properties.Environment.Variables.TOTALS_TABLE": {"Ref": "Totals"},
+    f"{ALLOWED}.dynamodb:PutItem": GONE,
+    f"{ALLOWED}.dynamodb:UpdateItem": GONE,
+    f"{ALLOWED}.dynamodb:GetItem": ...,
+    f"{ALLOWED}.xray:PutTraceSegments": GONE,
+    "ConsumerLogGroup.DeletionPolicy": GONE,
+    "ConsumerLogGroup.UpdateReplacePolicy": GONE,
+    "Queue.Properties.MessageRetentionPeriod": GONE,
+    "Records.Properties.DeletionProtectionEnabled": GONE,
+}
+"""How it differs from template.yaml: another handler and its table, and settings that it leaves to others."""
+
+
+@pytest.mark.parametrize(
+    ("variant", "like"), [("starter", "standard"), ("starter, fifo", "fifo, dead letters at once, longer time-outs")]
+)
+def test_a_starter_has_the_same_resources_by_the_same_names(variant: str, like: str) -> None:
+    """Who has read one of them has read the other."""
+    found = dict(changes(rendered(like)["Resources"], rendered(variant)["Resources"]))
+    assert {path: found.get(path) if value is ... else value for path, value in OF_A_STARTER.items()} == found
+    assert found[f"{ALLOWED}.dynamodb:GetItem"]["Resource"] == {"Fn::GetAtt": ["Totals", "Arn"]}
+
+
+def test_a_starter_with_an_existing_queue_is_one_with_the_edit_for_it() -> None:
+    edited = rendered("own queue, no dead letters")["Resources"]
+    found = dict(changes(edited, rendered("starter, own queue")["Resources"]))
+    assert {*found} == {path for path in OF_A_STARTER if not path.startswith("Queue.")}
+    told = rendered("starter, own queue")["Outputs"]["QueueUrl"]["Value"]
+    assert text_of(told) == text_of(rendered("own queue, no dead letters")["Outputs"]["QueueUrl"]["Value"])
+
+
+def test_a_starters_resources_come_in_the_same_order() -> None:
+    ours, theirs = ([*parsed(VARIANTS[each].text)["Resources"]] for each in ("standard", "starter"))
+    assert [name for name in ours if name in theirs] == [name for name in theirs if name in ours]

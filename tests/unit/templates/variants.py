@@ -1,51 +1,114 @@
-"""What the templates become: every variant that their parameters make of them, and how to look into one."""
+"""What the templates become: every variant that edits and parameters make of them, and how to look into one."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.cloud import ROOT
-from tests.template import load, rendering, text_of
+from harness.edits import edited
+from tests.starter import CHOICES, made
+from tests.template import TEMPLATE, parsed, rendering, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+EXISTING_QUEUE, EXISTING_TABLE = "A queue that you already have", "A table of records that is already there"
+AT_ONCE, LONGER, GRADUAL = "Dead letters at once", "Longer time-outs", "Gradual deployments"
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
+OWN = {"QueueArn": OWN_QUEUE, "DeadLetterQueueArn": f"{OWN_QUEUE}-dead"}
+OWN_FIFO = {name: f"{arn}.fifo" for name, arn in OWN.items()}
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
-OWN = {"QueueArn": OWN_QUEUE, "DeadLetterQueueArn": f"{OWN_QUEUE}-dead"}
-VARIANTS: dict[str, dict[str, str]] = {
-    "standard": {},
-    "fifo": {"Fifo": "true"},
-    "own queue": {name: f"{arn}.fifo" for name, arn in OWN.items()} | {"Fifo": "true"},
-    "dead letters at once": {"DeadLetterAtOnce": "true"},
-    "own queue, dead letters at once": {**OWN, "DeadLetterAtOnce": "true"},
-    "own queue, no dead letters": {"QueueArn": OWN_QUEUE},
-    "own key": {"KmsKeyArn": KEY},
-    "own key and queue": {"KmsKeyArn": KEY, "QueueArn": OWN_QUEUE},
-    "no api": {"MakeApi": load()["Parameters"]["MakeApi"]["Default"]},
-    "traced, and alarms sent": {"Tracing": "Active", "AlarmTopicArn": TOPIC},
-}
-MADE_HERE = [variant for variant, parameters in VARIANTS.items() if "QueueArn" not in parameters]
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
-TABLES = ("Records", "Accounts", "Entries", "Transfers")
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """template.yaml, or the template of a choice of `receiver init`, with these edits and parameters."""
+
+    edits: tuple[str, ...] = ()
+    parameters: dict[str, str] = field(default_factory=dict)
+    starter: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The template."""
+        text = TEMPLATE.read_text() if self.starter is None else made(self.starter)["template.yaml"]
+        return edited(text, *self.edits)
+
+    @property
+    def queue_arn(self) -> str | None:
+        """The ARN of an existing queue."""
+        return self.parameters.get("QueueArn") or CHOICES.get(self.starter or "", {}).get("queue_arn")
+
+    @property
+    def fifo(self) -> bool:
+        """Whether its queue is one."""
+        return "FIFO" in self.edits or bool(CHOICES.get(self.starter or "", {}).get("fifo"))
+
+
+VARIANTS = {
+    "standard": Variant(),
+    "fifo": Variant(edits=("FIFO",)),
+    "dead letters at once": Variant(edits=(AT_ONCE,)),
+    "fifo, dead letters at once, longer time-outs": Variant(edits=("FIFO", AT_ONCE, LONGER)),
+    "own queue": Variant(edits=(EXISTING_QUEUE,), parameters=OWN),
+    "own queue, no dead letters": Variant(
+        edits=(EXISTING_QUEUE,), parameters={"QueueArn": OWN_QUEUE, "DeadLetterQueueArn": ""}
+    ),
+    "own fifo queue and table": Variant(
+        edits=("FIFO", LONGER, EXISTING_QUEUE, EXISTING_TABLE), parameters=OWN_FIFO | {"RecordsTable": "records"}
+    ),
+    "own key": Variant(parameters={"KmsKeyArn": KEY}),
+    "own key and queue": Variant(edits=(EXISTING_QUEUE,), parameters={"KmsKeyArn": KEY, **OWN}),
+    "traced, and alarms sent": Variant(parameters={"Tracing": "Active", "AlarmTopicArn": TOPIC}),
+    "starter": Variant(starter="plain"),
+    "starter, fifo": Variant(starter="fifo", edits=(AT_ONCE, LONGER)),
+    "starter, own queue": Variant(starter="own queue"),
+    "starter, alarms sent": Variant(starter="plain", parameters={"AlarmTopicArn": TOPIC}),
+}
+MADE_HERE = [name for name, variant in VARIANTS.items() if variant.queue_arn is None]
+TABLES = ("Records", "Accounts", "Entries", "History")
+STATEFUL = {
+    "AWS::DynamoDB::Table",
+    "AWS::SQS::Queue",
+    "AWS::SQS::QueuePolicy",
+    "AWS::S3::Bucket",
+    "AWS::S3::BucketPolicy",
+}
+"""What is kept when a stack is deleted, with what protects it."""
 QUEUES = ("Queue", "DeadLetterQueue")
+ALLOWED = "ConsumerRole.Properties.Policies.Consume.PolicyDocument.Statement"
+CONNECT = {
+    "Effect": "Allow",
+    "Action": [
+        "ec2:CreateNetworkInterface",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSubnets",
+        "ec2:DeleteNetworkInterface",
+        "ec2:AssignPrivateIpAddresses",
+        "ec2:UnassignPrivateIpAddresses",
+    ],
+    "Resource": "*",
+    "Condition": {"Null": {"lambda:SourceFunctionArn": "true"}},
+}
+"""What Lambda needs of a role in a VPC, as in AWSLambdaVPCAccessExecutionRole, but not for the function's own calls."""
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
 @cache
 def _rendered(variant: str, parameters: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    return rendering(**{"MakeApi": "true"} | VARIANTS[variant] | dict(parameters)).rendered()
+    chosen = VARIANTS[variant]
+    return rendering(parsed(chosen.text), **chosen.parameters | dict(parameters)).rendered()
 
 
 def rendered(variant: str = "standard", **parameters: str) -> dict[str, Any]:
-    """With its API, unless the variant has none."""
     return _rendered(variant, tuple(parameters.items()))
 
 
@@ -60,45 +123,79 @@ def of_type(variant: str, type: str, **parameters: str) -> dict[str, dict[str, A
 
 
 def alarms(variant: str, **parameters: str) -> dict[str, dict[str, Any]]:
-    """The consumer's alarms."""
-    found = of_type(variant, "AWS::CloudWatch::Alarm", **parameters)
-    return {name: each for name, each in found.items() if "Api" not in name}
+    return of_type(variant, "AWS::CloudWatch::Alarm", **parameters)
 
 
-def widgets(variant: str, dashboard: str = "Dashboard", **parameters: str) -> list[dict[str, Any]]:
-    body = rendered(variant, **parameters)["Resources"][dashboard]["Properties"]["DashboardBody"]
-    return list(json.loads(text_of(body))["widgets"])
+def widgets(variant: str, **parameters: str) -> list[dict[str, Any]]:
+    return widgets_of(rendered(variant, **parameters)["Resources"]["Dashboard"]["Properties"])
+
+
+def widgets_of(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(json.loads(text_of(dashboard["DashboardBody"]))["widgets"])
 
 
 def mapping(variant: str) -> dict[str, Any]:
     return dict(properties(variant, "Consumer")["Events"]["Messages"]["Properties"])
 
 
+def name_of(statement: dict[str, Any]) -> str:
+    """Its Sid, or else what it is about: its first action, and the service that may."""
+    service = statement.get("Principal", {}) if isinstance(statement.get("Principal"), dict) else {}
+    return str(statement.get("Sid") or " by ".join([listed(statement["Action"])[0], *service.values()]))
+
+
 def statements_in(held: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The statements of a role's or a policy's properties, by their names."""
+    """The statements of a role's or a policy's properties, by their names, without those that a condition decides."""
     documents = [each["PolicyDocument"] for each in held.get("Policies", [held])]
-    return {each["Sid"]: each for document in documents for each in document["Statement"] if "Sid" in each}
+    decided = [each for document in documents for each in document["Statement"] if "Fn::If" not in each]
+    found = {name_of(each): each for each in decided}
+    assert len(found) == len(decided), "two of one name"
+    return found
 
 
-def statements(variant: str, *resources: str) -> dict[str, dict[str, Any]]:
-    there = [name for name in resources if name in rendered(variant)["Resources"]]
-    return {sid: each for name in there for sid, each in statements_in(properties(variant, name)).items()}
+GONE = "gone"
+
+
+def changes(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Where two templates differ, and what is there afterwards. Statements and policies go by their names."""
+    before, after = (
+        {_label(each, place): each for place, each in enumerate(node)}
+        if isinstance(node, list) and all(isinstance(each, dict) for each in node)
+        else node
+        for node in (before, after)
+    )
+    if not (isinstance(before, dict) and isinstance(after, dict)) or _function_of(before) != _function_of(after):
+        if before != after:
+            yield path, after
+        return
+    for name in sorted({*before, *after}):
+        inside = f"{path}.{name}".lstrip(".")
+        if name in before and name in after:
+            yield from changes(before[name], after[name], inside)
+        else:
+            yield inside, after.get(name, GONE)
+
+
+def _function_of(node: dict[str, Any]) -> str:
+    """Which of CloudFormation's functions this calls, if it does."""
+    (name, *others) = node or [""]
+    return name if not others and (name == "Ref" or name.startswith("Fn::")) else ""
+
+
+def _label(each: dict[str, Any], place: int) -> str:
+    return name_of(each) if "Effect" in each else str(each.get("PolicyName", place))
 
 
 def consumers(variant: str) -> dict[str, dict[str, Any]]:
-    return statements(variant, "ConsumerRole", "LedgerPolicy")
-
-
-def apis(variant: str) -> dict[str, dict[str, Any]]:
-    return statements(variant, "ApiRole")
+    return statements_in(properties(variant, "ConsumerRole"))
 
 
 def operators(variant: str) -> dict[str, dict[str, Any]]:
-    return statements(variant, "OperatorPolicy")
+    return statements_in(properties(variant, "OperatorPolicy"))
 
 
 def has_dead_letters(variant: str) -> bool:
-    return "DeadLetterQueueUrl" in rendered(variant)["Outputs"]
+    return "DeadLetterAlarm" in rendered(variant)["Resources"]
 
 
 def listed(value: Any) -> list[Any]:
@@ -112,25 +209,29 @@ def actions(statements: dict[str, dict[str, Any]]) -> set[str]:
 def wide(statements: dict[str, dict[str, Any]]) -> set[str]:
     """Whose resource has a wildcard. No action may have one."""
     assert not [action for action in actions(statements) if "*" in action or "?" in action]
-    return {sid for sid, each in statements.items() if "*" in json.dumps(each["Resource"])}
+    return {name for name, each in statements.items() if "*" in json.dumps(each["Resource"])}
 
 
 def resources_of(statements: dict[str, dict[str, Any]], action: str) -> dict[str, Any]:
     """The resource of each statement that allows this, by its name."""
-    return {sid: each["Resource"] for sid, each in statements.items() if action in listed(each["Action"])}
+    return {name: each["Resource"] for name, each in statements.items() if action in listed(each["Action"])}
 
 
 @cache
 def variables_read(module: str) -> tuple[set[str], set[str]]:
     """The variables that a module and its own imports read: the required ones and the optional ones."""
-    tree = ast.parse((ROOT / "src" / f"{module.replace('.', '/')}.py").read_text())
-    text = ast.unparse(tree)
-    needed = set(re.findall(r"os\.environ\['(\w+)'\]", text))
-    wanted = set(re.findall(r"os\.environ\.get\('(\w+)'", text))
-    for imported in _own_imports(tree):
+    code = (ROOT / "src" / f"{module.replace('.', '/')}.py").read_text()
+    needed, wanted = variables_in(code)
+    for imported in _own_imports(ast.parse(code)):
         more, perhaps = variables_read(imported)
         needed, wanted = needed | more, wanted | perhaps
     return needed, wanted
+
+
+def variables_in(code: str) -> tuple[set[str], set[str]]:
+    """The same of this code alone."""
+    text = ast.unparse(ast.parse(code))
+    return set(re.findall(r"os\.environ\['(\w+)'\]", text)), set(re.findall(r"os\.environ\.get\('(\w+)'", text))
 
 
 def _own_imports(tree: ast.Module) -> Iterable[str]:

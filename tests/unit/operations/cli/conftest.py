@@ -39,7 +39,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
         found = Deployment.client
 
         def client(self: Deployment, service: str) -> Any:
-            return CloudFormation(made.outputs, made.nested) if service == "cloudformation" else found(self, service)
+            return CloudFormation(made.outputs) if service == "cloudformation" else found(self, service)
 
         monkeypatch.setattr(account, "boto3", SimpleNamespace(Session=session))
         monkeypatch.setattr(Deployment, "client", client)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 REGION = "us-east-1"
 ARN = f"arn:aws:sqs:{REGION}:123456789012"
+ARN_OF_THE_STACK = f"arn:aws:cloudformation:{REGION}:123456789012:stack/transfers/1"
 LASTING = 4_000_000_000
 LONG_AGO_MS = 1_700_000_000_000
 DONE, FLAKY, CLOSED, CONFLICT, STUCK = (f"5f2c1d64-000{n}-4000-8000-000000000001" for n in range(1, 6))
@@ -64,29 +65,18 @@ class Ran:
 
 
 class CloudFormation:
-    """One stack, `transfers`, and what is nested in it.
+    """One stack, `transfers`. moto's CloudFormation wants more than this project has installed."""
 
-    moto's CloudFormation wants more than this project has installed.
-    """
-
-    def __init__(self, outputs: dict[str, str], nested: dict[str, dict[str, str]]) -> None:
-        self.stacks = {"transfers": outputs, **{f"arn:aws:{id}": told for id, told in nested.items()}}
+    def __init__(self, outputs: dict[str, str]) -> None:
+        self._outputs = outputs
 
     def describe_stacks(self, *, StackName: str) -> Any:  # noqa: N803  # boto3's name
-        if StackName not in self.stacks:
+        if StackName not in ("transfers", ARN_OF_THE_STACK):
             error = {"Code": "ValidationError", "Message": f"Stack with id {StackName} does not exist"}
             raise ClientError({"Error": error}, "DescribeStacks")
-        outputs = [{"OutputKey": name, "OutputValue": value} for name, value in self.stacks[StackName].items()]
-        return {"Stacks": [{"StackName": StackName, "Outputs": outputs}]}
-
-    def describe_stack_resources(self, *, StackName: str) -> Any:  # noqa: N803  # boto3's name
-        assert StackName == "transfers"
-        kind, arns = "AWS::CloudFormation::Stack", [arn for arn in self.stacks if arn.startswith("arn:")]
-        made = [
-            {"LogicalResourceId": arn.split(":")[-1], "PhysicalResourceId": arn, "ResourceType": kind} for arn in arns
-        ]
-        table = {"LogicalResourceId": "Totals", "PhysicalResourceId": "totals", "ResourceType": "AWS::DynamoDB::Table"}
-        return {"StackResources": [table, *made]}
+        outputs = [{"OutputKey": name, "OutputValue": value} for name, value in self._outputs.items()]
+        # AWS leaves out what a stack has none of.
+        return {"Stacks": [{"StackName": "transfers", **({"Outputs": outputs} if outputs else {})}]}
 
 
 @cache
@@ -119,7 +109,6 @@ class Stack:
         client("s3").create_bucket(Bucket="archive")
         self.map("transfers")
         self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
-        self.nested: dict[str, dict[str, str]] = {}
         self.record(DONE, "COMPLETED", "done", data='{"posted": "t-1"}')
         self.record(FLAKY, "FAILED", "flaky", error=TRANSIENT, attempts=5)
         self.record(CLOSED, "FAILED", "closed", error=FOR_GOOD)

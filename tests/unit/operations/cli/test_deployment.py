@@ -1,4 +1,4 @@
-"""Which consumer is meant: by a stack, by one nested in it, by a queue and a table."""
+"""Which consumer is meant: by a stack, by a name in it, by a queue and a table."""
 
 from __future__ import annotations
 
@@ -47,31 +47,29 @@ def test_a_command_has_its_own_options_and_those_of_every_command() -> None:
 
 
 @pytest.fixture
-def nested(stack: Stack) -> Stack:
-    """The same, as two consumers nested in the stack, and a nested stack that is none."""
-    consumer = {**stack.outputs, "ConsumerName": "transfers"}
-    refunds = {**consumer, "Namespace": "bank"}
-    stack.nested = {"Receiver": consumer, "Network": {"Vpc": "vpc-1"}, "RefundsReceiver": refunds}
-    stack.outputs = {"QueueUrl": stack.queue}
+def two(stack: Stack) -> Stack:
+    """The same, with a second consumer, which has a namespace."""
+    second = {"ConsumerName": "refunds", "Namespace": "bank", **stack.outputs}
+    stack.outputs |= {"ConsumerName": "transfers", **{f"Refunds{name}": value for name, value in second.items()}}
     return stack
 
 
-def test_the_one_consumer_that_is_nested_in_a_stack_is_meant_by_its_name(receiver: Receiver, nested: Stack) -> None:
-    del nested.nested["RefundsReceiver"]
+def test_the_one_consumer_of_a_stack_is_meant_by_the_stacks_name(receiver: Receiver, two: Stack) -> None:
+    two.outputs = {name: value for name, value in two.outputs.items() if not name.startswith("Refunds")}
     assert (receiver.on(f"show {DONE}").code, receiver.on("dlq list").code) == (0, 0)
 
 
-def test_of_several_consumers_in_a_stack_one_has_to_be_named(receiver: Receiver, nested: Stack) -> None:
+def test_of_several_consumers_in_a_stack_one_has_to_be_named(receiver: Receiver, two: Stack) -> None:
     ran = receiver.on(f"show {DONE}")
     assert (ran.code, ran.out) == (2, "")
-    assert "give --stack transfers/Receiver or --stack transfers/RefundsReceiver" in ran.err
-    assert receiver(f"show {DONE} --stack transfers/Receiver").code == 0
-    nested.record("bank#r-1", "COMPLETED")
-    assert receiver("show r-1 --stack transfers/RefundsReceiver").code == 0
-    for name in ("Refunds", "Network", "Totals"):
+    assert "give --stack transfers/Consumer or --stack transfers/RefundsConsumer" in ran.err
+    assert receiver(f"show {DONE} --stack transfers/Consumer").code == 0
+    two.record("bank#r-1", "COMPLETED")
+    assert receiver("show r-1 --stack transfers/RefundsConsumer").code == 0
+    for name in ("Refunds", "Watch", "Totals"):
         ran = receiver(f"show {DONE} --stack transfers/{name}")
         assert (ran.code, ran.out) == (2, "")
-        assert f"no consumer {name}: it has Receiver, RefundsReceiver" in ran.err
+        assert f"no consumer {name}: it has Consumer, RefundsConsumer" in ran.err
 
 
 def test_the_shipped_template_names_what_the_command_looks_up() -> None:

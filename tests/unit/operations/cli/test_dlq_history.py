@@ -12,8 +12,9 @@ from botocore.client import BaseClient
 from idempotent_receiver.operations.cli.dlq_options import epoch_ms
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
-from tests.template import COMPONENT, load, rendering
+from tests.template import text_of
 from tests.unit.operations.cli.stack import CLOSED, FLAKY, Receiver, denied
+from tests.unit.templates.variants import listed, operators
 
 if TYPE_CHECKING:
     from tests.unit.operations.cli.history import Kept
@@ -101,28 +102,25 @@ def test_the_operators_policy_is_enough(
     receiver: Receiver, kept: Kept, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     kept.done(20)
-    tables = {"records": ["Records", "Arn"], "history": ["History", "Arn"]}
-    asked: set[tuple[str, Any]] = set()
+    tables = {"records": "table/Records", "history": "History.Arn"}
+    asked: set[tuple[str, str | None]] = set()
     call = BaseClient._make_api_call
 
     def note(self: Any, operation: str, arguments: dict[str, Any]) -> Any:
         service = self.meta.service_model.service_name
         action = f"{service}:{operation.removesuffix('Batch')}"
         names = {arguments.get("TableName"), *arguments.get("RequestItems", {})} & tables.keys()
-        asked.update((action, tuple(tables[name])) for name in names)
+        asked.update((action, tables[name]) for name in names)
         if service == "sqs":
             asked.add((action, None))
         return call(self, operation, arguments)
 
     monkeypatch.setattr(BaseClient, "_make_api_call", note)
     assert receiver.on(line).code == Exit.OK
-    stack = "arn:aws:cloudformation:us-east-1:123456789012:stack/transfers/1"
-    policy = rendering(load(COMPONENT), StackId=stack, FunctionName="transfers").rendered()["Resources"]
     allowed = {
-        (action, tuple(arn) if arn in tables.values() else None)
-        for each in policy["OperatorPolicy"]["Properties"]["PolicyDocument"]["Statement"]
-        for action in (each["Action"] if isinstance(each["Action"], list) else [each["Action"]])
-        for arn in [each["Resource"].get("Fn::GetAtt") if isinstance(each["Resource"], dict) else None]
+        (action, next((table for table in tables.values() if text_of(each["Resource"]).endswith(table)), None))
+        for each in operators("standard").values()
+        for action in listed(each["Action"])
     }
     assert asked
     assert asked <= allowed

@@ -13,11 +13,11 @@ import pytest
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import init as command
 from idempotent_receiver.operations.cli import receiver as command_line
-from idempotent_receiver.operations.starter.project import COMPONENT
+from idempotent_receiver.operations.starter.project import WATCH
 from idempotent_receiver.operations.starter.source import Source
 from tests.ctrl_c import heeded
-from tests.template import COMPONENT as SHIPPED
-from tests.unit.operations.starter.test_project import QUEUE, made
+from tests.starter import QUEUE, made
+from tests.template import WATCH as SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,13 +153,15 @@ def test_a_folder_that_cannot_be_made_is_named(
 def test_a_fifo_queue_of_ones_own_is_recognised_by_its_name(receiver: Callable[..., Ran], tmp_path: Path) -> None:
     assert receiver(f"init orders --queue-arn {QUEUE}.fifo").code == 0
     assert receiver(f"init others --fifo --queue-arn {QUEUE}.fifo").code == 0
-    assert "Fifo: 'true'" in (tmp_path / "orders/template.yaml").read_text()
+    written = (tmp_path / "orders/template.yaml").read_text()
+    assert "BatchSize: 10\n" in written
+    assert "MaximumBatchingWindowInSeconds" not in written
 
 
-def test_update_replaces_the_component_and_nothing_else(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+def test_update_replaces_what_watches_and_nothing_else(receiver: Callable[..., Ran], tmp_path: Path) -> None:
     receiver("init orders")
-    (tmp_path / "orders" / COMPONENT).write_text("old")
+    (tmp_path / "orders" / WATCH).write_text("old")
     (tmp_path / "orders/template.yaml").write_text("mine")
     assert receiver("init orders --update").code == 0
-    assert (tmp_path / "orders" / COMPONENT).read_text() == SHIPPED.read_text()
+    assert (tmp_path / "orders" / WATCH).read_text() == SHIPPED.read_text()
     assert (tmp_path / "orders/template.yaml").read_text() == "mine"

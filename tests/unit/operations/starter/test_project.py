@@ -7,40 +7,29 @@ import json
 import os
 import re
 import shlex
-from typing import Any
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cfnlint.config import ConfigMixIn
-from cfnlint.decode import cfn_yaml, decode_str
 from cfnlint.runner import Runner
 
-from harness.cloud import ROOT
-from idempotent_receiver.operations.starter.project import COMPONENT, Project, contents
-from tests.template import COMPONENT as SHIPPED
+from idempotent_receiver.operations.starter.project import WATCH, Project, contents
+from tests.starter import BODY_FIELD, CHOICES, QUEUE, made
+from tests.template import WATCH as SHIPPED
+from tests.template import parsed
 
-QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:order-totals"
-CHOICES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "fifo": {"fifo": True},
-    "async": {"asynchronous": True},
-    "body field": {"key": ("body_field", "order_id")},
-    "nested field": {"key": ("body_field", "order.id"), "fifo": True},
-    "attribute": {"key": ("message_attribute", "order-id")},
-    "own queue": {"queue_arn": QUEUE},
-    "container": {"container": True},
-}
-every_choice = pytest.mark.parametrize("choice", CHOICES)
 MOST_LINES = 20
-
-
-def made(choice: str) -> dict[str, str]:
-    project = Project(name="order-totals", **CHOICES[choice])
-    return contents(project, requirement="idempotent-receiver~=0.1", requirement_dev="idempotent-receiver[cli]~=0.1")
+MOST_LINES_OF_THE_TEMPLATE = 150
+every_choice = pytest.mark.parametrize("choice", CHOICES)
 
 
 def template(choice: str) -> dict[str, Any]:
-    return dict(cfn_yaml.loads(made(choice)["template.yaml"]))
+    return parsed(made(choice)["template.yaml"])
 
 
 @every_choice
@@ -89,45 +78,52 @@ def test_with_an_image_it_has_two_files_more_which_run_its_handler_by_receiver_w
     assert {"requirements.txt", "src", "vendor"} == allowed
 
 
+KEYS = [("message_id", ""), BODY_FIELD, ("message_attribute", "order-id")]
+
+
+@pytest.mark.parametrize(("fifo", "key", "own_queue"), [*product([False, True], KEYS, [False, True])])
+def test_its_template_is_read_in_one_sitting(fifo: bool, key: tuple[str, str], own_queue: bool) -> None:
+    queue = f"{QUEUE}.fifo" if fifo else QUEUE
+    project = Project(name="order-totals", fifo=fifo, key=key, queue_arn=queue if own_queue else None)
+    text = contents(project, requirement="x", requirement_dev="x[cli]")["template.yaml"]
+    assert len(text.splitlines()) <= MOST_LINES_OF_THE_TEMPLATE
+    assert "Conditions:" not in text
+    assert "!If" not in text
+
+
 @every_choice
 def test_lambda_takes_its_answer_message_by_message_and_within_the_queues_limits(choice: str) -> None:
     resources = template(choice)["Resources"]
     event = resources["Consumer"]["Properties"]["Events"]["Messages"]["Properties"]
     assert event["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    fifo = bool(CHOICES[choice].get("fifo"))
+    fifo, own = CHOICES[choice].get("fifo"), CHOICES[choice].get("queue_arn")
     assert (event["BatchSize"], event.get("MaximumBatchingWindowInSeconds")) == ((10, None) if fifo else (25, 1))
-    assert resources["Receiver"]["Properties"]["Parameters"].get("Fifo") == ("true" if fifo else None)
+    queues = {name: each["Properties"] for name, each in resources.items() if each["Type"] == "AWS::SQS::Queue"}
+    assert {*queues} == (set() if own else {"Queue", "DeadLetterQueue"})
+    assert {each.get("FifoQueue") for each in queues.values()} <= ({True} if fifo else {None})
+    assert event["Queue"] == (own or {"Fn::GetAtt": ["Queue", "Arn"]})
 
 
 @every_choice
-def test_its_template_sets_parameters_that_the_component_has_and_reads_outputs_that_it_has(choice: str) -> None:
-    component, resources = cfn_yaml.loads(made(choice)[COMPONENT]), template(choice)["Resources"]
-    given = resources["Receiver"]["Properties"]["Parameters"]
-    needed = {name for name, each in component["Parameters"].items() if "Default" not in each}
-    assert needed <= set(given) <= set(component["Parameters"])
-    read = set(re.findall(r"Receiver\.Outputs\.(\w+)", made(choice)["template.yaml"]))
-    assert {"ConsumerName", "RoleArn", "QueueArn", "RecordsTable"} <= read
-    assert read <= set(component["Outputs"])
-    strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
-    told = given.get("KeyStrategy", component["Parameters"]["KeyStrategy"]["Default"])
-    assert told == (f"{strategy}:{argument}" if argument else strategy), "as `receiver` must know it"
-    assert given.get("Namespace") == ("order-totals" if argument else None)
+def test_what_watches_it_is_told_all_that_it_must_know(choice: str) -> None:
+    watching, resources = parsed(made(choice)[WATCH])["Parameters"], template(choice)["Resources"]
+    given = resources["Watch"]["Properties"]["Parameters"]
+    needed = {name for name, each in watching.items() if "Default" not in each}
+    assert needed <= {*given} <= {*watching}
     own = CHOICES[choice].get("queue_arn")
-    assert template(choice).get("Parameters", {}).get("QueueArn", {}).get("Default") == own
-    assert given.get("QueueArn") == ({"Ref": "QueueArn"} if own else None)
-    assert given.get("DeadLetterQueueArn") == ({"Ref": "DeadLetterQueueArn"} if own else None)
+    dead = "" if own else {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}
+    assert (given["QueueArn"], given["DeadLetterQueueArn"]) == (own or {"Fn::GetAtt": ["Queue", "Arn"]}, dead)
+    assert (
+        resources["Consumer"]["Properties"]["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == given["Service"]
+    )
 
 
-def test_function_and_component_have_one_name_and_one_timeout() -> None:
-    """They are no outputs, which `sam local` could not resolve there."""
-    for text, prefix in ((made("plain")["template.yaml"], ""), (with_second(), "Refunds")):
-        found = cfn_yaml.loads(text)
-        told = found["Resources"][f"{prefix}Receiver"]["Properties"]["Parameters"]
-        assert found["Resources"][f"{prefix}Consumer"]["Properties"]["FunctionName"] == told["FunctionName"]
-        assert found["Globals"]["Function"]["Timeout"] == told["FunctionTimeout"] == {"Ref": "FunctionTimeout"}
-        assert "Fn::GetAtt" not in told["FunctionName"]
-    names = [each["Properties"]["Parameters"]["FunctionName"] for each in receivers(with_second())]
-    assert names == [{"Ref": "AWS::StackName"}, {"Fn::Sub": "${AWS::StackName}-refunds"}]
+@every_choice
+def test_its_outputs_say_what_receiver_must_know_of_the_code(choice: str) -> None:
+    outputs = {name: each["Value"] for name, each in template(choice)["Outputs"].items()}
+    strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
+    assert outputs["KeyStrategy"] == (f"{strategy}:{argument}" if argument else strategy)
+    assert outputs.get("Namespace") == ("order-totals" if argument else None)
 
 
 @every_choice
@@ -142,19 +138,12 @@ def test_its_messages_are_claimed_unless_its_parameter_says_otherwise(choice: st
     assert "tx: Transaction" in handler
 
 
-def receivers(text: str) -> list[dict[str, Any]]:
-    resources = cfn_yaml.loads(text)["Resources"].values()
-    return [each for each in resources if each["Type"] == "AWS::CloudFormation::Stack"]
-
-
 @every_choice
-def test_its_template_is_clean(choice: str) -> None:
-    decoded, unreadable = decode_str(made(choice)["template.yaml"])
-    linter = Runner(ConfigMixIn(regions=["us-east-1"], include_checks=["I"]))
-    found = unreadable or linter.validate_template(decoded or {})
-    kept_by_the_component = {("I3011", "Receiver")}  # which says of each of its own resources whether it is kept
-    left = [each for each in found if (each.rule.id, (each.path or [""])[1]) not in kept_by_the_component]
-    assert [f"{match.rule.id} {match.message}" for match in left] == []
+def test_its_template_is_clean(choice: str, tmp_path: Path) -> None:
+    for name in ("template.yaml", WATCH):
+        (tmp_path / name).write_text(made(choice)[name])
+    found = Runner(ConfigMixIn(regions=["us-east-1"], templates=[str(tmp_path / "template.yaml")])).run()
+    assert [f"{each.rule.id} {each.message}" for each in found] == []
 
 
 ORDERS = ({"customer": "alice", "cents": 1250}, {"customer": "alice", "cents": 750}, {"customer": "bob", "cents": 300})
@@ -208,24 +197,14 @@ def test_its_tests_do_not_run_with_the_developers_credentials(monkeypatch: pytes
     assert environment["AWS_ACCESS_KEY_ID"] == environment["AWS_SECRET_ACCESS_KEY"] == "test"
 
 
-def test_the_component_is_the_shipped_one() -> None:
-    assert made("plain")[COMPONENT] == SHIPPED.read_text()
-
-
-def test_what_it_builds_for_lambda_is_what_its_template_says() -> None:
-    """One place says it, or a function would be built for what it does not run on."""
-    functions = template("plain")["Globals"]["Function"]
-    assert (functions["Runtime"], functions["Architectures"]) == ("python3.13", ["arm64"])
-    _, _, recipe = made("plain")["Makefile"].partition("\nstated = ")
-    assert recipe
-    assert "3.13" not in recipe
-    assert "$(call stated,Architectures)" in recipe
+def test_what_watches_it_is_the_shipped_template() -> None:
+    assert made("plain")[WATCH] == SHIPPED.read_text()
 
 
 def test_its_makefile_works_wherever_the_project_is_moved() -> None:
     """A script in an environment begins with the path at which that was made: nothing is there, or the old copy."""
-    scripts = set(re.findall(r"(?m)^\t.*?(\.(?:venv|tools/sam)/bin/\S+)", made("plain")["Makefile"]))
-    assert scripts == {".venv/bin/python", ".venv/bin/$(PIP)", ".tools/sam/bin/python", ".tools/sam/bin/$(PIP)"}
+    scripts = set(re.findall(r"\.(?:venv|tools/\w+)/bin/(\S+)", made("plain")["Makefile"]))
+    assert scripts == {"python", "$(PIP)"}
     assert re.search(r"(?m)^PIP = python -m pip ", made("plain")["Makefile"])
 
 
@@ -233,7 +212,8 @@ def test_a_wheel_that_was_replaced_is_installed() -> None:
     """Pip keeps what it has of the same version."""
     (recipe,) = re.findall(r"(?ms)^\.venv/\.complete: (.*?)\n\n", made("plain")["Makefile"])
     assert "$(wildcard vendor/*.whl)" in recipe
-    assert "-m venv --clear .venv" in recipe
+    assert "$(venv) .venv\n" in recipe
+    assert re.search(r"(?ms)^venv = .*?-m venv --clear$", made("plain")["Makefile"])
 
 
 def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
@@ -241,31 +221,3 @@ def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
     assert len(readme.splitlines()) <= 50
     targets = set(re.findall(r"(?m)^([a-z]+):.*## ", made("plain")["Makefile"]))
     assert set(re.findall(r"\bmake ([a-z]+)", readme)) <= targets
-
-
-def test_a_second_consumer_at_parity_costs_forty_lines_at_most() -> None:
-    lines = second_consumer().splitlines()
-    assert len([line for line in lines if line.strip()]) <= 40
-    first, second = (cfn_yaml.loads(text)["Resources"] for text in (made("plain")["template.yaml"], with_second()))
-    ours, theirs = second["RefundsConsumer"]["Properties"], first["Consumer"]["Properties"]
-    assert ours.keys() == theirs.keys(), "at parity"
-    assert ours["Events"]["Messages"]["Properties"].keys() == theirs["Events"]["Messages"]["Properties"].keys()
-
-
-def second_consumer() -> str:
-    """The lines that docs/component.md adds to a template for a second consumer."""
-    text = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
-    return "".join(re.findall(r"(?ms)^```yaml\n(.*?)^```", text))
-
-
-def with_second() -> str:
-    """A project's template with it."""
-    return made("plain")["template.yaml"].replace("  Totals:\n", second_consumer() + "\n  Totals:\n")
-
-
-def test_the_second_shares_the_first_ones_records() -> None:
-    parameters = cfn_yaml.loads(with_second())["Resources"]["RefundsReceiver"]["Properties"]["Parameters"]
-    assert parameters["RecordsTable"] == {"Fn::GetAtt": ["Receiver", "Outputs.RecordsTable"]}
-    shipped = cfn_yaml.load(str(SHIPPED))
-    assert shipped["Resources"]["Records"]["Condition"] == "MakeTable"
-    assert shipped["Conditions"]["MakeTable"] == {"Fn::Equals": [{"Ref": "RecordsTable"}, ""]}

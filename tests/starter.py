@@ -1,0 +1,27 @@
+"""The projects that `receiver init` makes, one for each choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from idempotent_receiver.operations.starter.project import Project, contents
+
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
+BODY_FIELD = ("body_field", "order_id")
+CHOICES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "fifo": {"fifo": True},
+    "async": {"asynchronous": True},
+    "body field": {"key": BODY_FIELD},
+    "nested field": {"key": ("body_field", "order.id"), "fifo": True},
+    "attribute": {"key": ("message_attribute", "order-id")},
+    "own queue": {"queue_arn": QUEUE},
+    "own fifo queue": {"queue_arn": f"{QUEUE}.fifo", "fifo": True, "key": BODY_FIELD},
+    "container": {"container": True},
+}
+
+
+def made(choice: str) -> dict[str, str]:
+    """The project's text files by their paths."""
+    project = Project(name="order-totals", **CHOICES[choice])
+    return contents(project, requirement="idempotent-receiver~=0.1", requirement_dev="idempotent-receiver[cli]~=0.1")

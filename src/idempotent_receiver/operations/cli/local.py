@@ -84,7 +84,7 @@ def local(
     logs: Annotated[bool, typer.Option("--logs", help="Show what the function printed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")] = False,
 ) -> None:
-    """Try a consumer on a local cloud, with failures, duplicates and crashes.
+    """Try a consumer on a local cloud, with duplicates and crashes.
 
     Deploys the template on this machine and sends the sample events: without faults, then with one failure in a batch,
     then with duplicates and killed workers. By the records and the tables, it says of each message whether it took

@@ -52,14 +52,6 @@ NO_ENGINE = "No container engine answers now, and `sam local` needs one: start i
 WATCH_SECONDS = 0.2
 NOT_COMPARED = "Not compared, because it is a time, or differs between two runs without faults:"
 NOTHING = "Nothing took effect: have the sample events the bodies that the handler expects?"
-CLAIMLESS = (
-    "With effects='transaction' two workers may run one message, and one commits. What a\n"
-    "handler does outside its Transaction is not seen here."
-)
-PLAIN = (
-    "This handler does not seem to be made by sqs_consumer, so every delivery counts\n"
-    "as a run. If it is, a decorator around it lacks functools.wraps."
-)
 
 
 def local(

@@ -60,9 +60,10 @@ def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
         found.append(
             (f"the same message to the queue of {each.name}", ["aws sqs send-message", *options, queue, *typed])
         )
-    if "QueueUrl" in stays.stack.outputs:
-        stack = f"--stack {stays.stack.name}"
+    stack = f"--stack {stays.stack.name}"
+    if "ConsumerName" in stays.stack.outputs:
         found.append(("what the stack needs, and whether it has it", ["receiver doctor", stack, *options]))
+    if {"QueueUrl", "KeyStrategy"} <= {*stays.stack.outputs}:
         found.append(("its dead letters, and why they are there", ["receiver dlq list", stack, *options]))
     return found
 

@@ -28,8 +28,8 @@ class Verdict(StrEnum):
 NEVER_MS = float("inf")
 OVERRAN = "it takes longer than the function's time-out, which is 10 s here at most"
 WITHOUT_PARTIAL = (
-    "it failed, and its neighbours did not: Lambda deleted them all, because the event source mapping has no "
-    "FunctionResponseTypes: [ReportBatchItemFailures]"
+    "it was not done, and Lambda deleted it with its batch: the event source mapping has no FunctionResponseTypes: "
+    "[ReportBatchItemFailures]"
 )
 UNRECORDED = "Lambda deleted it before its record was COMPLETED, so a duplicate would run again"
 NOT_NAMED = "it was not done, and the handler's response did not say so: Lambda deleted it"
@@ -108,11 +108,11 @@ def unexplained(evidence: Evidence) -> list[Difference]:
 
 
 def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
-    """For each message the worst that became of it in several runs, or else what did in the last."""
+    """For each message the worst that became of it: in the first such run, or if all went well in the last."""
     order, found = list(Verdict), dict[str, Ended]()
     for each in (message for messages in runs for message in messages):
         before = found.setdefault(each.name, each)
-        if order.index(each.verdict) >= order.index(before.verdict):
+        if order.index(each.verdict) > order.index(before.verdict) or each.verdict is before.verdict is Verdict.ONCE:
             found[each.name] = each
     return list(found.values())
 

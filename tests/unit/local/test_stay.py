@@ -35,7 +35,7 @@ def typed(queue: str = "Queue", **outputs: str) -> list[str]:
 
 
 def test_what_is_typed_names_this_cloud_and_a_sample_event() -> None:
-    invoke, send, doctor, dead_letters = typed(QueueUrl="q")
+    invoke, send, doctor, dead_letters = typed(QueueUrl="q", KeyStrategy="message_id", ConsumerName="f")
     assert invoke == "sam local invoke Consumer -e events/'two orders.json'"
     attributes = '\'{"order": {"DataType": "String", "StringValue": "1"}}\''
     assert send == (

@@ -198,13 +198,14 @@ def test_kills_are_told_by_their_places() -> None:
     assert kills([killed(1), killed(2, 1, "m")]) == ["before it was recorded", "before it had answered"]
 
 
-def test_of_several_runs_the_worst_counts_and_else_the_last() -> None:
+def test_of_several_runs_the_first_worst_counts_and_if_all_is_well_the_last() -> None:
     once, twice, dead = (
         Ended(name=name, key="k", sent=1, deliveries=1, runs=runs, twice=0, record=None, tables=None, verdict=verdict)
         for name, runs, verdict in (("a", 1, Verdict.ONCE), ("b", 2, Verdict.TWICE), ("c", 5, Verdict.DEAD_LETTER))
     )
-    again = [replace(once, runs=2), replace(twice, verdict=Verdict.ONCE)]
+    again = [replace(once, runs=2), replace(twice, runs=3)]
     assert worst([[dead], [once, twice], again]) == [dead, again[0], twice]
+    assert worst([[twice], [replace(twice, verdict=Verdict.ONCE)]]) == [twice]
 
 
 # What the tables say.

@@ -37,7 +37,8 @@ def test_it_is_an_openapi_document() -> None:
 
 
 def test_it_describes_the_operations_that_the_template_has(description: dict[str, Any]) -> None:
-    events = [each["Properties"] for each in load()["Resources"]["Api"]["Properties"]["Events"].values()]
+    api = load(ROOT / "deploy" / "api.yaml")["Resources"]["Api"]["Properties"]
+    events = [each["Properties"] for each in api["Events"].values()]
     deployed = {(event["Path"], event["Method"]) for event in events}
     assert {(path, method) for path, item in description["paths"].items() for method in item} == deployed
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from harness.cloud import ACCOUNT, REGION, ROOT
-from harness.container import engine
 from harness.edits import edited
+from idempotent_receiver.local.container import engine
 from idempotent_receiver.local.deployment import describe
 from tests.e2e.deployed import Deployed
 from tests.e2e.making import UNAFFECTED, checkout, files, run

@@ -75,14 +75,16 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
 }
 _OTHERWISE: Final = (Effect.UNKNOWN, "did not say what became of the request; if this lasts, check AWS Health")
 
+_ENDPOINT: Final = "endpoint "
 _NAMES_ONLY: Final = (
+    _ENDPOINT,
     "User: ",
     "Invalid UpdateExpression",
     "Invalid ConditionExpression",
     "ExpressionAttribute",
     "Value provided in ExpressionAttribute",
 )
-"""How those of AWS's messages begin that hold nothing but names (who, which action, which expression): safe to show."""
+"""How messages begin that hold nothing but names (where, who, which action, which expression): safe to show."""
 
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
 """The codes for a condition that did not hold: of a whole request, of a statement or action, and of an INSERT."""
@@ -114,7 +116,9 @@ def write_failed(
 def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotApplied | Unknown:
     """What became of each write in a request that failed as a whole."""
     code, message, resent = code_of(error), None, None
-    if isinstance(error, ClientError):
+    if isinstance(error, BotoCoreError):
+        message = f"{_ENDPOINT}{error.kwargs.get('endpoint_url')}" if "endpoint_url" in error.kwargs else None
+    else:
         message = error.response["Error"].get("Message")
         # This answers botocore's second copy or a later one: nobody knows what became of the first.
         resent = error.response.get("ResponseMetadata", {}).get("RetryAttempts")

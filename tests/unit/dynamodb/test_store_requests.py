@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+import time
 from contextlib import closing
 from threading import Barrier, Thread
 from typing import Any
@@ -13,10 +15,12 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
-from idempotent_receiver import DynamoDBStore
+from idempotent_receiver import DynamoDBStore, sqs_consumer
 from idempotent_receiver.dynamodb import client_config
+from idempotent_receiver.local.server import free_port
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import Applied
+from idempotent_receiver.testing import lambda_context, sqs_event
 from tests.unit.dynamodb.wire import (
     NEVER,
     SECRET,
@@ -31,6 +35,31 @@ from tests.unit.dynamodb.wire import (
     records,
     statements,
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("receive_count", [1, 2], ids=["delivered first", "delivered again"])
+def test_where_nothing_listens_every_message_comes_again_and_the_log_names_the_endpoint(
+    receive_count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a function under `sam local` with no cloud. It takes no longer than the refusals."""
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    known = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    with closing(boto3.client("dynamodb", endpoint_url=endpoint, config=client_config(), **known)) as client:
+
+        @sqs_consumer(DynamoDBStore(TABLE, client=client), logger=logging.getLogger("consumer"))
+        def handler(order: dict[str, Any]) -> None:
+            raise AssertionError("nothing is claimed")
+
+        began = time.monotonic()
+        answer = handler(sqs_event({}, {}, {}, receive_count=receive_count), lambda_context())
+    assert time.monotonic() - began < 5
+    ids = ["message-1", "message-2", "message-3"]
+    assert answer == {"batchItemFailures": [{"itemIdentifier": id} for id in ids]}
+    told = {each.message_id: each.why for each in caplog.records if hasattr(each, "why")}
+    assert [*told] == ids
+    assert all("was not reached" in why and why.endswith(f"(endpoint {endpoint}/)") for why in told.values()), told
+
 
 # What is sent
 

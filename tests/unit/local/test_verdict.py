@@ -290,3 +290,18 @@ def test_what_no_message_does_without_faults_is_told_apart() -> None:
     messages, evidence = by_tables(tables, CONSUMER, RAN)
     assert {each.verdict for each in messages.values()} == {Verdict.ONCE}
     assert [str(each) for each in unexplained(evidence)] == ["Retries: 1 item, and 0 without faults"]
+
+
+def test_a_dead_letter_that_has_taken_effect_again_is_no_dead_letter_alone() -> None:
+    records = {**ALL_COMPLETED, "o": FAILED["m"]}
+    again = [*run(20, "o", 3), killed(27, 3), *run(40, "o", 2), killed(47, 2)]
+    lines = [CONSUMER, *RAN[:6], answered(15, "m", "n"), *again]
+    evidence = Evidence(
+        sent=SENT,
+        lines=lines,
+        records=records,
+        dead=frozenset("o"),
+        tables=totals(alice=2000, bob=600),
+        reference=REFERENCE,
+    )
+    assert judged(evidence)[2].verdict is Verdict.TWICE

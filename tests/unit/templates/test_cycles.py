@@ -5,7 +5,7 @@ CloudFormation refuses a circle when it is deployed. cfn-lint does not see one t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,18 +16,30 @@ from tests.template import TEMPLATE
 from tests.unit.templates.test_component import with_second
 from tests.unit.templates.variants import AT_ONCE, GRADUAL
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 EXAMPLE, STARTER = TEMPLATE.read_text(), made("plain")["template.yaml"]
-SOUND = {
-    "template.yaml": EXAMPLE,
-    "edited": edited(EXAMPLE, "FIFO", AT_ONCE, "Senders", GRADUAL),
-    "a starter": STARTER,
-    "a starter, gradually": edited(STARTER, GRADUAL),
-    "two consumers": with_second(edited(STARTER, GRADUAL)),
-}
 WATCHED = "        FunctionName: !Ref Consumer\n"
-PLANTED = {
-    f"{given} is given": edited(EXAMPLE, GRADUAL).replace(WATCHED, f"        FunctionName: {given}\n")
-    for given in ("!Ref Consumer.Alias", "!Ref ConsumerMessages")
+
+
+def planted(given: str) -> str:
+    """The example, gradually, with this given to what watches instead of the function's name."""
+    text = edited(EXAMPLE, GRADUAL)
+    assert WATCHED in text
+    return text.replace(WATCHED, f"        FunctionName: {given}\n")
+
+
+SOUND: dict[str, Callable[[], str]] = {
+    "template.yaml": lambda: EXAMPLE,
+    "edited": lambda: edited(EXAMPLE, "FIFO", AT_ONCE, "Senders", GRADUAL),
+    "a starter": lambda: STARTER,
+    "a starter, gradually": lambda: edited(STARTER, GRADUAL),
+    "two consumers": lambda: with_second(edited(STARTER, GRADUAL)),
+}
+PLANTED: dict[str, Callable[[], str]] = {
+    "the alias is given": lambda: planted("!Ref Consumer.Alias"),
+    "the mapping is given": lambda: planted("!Ref ConsumerMessages"),
 }
 GROUP = "ConsumerDeploymentGroup"
 
@@ -36,7 +48,7 @@ GROUP = "ConsumerDeploymentGroup"
 def resources() -> dict[str, dict[str, Any]]:
     """Those of each template."""
     texts = SOUND | PLANTED
-    return dict(zip(texts, expanded(*texts.values(), Release="first"), strict=True))
+    return dict(zip(texts, expanded(*(text() for text in texts.values()), Release="first"), strict=True))
 
 
 @pytest.mark.parametrize("template", SOUND)
@@ -55,7 +67,7 @@ def test_a_circle_is_found_once_what_watches_knows_the_alias_or_the_mapping(
     template: str, resources: dict[str, dict[str, Any]]
 ) -> None:
     """The alias waits for its deployment group, by its UpdatePolicy, and the mapping waits for the alias."""
-    planted = resources[template]
-    assert {"Watch", "ConsumerAliaslive", GROUP} <= {*cycle(dependencies(planted))}
-    without = {name: {**each, "UpdatePolicy": {}} for name, each in planted.items()}
+    found = resources[template]
+    assert {"Watch", "ConsumerAliaslive", GROUP} <= {*cycle(dependencies(found))}
+    without = {name: {**each, "UpdatePolicy": {}} for name, each in found.items()}
     assert cycle(dependencies(without)) == [], "which is all that cfn-lint looks at"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHOSEN = ("RUNTIME", "ARCHITECTURE", "PLATFORM", "BUILD_FOR", "API", "WORKFLOW", "ENV")
+SET_UP = [f"--assume-old={name}/.complete" for name in (".venv", ".tools/sam", ".tools/uv")]
 ANOTHER = "Another runtime or architecture"
 STACKS = {
     "samconfig.toml": TEMPLATE,
@@ -29,7 +30,7 @@ STACKS = {
 def dry_run(*words: str, folder: Path = ROOT, status: int = 0) -> str:
     """What make would run and say."""
     environment = {name: value for name, value in ENVIRONMENT.items() if name not in CHOSEN}
-    done = run("make", "--dry-run", *words, cwd=folder, env=environment, status=status)
+    done = run("make", "--dry-run", *SET_UP, *words, cwd=folder, env=environment, status=status)
     return done.stdout + done.stderr
 
 

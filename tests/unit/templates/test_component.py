@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.cloud import ROOT
 from idempotent_receiver.operations.account import stack_outputs
 from tests.starter import made
 from tests.template import parsed, rendering
 from tests.unit.operations.cli.stack import CloudFormation
+from tests.unit.templates.test_edits import problems
 from tests.unit.templates.variants import GONE, changes, statements_in, variables_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECTION = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
 (CODE,), (RESOURCES, OUTPUTS) = (re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", SECTION) for kind in ("py", "yaml"))
@@ -55,6 +59,10 @@ def test_it_has_all_that_the_first_has_and_shares_the_records() -> None:
     assert dict(changes(first, unprefixed)) == DIFFERENT
     of_the_first = statements_in(first["ConsumerRole"]["Properties"])["dynamodb:PartiQLInsert"]
     assert of_the_first["Resource"] == {"Fn::GetAtt": ["Records", "Arn"]}
+
+
+def test_a_template_with_it_is_clean(tmp_path: Path) -> None:
+    assert problems(with_second(made("plain")["template.yaml"]), tmp_path, informational=False) == []
 
 
 def test_its_code_has_the_namespace_that_its_role_allows_and_the_variables_that_it_reads() -> None:

@@ -123,7 +123,7 @@ def test_alarms_watch_what_can_break_and_each_queue_by_its_name(variant: str) ->
 
 def test_where_no_dead_letter_queue_is_named_no_alarm_watches_one() -> None:
     without = {variant for variant in VARIANTS if not has_dead_letters(variant)}
-    assert without == {"own queue, no dead letters", "starter, own queue"}
+    assert without == {"own queue, no dead letters", "starter, own queue", "starter, own fifo queue"}
 
 
 def test_only_arrivals_are_calculated_and_only_where_they_are_wanted() -> None:

@@ -81,7 +81,11 @@ def test_the_outputs_name_what_receiver_looks_up(variant: str) -> None:
     """What an existing queue's redrive policy names, it finds there."""
     outputs = rendered(variant)["Outputs"]
     of_its_own = {"DeadLetterQueueUrl"} if variant in MADE_HERE else set()
-    assert {*outputs} - {"QueueArn", "Envelope", "DashboardName"} == {*OUTPUTS, *MADE_BY_WATCH, *of_its_own}
+    assert {*outputs} - {"QueueArn", "Envelope", "Namespace", "DashboardName"} == {
+        *OUTPUTS,
+        *MADE_BY_WATCH,
+        *of_its_own,
+    }
     assert {name: outputs[name]["Value"]["Ref"] for name in MADE_BY_WATCH} == MADE_BY_WATCH
     own = VARIANTS[variant].queue_arn
     url = "https://sqs.AWS::Region.AWS::URLSuffix/" + "/".join(own.split(":")[4:]) if own else "Queue"

@@ -71,6 +71,7 @@ VARIANTS = {
     "starter": Variant(starter="plain"),
     "starter, fifo": Variant(starter="fifo", edits=(AT_ONCE, LONGER)),
     "starter, own queue": Variant(starter="own queue"),
+    "starter, own fifo queue": Variant(starter="own fifo queue"),
     "starter, alarms sent": Variant(starter="plain", parameters={"AlarmTopicArn": TOPIC}),
 }
 MADE_HERE = [name for name, variant in VARIANTS.items() if variant.queue_arn is None]

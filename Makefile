@@ -17,8 +17,10 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 
 # The first Python that runs: a version manager's shim exists even if its Python is not installed.
-PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+ifndef PYTHON
+PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+endif
 UV := .tools/uv/bin/uv
 
 # Lambda's runtime and architecture, as a template states them for its functions. $(1): the template, $(2): the property.

@@ -5,6 +5,7 @@ aws-cdk-lib is large and of no use without Node.js: `make test` installs it wher
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -18,12 +19,12 @@ import pytest
 
 from harness.cloud import ACCOUNT, REGION, ROOT
 from harness.deploy import HOST_BUILD
-from idempotent_receiver.local.deployment import create, packaged, zipped
+from idempotent_receiver.local.deployment import ARRIVALS, create, zipped
 from idempotent_receiver.operations.doctor.checks import examine
 from idempotent_receiver.operations.doctor.facts import consumer_of, gather
 from idempotent_receiver.operations.doctor.roles import ON_RECORDS
 from tests.e2e.deployed import Deployed
-from tests.e2e.making import run
+from tests.e2e.making import files, run
 from tests.template import load
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
 CDK = ROOT / ".tools" / "cdk" / "bin" / "python"
 SECTION = (ROOT / "docs" / "component.md").read_text().partition("\n## With the CDK\n")[2].partition("\n## ")[0]
-NAME = "orders"
+PROJECT = "orders"
+NAME = "orders-by-cdk"
+"""Of the stack; another test has a stack of the documents' name."""
 ASSETS = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
 """The bucket of the CDK's default bootstrap stack, and below its version."""
 VERSION = "/cdk-bootstrap/hnb659fds/version"
@@ -47,12 +50,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not CDK.exists():
         pytest.skip("aws-cdk-lib is not installed: run `make .tools/cdk/.complete`")
     folder = tmp_path_factory.mktemp("app")
-    run(sys.executable, "-m", "idempotent_receiver", "init", NAME, cwd=folder)
+    run(sys.executable, "-m", "idempotent_receiver", "init", PROJECT, cwd=folder)
     (code,) = re.findall(r"(?ms)^```py\n(.*?)^```", SECTION)
-    (folder / NAME / "app.py").write_text(code)
-    shutil.copytree(folder / NAME / "src", folder / NAME / ".aws-sam" / "build" / "Consumer")
-    synthesise(folder / NAME)
-    return folder / NAME
+    made = folder / PROJECT
+    (made / "app.py").write_text(code.replace(f'"{PROJECT}"', f'"{NAME}"'))
+    shutil.copytree(made / "src", made / ".aws-sam" / "build" / "Consumer")
+    synthesise(made)
+    return made
 
 
 def synthesise(folder: Path) -> None:
@@ -135,8 +139,12 @@ def bank(aws: Aws, build: Path, project: Path, synthesised: dict[str, Any]) -> I
     ssm.put_parameter(Name=VERSION, Value="30", Type="String", Overwrite=True)
     for asset in json.loads((project / "out" / f"{NAME}.assets.json").read_text())["files"].values():
         (destination,) = asset["destinations"].values()
-        s3.put_object(Bucket=ASSETS, Key=destination["objectKey"], Body=content_of(aws, project / "out", asset))
-    stack = create(aws, NAME, json.dumps(synthesised), {})
+        s3.put_object(
+            Bucket=ASSETS, Key=destination["objectKey"], Body=content_of(project / "out" / asset["source"]["path"])
+        )
+    template = copy.deepcopy(synthesised)
+    template["Resources"]["Watch"]["Properties"]["Parameters"][ARRIVALS] = "false"
+    stack = create(aws, NAME, json.dumps(template), {})
     aws.client("dynamodb").update_time_to_live(  # the local cloud passes over the template's
         TableName=stack.outputs["RecordsTable"],
         TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"},
@@ -145,13 +153,9 @@ def bank(aws: Aws, build: Path, project: Path, synthesised: dict[str, Any]) -> I
     aws.client("cloudformation").delete_stack(StackName=NAME)
 
 
-def content_of(aws: Aws, folder: Path, asset: dict[str, Any]) -> bytes:
-    path = folder / asset["source"]["path"]
-    if path.is_dir():
-        own = {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
-        return zipped(HOST_BUILD, own)
-    text = path.read_text()
-    return packaged(aws, text, folder, str).encode() if path.suffix == ".yaml" else text.encode()
+def content_of(asset: Path) -> bytes:
+    """A template, or the code with what it is built with."""
+    return zipped(HOST_BUILD, files(asset)) if asset.is_dir() else asset.read_bytes()
 
 
 def test_deployed_it_counts_an_order_once(bank: Deployed, project: Path) -> None:

@@ -43,13 +43,7 @@ def deploy(
     text = named_by_id(text) if named else text
     code_uri = code_uri_of(cloud, code, overlay)
     given = {"DeadLetterArrivals": "false", **(parameters or {})}
-    stack = create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), given)
-    # CloudFormation does this on AWS; the local cloud passes over a table's TimeToLiveSpecification.
-    cloud.client("dynamodb").update_time_to_live(
-        TableName=stack.outputs["RecordsTable"],
-        TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"},
-    )
-    return stack
+    return create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), given)
 
 
 def code_uri_of(cloud: Cloud, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:

@@ -125,8 +125,8 @@ def _target(template: Template, resource: Resource, folder: Path) -> Target | No
 
 def create(clients: Clients, name: str, template: str, parameters: Mapping[str, str]) -> Stack:
     """Create a stack, and return once everything in it is made. Raises DeployError where something is not."""
-    formation = clients.client("cloudformation")
-    off = {ARRIVALS: "false"} if ARRIVALS in template_of(template).parameters else {}
+    formation, read = clients.client("cloudformation"), template_of(template)
+    off = {ARRIVALS: "false"} if ARRIVALS in read.parameters else {}
     formation.create_stack(
         StackName=name,
         TemplateBody=template,
@@ -140,7 +140,9 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
     for each in resources_of(clients, name):
         if adapt := _ADAPTED.get(each["ResourceType"]):
             adapt(clients, each["PhysicalResourceId"])
-    return describe(clients, name)
+    stack = describe(clients, name)
+    _let_expire(clients, read, stack)
+    return stack
 
 
 # What the local cloud does otherwise than AWS. It keeps a template's parameter as text.
@@ -160,6 +162,17 @@ def _let_delete(clients: Clients, table: str) -> None:
     dynamodb = clients.client("dynamodb")
     if dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled") == "false":
         dynamodb.update_table(TableName=table, DeletionProtectionEnabled=False)
+
+
+def _let_expire(clients: Clients, template: Template, stack: Stack) -> None:
+    # It passes over TimeToLiveSpecification.
+    for each in template.resources:
+        said = [each.said("Properties", "TimeToLiveSpecification", name) for name in ("AttributeName", "Enabled")]
+        if each.type == "AWS::DynamoDB::Table" and said[1] == "true" and each.id in stack.resources:
+            clients.client("dynamodb").update_time_to_live(
+                TableName=stack.resources[each.id],
+                TimeToLiveSpecification={"Enabled": True, "AttributeName": said[0]},
+            )
 
 
 _ADAPTED = {"AWS::Lambda::EventSourceMapping": _let_poll, "AWS::DynamoDB::Table": _let_delete}

@@ -114,10 +114,11 @@ def test_a_template_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 class Formation:
-    """The clients of a cloud on which every stack is made at once, of nothing."""
+    """The clients of a cloud on which every stack is made at once, of three tables."""
 
     def __init__(self) -> None:
         self.made: dict[str, str] = {}
+        self.expires: dict[str, Any] = {}
 
     def client(self, service: str) -> Formation:
         return self
@@ -135,7 +136,11 @@ class Formation:
         return {"Stacks": [{}]}
 
     def describe_stack_resources(self, **asked: Any) -> Any:
-        return {"StackResources": []}
+        tables = [{"LogicalResourceId": id, "PhysicalResourceId": f"orders-{id}", "ResourceType": "T"} for id in "ABC"]
+        return {"StackResources": tables}
+
+    def update_time_to_live(self, TableName: str, TimeToLiveSpecification: dict[str, Any]) -> None:  # noqa: N803
+        self.expires[TableName] = TimeToLiveSpecification
 
 
 ARRIVALS = "Parameters: {DeadLetterArrivals: {Type: String, Default: 'true'}}"
@@ -155,3 +160,17 @@ def test_the_alarm_on_arrivals_is_off_where_the_template_has_a_parameter_for_it(
     clouds = Formation()
     create(clouds, "orders", template, given)
     assert clouds.made == passed
+
+
+def test_items_expire_as_the_template_says() -> None:
+    """The local cloud passes over it."""
+    template = """
+Resources:
+  A: {Type: AWS::DynamoDB::Table, Properties: {TimeToLiveSpecification: {AttributeName: expiration, Enabled: true}}}
+  B: {Type: AWS::DynamoDB::Table, Properties: {TimeToLiveSpecification: {AttributeName: at, Enabled: false}}}
+  C: {Type: AWS::DynamoDB::Table}
+  NotMade: {Type: AWS::DynamoDB::Table, Properties: {TimeToLiveSpecification: {AttributeName: at, Enabled: true}}}
+"""
+    clouds = Formation()
+    create(clouds, "orders", template, {})
+    assert clouds.expires == {"orders-A": {"Enabled": True, "AttributeName": "expiration"}}

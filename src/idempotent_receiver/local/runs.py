@@ -74,14 +74,15 @@ class Runs:
         if self.function is None and len(known := self.project.consumers()) > 1:
             chosen(known, None)
         self.tell(f"building {self.project.template}, and deploying it on a local cloud")
-        found, steps, ended = self._alone(self.samples)
+        found, steps, ended = self._alone("without faults, one message after the other", self.samples)
         failing = [each for each in ended if each.verdict is not Verdict.ONCE]
         names = {each.name for each in failing}
         able = [each for each in self.samples if each.name not in names]
         if not able:
             return found
         if any(names.intersection(step.names) and step.before != step.after for step in steps):
-            _, steps, _ = self._alone(able)  # what failing messages leave behind is not for comparison
+            # What failing messages leave behind is not for comparison.
+            _, steps, _ = self._alone("once more, without those that always fail", able)
         with self._run("workers are killed, so their leases have to end first; meanwhile", witness.KILLS) as killed:
             killed.send(able)
             reference = referred(steps, self._reordered(able))
@@ -98,9 +99,9 @@ class Runs:
             unexplained=[each for run in runs for each in unexplained(run)],
         )
 
-    def _alone(self, samples: Sequence[Sample]) -> tuple[Found, list[Step], list[Ended]]:
+    def _alone(self, what: str, samples: Sequence[Sample]) -> tuple[Found, list[Step], list[Ended]]:
         """The first run: each message's own step, and one more for those that had to be delivered again."""
-        with self._run("without faults, one message after the other", witness.NONE) as trial:
+        with self._run(what, witness.NONE) as trial:
             steps, tables, ends = list[Step](), trial.tables(), time.monotonic() + ALONE_SECONDS
             with self.progress("out of queue", len(samples)) as say:
                 for sample in samples:

@@ -116,7 +116,10 @@ class Trial:
         return quiet == QUIET_POLLS
 
     def wait_for(self, name: str, seconds: float) -> bool:
-        """Wait until an attempt at a message of this name has come to its end; whether one has."""
+        """Wait until an attempt at a message of this name has come to its end; whether one has.
+
+        In a FIFO queue it may have to wait for a message of its group that fails, which is delivered again at once.
+        """
         ids, ends = {id for id, each in self.sent.items() if each == name}, time.monotonic() + seconds
         while time.monotonic() < ends:
             if any(
@@ -125,6 +128,8 @@ class Trial:
                 if line["what"] in ("answered", "raised")
             ):
                 return True
+            if self.fifo:
+                self._offer_again()
             time.sleep(POLL_SECONDS)
         return False
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 POLL_SECONDS = 1.0
+SWITCHED_SECONDS = 300.0
+"""Within which a mapping is enabled or disabled. A change takes Lambda up to two minutes, and so does one before it."""
 ENABLED, DISABLED = "Enabled", "Disabled"
 """The states in which a mapping stays. In all others Lambda is on its way to one of them and refuses changes."""
 

@@ -13,6 +13,7 @@ from idempotent_receiver.operations.mappings import (
     DISABLED,
     ENABLED,
     POLL_SECONDS,
+    SWITCHED_SECONDS,
     Backlog,
     Mapping,
     backlog_of,
@@ -110,6 +111,17 @@ def switched(
 def test_it_waits_until_lambda_has_stopped_polling(answers: list[str], given: Any, ended: Any) -> None:
     with lambda_that(*answers) as functions:
         assert switched(functions, **given) == ended
+
+
+def test_by_default_it_outlasts_two_changes_of_two_minutes_each() -> None:
+    """A deployment has just begun one: Lambda refuses ours until that is over, and then takes its time for ours."""
+
+    def states(change: str, ended: str) -> list[str]:
+        return [f"get {change}"] * round(120 / POLL_SECONDS - 1) + [f"get {ended}"]
+
+    answers = [REFUSALS[0], *states("Updating", "Enabled"), "update Disabling", *states("Disabling", "Disabled")]
+    with lambda_that(*answers) as functions:
+        assert switched(functions, seconds=SWITCHED_SECONDS)[0] == DISABLED
 
 
 def test_the_mappings_of_a_queue_are_told_by_their_functions_names() -> None:

@@ -12,6 +12,7 @@ from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, c
 from idempotent_receiver.operations.mappings import (
     DISABLED,
     ENABLED,
+    SWITCHED_SECONDS,
     Backlog,
     Mapping,
     backlog_of,
@@ -35,7 +36,12 @@ Wait = Annotated[float, typer.Option(min=0, help="Wait this many seconds for Lam
 
 @of_a_deployment
 def pause(
-    *, deployment: Deployment, terminal: Terminal, function: Function = None, wait: Wait = 120.0, yes: Yes = False
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    function: Function = None,
+    wait: Wait = SWITCHED_SECONDS,
+    yes: Yes = False,
 ) -> None:
     """Stop Lambda from reading the queue.
 
@@ -47,7 +53,12 @@ def pause(
 
 @of_a_deployment
 def resume(
-    *, deployment: Deployment, terminal: Terminal, function: Function = None, wait: Wait = 120.0, yes: Yes = False
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    function: Function = None,
+    wait: Wait = SWITCHED_SECONDS,
+    yes: Yes = False,
 ) -> None:
     """Let Lambda read the queue again.
 
@@ -98,7 +109,7 @@ def _switch(
         terminal.answer(values, clean(f"{done.capitalize()}: {_named(reached)}. The way back:\n{back}"))
         return
     terminal.answer(values, clean(f"Not {done} yet: {_named(reached)}."))
-    terminal.note("Lambda goes on with it, usually for less than a minute or two. The same command waits for it again.")
+    terminal.note("Lambda takes up to two minutes, and refuses other changes meanwhile. Give the same command again.")
     raise typer.Exit(Exit.STOPPED if halted else Exit.LEFT)
 
 

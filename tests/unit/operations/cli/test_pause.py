@@ -86,7 +86,10 @@ def test_a_queue_that_only_containers_read_gets_a_clear_answer(receiver: Receive
 
 @pytest.mark.parametrize(
     ("interrupted", "code", "says"),
-    [(False, Exit.LEFT, "The same command waits for it again."), (True, Exit.STOPPED, "Lambda goes on with it")],
+    [
+        (False, Exit.LEFT, "Give the same command again."),
+        (True, Exit.STOPPED, "Lambda takes up to two minutes"),
+    ],
 )
 def test_what_has_not_got_there_is_said_with_what_to_do(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch, interrupted: bool, code: Exit, says: str

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pytest
 from idemkit.conformance import BackendConformance, backend
 from idemkit.core.state import ClaimResult, ClaimResultType, State, StoredRecord
 
+from idempotent_receiver import MemoryStore
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import Unread, ask
@@ -83,9 +85,11 @@ class Backend:
         return None
 
     async def sleep(self, seconds: float) -> None:
-        """Let others go on, and the time pass."""
+        """Let others go on, and the time pass. Records end in whole seconds, and so does a wait for the end of one."""
         await asyncio.sleep(0)
         self.clock.seconds += seconds
+        if seconds > 1:
+            self.clock.seconds = math.ceil(self.clock.seconds)
 
     def _held(self, key: str, token: str) -> Claimed:
         """What the token claimed. Whoever forges one is refused by the store, not by us."""
@@ -136,6 +140,13 @@ def failures(under_test: Backend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_every_vector_passes(shared_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims, fencing, leases that end, waiting, retention and renewals."""
     assert failures(Backend(shared_engine.store), monkeypatch) == []
+
+
+def test_it_does_not_matter_how_often_a_slow_engine_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time takes a part of a second, and the record that is to end begins within one."""
+    slow = Backend(MemoryStore())
+    slow.clock.seconds += 6 * POLL_SECONDS
+    assert failures(slow, monkeypatch) == []
 
 
 def test_the_vectors_can_fail(shared_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

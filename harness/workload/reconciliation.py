@@ -183,6 +183,8 @@ class Reconciliation:
 
     def _attempted_again(self, *, at_once: bool) -> int:
         """By the records of what completed: attempts beyond the first, in a workload whose first attempts succeed."""
+        if self.disturbed:
+            return 0
         names = [n for n in self.completed if (self.workload.by_name[n].kind is Kind.AT_ONCE) == at_once]
         return sum(int(self.records[self.sent[name]].get("attempts", 1)) - 1 for name in names)
 

@@ -147,6 +147,14 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         {"records": {**FOUND.records, "m-good": {"status": "COMPLETED", "attempts": "2"}}, "witnessed": False},
         {"doubled": 1},
     ),
+    "its worker may have died unseen, so nothing is said by a second attempt": (
+        {
+            "records": {**FOUND.records, "m-good": {"status": "COMPLETED", "attempts": "2"}},
+            "witnessed": False,
+            "disturbed": True,
+        },
+        {},
+    ),
     "without protection there are no records": ({"records": {}, "protected": False}, {}),
 }
 

@@ -26,11 +26,19 @@ def delete_stack(clients: Clients, stack: str) -> None:
     for each in made:
         with contextlib.suppress(ClientError):  # it is gone already, where nothing is kept
             if each["ResourceType"] == "AWS::DynamoDB::Table":
-                clients.client("dynamodb").delete_table(TableName=each["PhysicalResourceId"])
+                _delete_table(clients.client("dynamodb"), each["PhysicalResourceId"])
             elif each["ResourceType"] == "AWS::SQS::Queue":
                 clients.client("sqs").delete_queue(QueueUrl=each["PhysicalResourceId"])
             elif each["ResourceType"] == "AWS::S3::Bucket":
                 delete_bucket(clients.client("s3"), each["PhysicalResourceId"])
+
+
+def _delete_table(dynamodb: Any, table: str) -> None:
+    """Delete a table, protected or not: the local cloud takes a template's text 'false' for true."""
+    if dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled"):
+        dynamodb.update_table(TableName=table, DeletionProtectionEnabled=False)
+        dynamodb.get_waiter("table_exists").wait(TableName=table)
+    dynamodb.delete_table(TableName=table)
 
 
 def delete_bucket(s3: Any, bucket: str) -> None:

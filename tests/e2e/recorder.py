@@ -11,6 +11,8 @@ import json
 import re
 import threading
 from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,12 +36,37 @@ class Call:
     arguments: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a request is answered with."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    content: bytes
+
+
+Treatment = Callable[[Request, Callable[[], Reply]], Reply]
+"""What is done with a request: handed on, refused, or answered otherwise than the cloud did."""
+
+
 class Recorder:
     """The server, which appends to `calls`; `with Recorder(endpoint_url, calls) as recorder:`."""
 
-    def __init__(self, endpoint_url: str, calls: list[Call]) -> None:
+    def __init__(
+        self, endpoint_url: str, calls: list[Call], treat: Treatment = lambda request, handed_on: handed_on()
+    ) -> None:
         self._lost: Counter[str] = Counter()
-        handler = _handler(urlsplit(endpoint_url).netloc, calls, self._lost)
+        handler = _handler(urlsplit(endpoint_url).netloc, calls, self._lost, treat)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._server.block_on_close = False  # a function that is still warm keeps its connection open
@@ -71,37 +98,40 @@ def call_of(method: str, path: str, headers: http.client.HTTPMessage, body: byte
     return Call(service, operation or f"{method} {path}", region, arguments)
 
 
-def _handler(upstream: str, calls: list[Call], lost: Counter[str]) -> type[BaseHTTPRequestHandler]:
+def _handler(upstream: str, calls: list[Call], lost: Counter[str], treat: Treatment) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
-
-        def setup(self) -> None:
-            super().setup()
-            self.upstream = http.client.HTTPConnection(upstream, timeout=UPSTREAM_SECONDS)
-
-        def finish(self) -> None:
-            self.upstream.close()
-            super().finish()
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             # Before it is sent: what was asked for counts, whatever comes of it.
             call = call_of(self.command, self.path, self.headers, body)
             calls.append(call)
-            self.upstream.request(self.command, self.path, body, dict(self.headers))
-            answer = self.upstream.getresponse()
-            status, content = answer.status, answer.read()
+            reply = treat(Request(self.command, self.path, self.headers, body), lambda: self.handed_on(body))
+            status, content = reply.status, reply.content
             if lost[call.operation] > 0:
                 lost[call.operation] -= 1
                 status, content = HTTPStatus.INTERNAL_SERVER_ERROR, b"{}"
             self.send_response_only(status)
-            for name, value in answer.getheaders():
-                if name.lower() not in NOT_HANDED_ON:
+            told = NOT_HANDED_ON - ({"content-length"} if self.command == "HEAD" else set())
+            for name, value in reply.headers:
+                if name.lower() not in told:
                     self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
+            if self.command != "HEAD":
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        do_GET = do_PUT = do_DELETE = do_HEAD = do_POST  # noqa: N815  # the names that its base looks for
+
+        def handed_on(self, body: bytes) -> Reply:
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            # A connection each: the cloud closes those that are idle.
+            with closing(http.client.HTTPConnection(upstream, timeout=UPSTREAM_SECONDS)) as connection:
+                connection.request(self.command, self.path, body, headers)
+                answer = connection.getresponse()
+                return Reply(answer.status, tuple(answer.getheaders()), answer.read())
 
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing: what is kept is the calls."""

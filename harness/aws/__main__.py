@@ -1,9 +1,10 @@
 """`make aws`: prove the promises on the AWS account that the environment names, and remove all of it again.
 
-It says what it will make and cost, and waits for the account's number (or takes it from ACCOUNT). Then it rehearses on
-the local cloud: what does not work there costs nothing, and AWS is held against it. MINUTES is the length of the soak;
-REHEARSAL=only asks AWS for nothing. The report is in .build/aws. The status is 0 only if every step passed, and nothing
-was left.
+It says what it will make and cost, how long that takes and how long the credentials last, and waits for the account's
+number (or takes it from ACCOUNT). Then it rehearses on the local cloud: what does not work there costs nothing, and AWS
+is held against it. MINUTES is the length of the soak; REHEARSAL=only asks AWS for nothing; REMOVE=receiver-proof-...
+only removes what a trial has left. The report is in .build/aws, and has what was seen so far after each step. The
+status is 0 only if every step passed, and nothing was left.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.exceptions import NoRegionError
 
-from harness.aws import comparison, cost, steps
-from harness.aws.places import FOLDER, on_aws, on_local_cloud
-from harness.aws.steps import Results
+from harness.aws import comparison, cost, places, steps
+from harness.aws.credentials import lasting
+from harness.aws.places import FOLDER, PROOF, on_aws, on_local_cloud
+from harness.aws.steps import Results, Trial
 from harness.cloud import ROOT
 from harness.program import run_to_its_end, whole
 
@@ -34,49 +36,75 @@ def perform(report: Report) -> int:
     minutes, rehearsal = whole(os.environ, "MINUTES", 60), os.environ.get("REHEARSAL") or "first"
     if rehearsal not in ("first", "only"):
         raise ValueError(f"REHEARSAL is only, or left out; it is {rehearsal!r}")
+    if (left := os.environ.get("REMOVE")) is not None:
+        return _removed(report, left)
     only = rehearsal == "only"
-    name = f"receiver-proof-{token_hex(3)}"
+    name = f"{PROOF}{token_hex(3)}"
     report.begin("the promises on AWS", "rehearsed on the local cloud; deployed, tested, soaked, and removed")
-    region = "" if only else _agreed(report, minutes)
-    rehearsed = Results()
-    with on_local_cloud(name, rehearsed) as environment:
-        steps.take(rehearsed, name, environment, QUICK, report)
-    if only or rehearsed.failures:
-        return _ended(report, rehearsed, "the rehearsal; AWS was asked for nothing more")
-    found = Results()
+    region, account = ("", "") if only else _agreed(report, minutes)
+    now = datetime.now(UTC)
+    about = {"date": f"{now:%Y-%m-%d %H:%M} UTC", "region": region or "none: a rehearsal", "soak": f"{minutes} minutes"}
+    path = FOLDER / f"report-{now:%Y-%m-%d-%H%M}.md"
+    rehearsed, found = Results(), Results()
+
+    def keep() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        page = comparison.page(found, rehearsed, about)
+        path.write_text(page.replace(account, "ACCOUNT") if account else page, encoding="utf-8")
+
+    what, results = "the rehearsal", rehearsed
     try:
-        with on_aws(name, region, found) as environment:
-            steps.take(found, name, environment, {"MINUTES": f"{minutes}"}, report)
-    except BaseException:
-        _ended(report, found, "the trial on AWS, which did not come to its end")
+        with on_local_cloud(name, rehearsed) as place:
+            steps.take(Trial(results=rehearsed, place=place, name=name, soak=QUICK), report, keep)
+        if only or rehearsed.failures:
+            what += "; AWS was asked for nothing more"
+        else:
+            what, results = "the trial on AWS", found
+            with on_aws(name, region, found) as place:
+                soak = {"MINUTES": f"{minutes}"}
+                steps.take(Trial(results=found, place=place, name=name, soak=soak), report, keep)
+    except BaseException as error:
+        results.checks["end"] = f"{steps.FAILED}: {type(error).__name__} {error}".rstrip()
+        _ended(report, results, f"{what}, which did not come to its end")
         raise
     finally:
-        now = datetime.now(UTC)
-        about = {"date": f"{now:%Y-%m-%d %H:%M} UTC", "region": region, "soak": f"{minutes} minutes"}
-        path = FOLDER / f"report-{now:%Y-%m-%d-%H%M}.md"
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        path.write_text(comparison.page(found, rehearsed, about), encoding="utf-8")
+        keep()
         report.note(f"what was seen, and what differed from the local cloud, is in {path.relative_to(ROOT)}")
-    return _ended(report, found, "the trial on AWS")
+    return _ended(report, results, what)
 
 
-def _agreed(report: Report, minutes: int) -> str:
-    """Say what it will make and cost; return the region once somebody has agreed. Raises ValueError."""
+def _agreed(report: Report, minutes: int) -> tuple[str, str]:
+    """Say what it will make and cost; return region and account once somebody has agreed. Raises ValueError."""
     session = boto3.Session()
     if session.region_name is None:
         raise NoRegionError
     account = session.client("sts").get_caller_identity()["Account"]
     report.note(
-        f"account {account}, region {session.region_name}: one stack of template.yaml, a bucket for its code and two "
-        "tables of the contract, all named receiver-proof-… or idempotent-receiver-contract-…, and removed in the end"
+        f"account {account}, region {session.region_name}: two stacks of template.yaml, one of them with a FIFO queue, "
+        "and one of deploy/api.yaml; a role with the policy for operators, a bucket for code, and two tables of the "
+        f"contract; all named {PROOF}… or idempotent-receiver-contract-…, and removed in the end"
     )
-    report.note(f"it costs {cost.told(cost.MOST_MESSAGES, minutes)}")
+    report.note(f"it costs {cost.told(minutes)}, and takes about {cost.minutes(minutes)} minutes")
+    credentials = session.get_credentials()
+    assert credentials is not None, "they have just been used"
+    report.note(lasting(credentials, cost.minutes(minutes)))
     given = os.environ.get("ACCOUNT")
     if given is None and sys.stdin.isatty():
         given = input("  Type the account's number to go on: ")
     if (given or "").strip() != account:
         raise ValueError(f"these credentials are of account {account}: ACCOUNT={account} agrees to use it")
-    return str(session.region_name)
+    return str(session.region_name), str(account)
+
+
+def _removed(report: Report, name: str) -> int:
+    """Remove what a trial of this name has left."""
+    if not name.startswith(PROOF) or name == PROOF:
+        raise ValueError(f"REMOVE is the name of a trial, {PROOF} and six digits; it is {name!r}")
+    report.begin("what a trial has left", f"{name} is removed")
+    left = places.remove(name)
+    for each in left:
+        report.failed(f"  ✗ left: {each}")
+    return 1 if left else 0
 
 
 def _ended(report: Report, found: Results, what: str) -> int:

@@ -46,10 +46,16 @@ def page(aws: Results, local: Results, about: Mapping[str, str]) -> str:
 
 
 def _lines(texts: Iterable[str]) -> list[str]:
-    return [f"- {text}" for text in texts] or ["nothing"]
+    return [f"- {_told(text)}" for text in texts] or ["nothing"]
 
 
 def _table(what: str, rows: Mapping[str, tuple[str, str]]) -> list[str]:
     if not rows:
         return ["nothing"]
-    return [f"| {what} | AWS | local cloud |", "|---|---|---|", *(f"| {n} | {a} | {b} |" for n, (a, b) in rows.items())]
+    lines = (" | ".join(map(_told, (name, *pair))) for name, pair in rows.items())
+    return [f"| {what} | AWS | local cloud |", "|---|---|---|", *(f"| {line} |" for line in lines)]
+
+
+def _told(text: str) -> str:
+    """In one line, and in one cell: errors have words of others."""
+    return " ".join(text.split()).replace("|", "\\|")

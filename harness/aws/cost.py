@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 MOST_MESSAGES = 40_000
 """At which a soak ends, however long it was to last."""
+STORIES = 3 * 500
+"""Of the same messages, before the soak and after it."""
 
 UNITS_A_MESSAGE = {
     "dynamodb_million_write_units": 14,  # a claim, and a transaction of five items; a few are claimed again
@@ -21,8 +23,8 @@ UNITS_A_MESSAGE = {
     "logs_gb": 4e-6,
 }
 UNITS_OF_CONTRACT = {"dynamodb_million_write_units": 400_000, "dynamodb_million_read_units": 200_000}
-UNITS_AN_HOUR = {"sqs_million_requests": 20_000, "metric_months": 60 / 730, "alarm_months": 20 / 730}
-"""Lambda's polls, the metrics that are the consumer's own, and the alarms of both stacks."""
+UNITS_AN_HOUR = {"sqs_million_requests": 40_000, "metric_months": 60 / 730, "alarm_months": 30 / 730}
+"""Lambda's polls of two queues, the metrics that are the consumers' own, and the alarms of all stacks."""
 
 MORE_PRICES = {"sqs_million_requests": 0.40, "logs_gb": 0.50, "metric_months": 0.30, "alarm_months": 0.10}
 """Like PRICES, from AWS's pricing pages for SQS and CloudWatch."""
@@ -43,10 +45,22 @@ def _price(name: str) -> float:
     return price / 1e6 if "_million_" in name else price
 
 
-def told(messages: int, minutes: int) -> str:
+REHEARSAL_MINUTES = 15
+BESIDES_MINUTES = 45
+"""To deploy three stacks, to update one and to remove them; for the contract, the commands and three stories."""
+LEAST_MINUTES = 35
+"""Of a soak in which each disturbance occurs once."""
+
+
+def minutes(soak: int) -> int:
+    """How long all of it takes, about: with a soak of so many minutes."""
+    return REHEARSAL_MINUTES + BESIDES_MINUTES + max(soak, LEAST_MINUTES)
+
+
+def told(soak: int) -> str:
     """The estimate in words."""
-    estimate = dollars(messages, minutes / 60 + 0.5)
+    on_aws = minutes(soak) - REHEARSAL_MINUTES
     return (
-        f"at most about ${estimate:.2f}: {messages:,} messages and {minutes} minutes, at the prices of us-east-1 in "
-        f"{PRICED}, without a free tier"
+        f"at most about ${dollars(MOST_MESSAGES + STORIES, on_aws / 60):.2f}: {MOST_MESSAGES:,} messages in {on_aws} "
+        f"minutes, at the prices of us-east-1 in {PRICED}, without a free tier"
     )

@@ -10,6 +10,11 @@ import json
 import threading
 from typing import TYPE_CHECKING
 
+from harness.aws.update import update
+from harness.workload.stack_client import StackError
+from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.operations.mappings import DISABLED, ENABLED, SWITCHED_SECONDS, mappings_of, switch
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -83,14 +88,35 @@ def crowded_out(client: StackClient) -> Iterator[None]:
 @contextlib.contextmanager
 def stopped(client: StackClient) -> Iterator[None]:
     """The event source mapping is disabled, and batches that are under way are not."""
-    mapping = client.stack.resources["ConsumerMessages"]
-    client.functions.update_event_source_mapping(UUID=mapping, Enabled=False)
+    _switch(client, DISABLED)
     try:
         yield
     finally:
-        client.functions.update_event_source_mapping(UUID=mapping, Enabled=True)
+        _switch(client, ENABLED)
 
 
+def _switch(client: StackClient, state: str) -> None:
+    """Like `receiver pause` and `receiver resume`: Lambda refuses a change while it still makes another."""
+    found = mappings_of(client.functions, client.stack.outputs["QueueArn"])
+    states = switch(
+        client.functions, found, state=state, seconds=SWITCHED_SECONDS, clock=SystemClock(), stopped=lambda: False
+    )
+    if set(states.values()) != {state}:
+        raise StackError(f"after {SWITCHED_SECONDS:.0f} s no event source mapping is {state}: {states}")
+
+
+@contextlib.contextmanager
+def deployed_again(client: StackClient) -> Iterator[None]:
+    """The stack is updated to Effects=transaction, so that runs with claims and without meet, and then back again."""
+    was = client.stack.parameters["Effects"]
+    update(client.clients, client.stack, Effects="transaction")
+    try:
+        yield
+    finally:
+        update(client.clients, client.stack, Effects=was)
+
+
+UPDATED = "stack updated"
 DISTURBANCES = {
     "permissions taken away": denied,
     "2 s and 128 MB": starved,
@@ -98,30 +124,35 @@ DISTURBANCES = {
     "environments replaced": replaced,
     "no concurrency left": crowded_out,
     "mapping disabled": stopped,
+    UPDATED: deployed_again,
 }
 
 
 @contextlib.contextmanager
 def disturbing(
     disturb: Callable[[StackClient], contextlib.AbstractContextManager[None]], client: StackClient, seconds: float
-) -> Iterator[None]:
+) -> Iterator[threading.Event]:
     """Disturb a stack for a while, beside the block. It is undone before the block is left, however it is.
 
-    Raises what the disturbance raised: a round that was not disturbed proves nothing.
+    The event is set once the stack is disturbed, which may take AWS minutes, or never will be. Raises what the
+    disturbance raised: a round that was not disturbed proves nothing.
     """
-    over, failures = threading.Event(), list[Exception]()
+    begun, over, failures = threading.Event(), threading.Event(), list[Exception]()
 
     def hold() -> None:
         try:
             with disturb(client):
+                begun.set()
                 over.wait(seconds)
         except Exception as error:  # noqa: BLE001  # raised again where it is waited for
             failures.append(error)
+        finally:
+            begun.set()
 
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        yield
+        yield begun
     finally:
         over.set()
         thread.join()

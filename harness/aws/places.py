@@ -1,71 +1,115 @@
-"""Where a trial takes place: on AWS, or on the local cloud. A stack is there for the block, and nothing of it after.
-
-Each yields the environment that a program needs to find it.
-"""
+"""Where a trial takes place: on AWS, or on the local cloud. What it makes is there for the block, and gone after it."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
+from harness.aws import role
+from harness.aws.update import update
+from harness.beside import DEPLOY, deploy_beside, shared
 from harness.caller import Account
 from harness.cloud import ROOT, embedded_cloud
-from harness.deploy import deploy
+from harness.deploy import TEMPLATE, deploy
+from harness.edits import edited, with_values
 from harness.removal import delete_bucket, delete_stack, left_of
-from harness.workload.deployment import PARAMETERS
+from harness.workload.deployment import EDITS, PARAMETERS
 from harness.workload.driver import until
-from idempotent_receiver.local.deployment import DeployError
+from idempotent_receiver.local.deployment import DeployError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from harness.aws.steps import Results
+    from harness.cloud import Cloud
     from idempotent_receiver.local.deployment import Clients
 
 SAM = ROOT / ".tools" / "sam" / "bin" / "sam"
 FOLDER = ROOT / ".build" / "aws"
+PROOF = "receiver-proof-"
+"""What the name of all that is made begins with."""
+VALUES = {"Timeout": 10, "VisibilityTimeout": 80}
+"""What a batch that was given no time has lost comes back after the visibility timeout: within each round."""
+FIFO = "-fifo"
+"""What follows on the name of a trial in that of its second stack."""
+NONE = "DELETE_COMPLETE"
+"""The status of a stack that is not there."""
 LISTED_SECONDS = 120.0
+UPDATED_SECONDS = 900.0
+"""Within which CloudFormation ends an update that was under way."""
 
 
-@contextlib.contextmanager
-def on_local_cloud(name: str, results: Results) -> Iterator[Mapping[str, str]]:
-    with embedded_cloud() as cloud, _removed(cloud, name, results):
-        deploy(cloud, name=name, parameters=PARAMETERS)
-        yield cloud.environment
+class Place(Protocol):
+    """An account, or a local cloud in its stead."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a program needs to find it."""
+
+    def deploy(self, name: str, *edits: str, **parameters: str) -> None:
+        """Deploy template.yaml with edits of the documents; or again, with other parameters."""
+
+    def deploy_api(self, name: str) -> None:
+        """Deploy the API of this stack beside it."""
 
 
-@contextlib.contextmanager
-def on_aws(name: str, region: str, results: Results) -> Iterator[Mapping[str, str]]:
-    account, code = Account(), f"{name}-code-{region}"
-    s3 = account.client("s3")
-    with _removed(account, name, results):
-        elsewhere = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-        s3.create_bucket(Bucket=code, **elsewhere)
-        with contextlib.ExitStack() as cleared:
-            cleared.callback(delete_bucket, s3, code)
-            _deploy(name, code, PARAMETERS)
-            yield {"AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+class LocalCloud:
+    def __init__(self, cloud: Cloud) -> None:
+        self.clients = self._cloud = cloud
+        self.environment = cloud.environment
+
+    def deploy(self, name: str, *edits: str, **parameters: str) -> None:
+        given = PARAMETERS | parameters
+        if _status(self._cloud, name) != NONE:
+            update(self._cloud, describe(self._cloud, name), **given)
+        else:
+            deploy(self._cloud, name=name, edits=(*EDITS, *edits), values=VALUES, parameters=given)
+
+    def deploy_api(self, name: str) -> None:
+        deploy_beside(self._cloud, describe(self._cloud, name), "api")
 
 
-def _deploy(name: str, bucket: str, parameters: Mapping[str, str]) -> None:
-    """`sam build` and `sam deploy`, without samconfig.toml, which is for stacks that stay."""
-    given = ["--parameter-overrides", *(f"{key}={value}" for key, value in parameters.items())]
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "samconfig.toml").write_text("version = 0.1\n")
-    config, build = ["--config-file", str(FOLDER / "samconfig.toml")], FOLDER / "build"
-    _sam("build", *config, "--build-dir", str(build), *given)
-    where = ["--template-file", str(build / "template.yaml"), "--stack-name", name, "--s3-bucket", bucket]
-    quietly = [
-        "--no-confirm-changeset",
-        "--no-progressbar",
-        "--capabilities",
-        "CAPABILITY_IAM",
-        "CAPABILITY_AUTO_EXPAND",
-    ]
-    _sam("deploy", *config, *where, *quietly, *given)
+class Aws:
+    """The account that the caller's environment names. Code is put into the bucket."""
+
+    def __init__(self, region: str, bucket: str) -> None:
+        self.clients = Account()
+        self.environment = {"AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+        self._bucket = bucket
+
+    def deploy(self, name: str, *edits: str, **parameters: str) -> None:
+        text = with_values(edited(TEMPLATE.read_text(), *EDITS, *edits), **VALUES)
+        # Beside the original, because of the paths in it.
+        template = TEMPLATE.with_name(f".{name}.yaml")
+        try:
+            template.write_text(text)
+            self._deploy(name, template, PARAMETERS | parameters)
+        finally:
+            template.unlink(missing_ok=True)
+
+    def deploy_api(self, name: str) -> None:
+        self._deploy(f"{name}-api", DEPLOY / "api.yaml", shared(describe(self.clients, name), "api"))
+
+    def _deploy(self, name: str, template: Path, parameters: Mapping[str, str]) -> None:
+        """`sam build` and `sam deploy`, without samconfig.toml, which is for stacks that stay."""
+        given = ["--parameter-overrides", *(f"{key}={value}" for key, value in parameters.items())]
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        (FOLDER / "samconfig.toml").write_text("version = 0.1\n")
+        config, build = ["--config-file", str(FOLDER / "samconfig.toml")], FOLDER / "build"
+        _sam("build", *config, "--template-file", str(template), "--build-dir", str(build), *given)
+        where = ["--template-file", str(build / "template.yaml"), "--stack-name", name, "--s3-bucket", self._bucket]
+        quietly = [
+            "--no-confirm-changeset",
+            "--no-progressbar",
+            "--capabilities",
+            "CAPABILITY_IAM",
+            "CAPABILITY_AUTO_EXPAND",
+        ]
+        _sam("deploy", *config, *where, *quietly, *given)
 
 
 def _sam(*arguments: str) -> None:
@@ -74,21 +118,89 @@ def _sam(*arguments: str) -> None:
 
 
 @contextlib.contextmanager
+def on_local_cloud(name: str, results: Results) -> Iterator[Place]:
+    with embedded_cloud() as cloud, _removed(cloud, name, results):
+        yield LocalCloud(cloud)
+
+
+@contextlib.contextmanager
+def on_aws(name: str, region: str, results: Results) -> Iterator[Place]:
+    bucket = f"{name}-code-{region}"
+    place = Aws(region, bucket)
+    with _removed(place.clients, name, results):
+        elsewhere = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        place.clients.client("s3").create_bucket(Bucket=bucket, **elsewhere)
+        yield place
+
+
+@contextlib.contextmanager
 def _removed(clients: Clients, name: str, results: Results) -> Iterator[None]:
-    """Remove the stack of this name after the block, however it ends, and say what is left all the same."""
+    """Remove all that has this name after the block, however it ends, and say what is left all the same."""
     try:
         yield
     finally:
-        left = []
+        results.checks["removal"] = f"failed: it did not come to its end. {_remedy(name)}"
+        left = list(_remove(clients, name))
+        results.checks["removal"] = f"failed: left {', '.join(left)}. {_remedy(name)}" if left else "passed"
+
+
+def _remedy(name: str) -> str:
+    return f"`make aws REMOVE={name}` tries again"
+
+
+def remove(name: str) -> list[str]:
+    """Remove what a trial has left in the account that the environment names; what is still left of it."""
+    return list(_remove(Account(), name))
+
+
+def _remove(clients: Clients, name: str) -> Iterator[str]:
+    """Whatever goes wrong, the rest is removed too, and what is left is named."""
+
+    def removed(what: str, act: Callable[..., None], *arguments: Any) -> Iterator[str]:
         try:
-            with contextlib.suppress(ClientError):  # there is none, if it was not made
-                delete_stack(clients, name)
-        except BotoCoreError as error:
-            left += [f"stack {name}: {error}"]
-        try:
-            # What was deleted is listed for up to a minute.
-            until(lambda: not list(left_of(clients, name)), LISTED_SECONDS)
-            left += left_of(clients, name)
-        except (BotoCoreError, ClientError) as error:
-            left += [f"perhaps what is named {name}: {error}"]
-        results.checks["removal"] = f"failed: left {', '.join(left)}" if left else "passed"
+            act(*arguments)
+        except Exception as error:  # noqa: BLE001  # botocore's is a RuntimeError where credentials have expired
+            yield f"perhaps {what}: {error}"
+
+    found = list[str]()
+    yield from removed(f"role {role.role_of(name)}", role.delete, clients, name)
+    for stack in (f"{name}-api", f"{name}{FIFO}", name):
+        yield from removed(f"stack {stack}", _delete, clients, stack)
+    yield from removed(f"the buckets of {name}", _delete_buckets, clients, name)
+    yield from removed(f"what is named {name}", lambda: found.extend(_listed(clients, name)))
+    yield from found
+
+
+def _delete(clients: Clients, stack: str) -> None:
+    """Delete a stack, if it is there. While it is being updated, CloudFormation refuses to."""
+
+    def settled() -> bool:
+        status = _status(clients, stack)
+        return "UPDATE" not in status or not status.endswith("_IN_PROGRESS")
+
+    until(settled, UPDATED_SECONDS, poll_seconds=2.0)
+    if _status(clients, stack) != NONE:
+        delete_stack(clients, stack)
+
+
+def _status(clients: Clients, stack: str) -> str:
+    try:
+        (found,) = clients.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return NONE
+        raise
+    return str(found["StackStatus"])
+
+
+def _delete_buckets(clients: Clients, name: str) -> None:
+    s3 = clients.client("s3")
+    for each in s3.list_buckets()["Buckets"]:
+        if each["Name"].startswith(f"{name}-code-"):
+            delete_bucket(s3, each["Name"])
+
+
+def _listed(clients: Clients, name: str) -> list[str]:
+    """What still has this name; what was deleted is listed for up to a minute."""
+    until(lambda: not list(left_of(clients, name)), LISTED_SECONDS)
+    return list(left_of(clients, name))

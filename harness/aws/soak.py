@@ -1,8 +1,9 @@
 """`python -m harness.aws.soak`: send transfers through a deployed stack for a while, disturb it, and reconcile.
 
 What it takes comes from the environment: STACK, MINUTES, SEED, N for each round, and HOLD, the seconds for which each
-disturbance lasts. Its last line is one JSON object, and its status 0 only if in every round every message took effect
-once or says why it did not, and each disturbance occurred.
+disturbance lasts. After each round it prints what all rounds so far came to, as one JSON object, so that whatever ends
+it loses none of them. Its status is 0 only if in every round every message took effect once or says why it did not, and
+each disturbance occurred.
 """
 
 from __future__ import annotations
@@ -12,29 +13,58 @@ import os
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from harness.aws.cost import MOST_MESSAGES
-from harness.aws.disturbances import DISTURBANCES, disturbing
+from harness.aws.disturbances import DISTURBANCES, UPDATED, disturbing
 from harness.program import options_of, run_to_its_end, whole
 from harness.run import deployed_client, run_on_stack
 from harness.workload.driver import MESSAGES_A_CALL, REMOTE
 from harness.workload.transfers import DEATHS, Kind
 
 if TYPE_CHECKING:
+    from harness.program import Options
     from harness.workload.reconciliation import Reconciliation
     from harness.workload.report import Report
     from harness.workload.stack_client import StackClient
 
 NUMBER = 500
 HOLD_SECONDS = 45
+MOST_WORKLOADS = 10
+"""In a round. Each takes two minutes on AWS, and no disturbance takes AWS so long to begin."""
 LEFT_OUT = {*DEATHS, Kind.AGAIN, Kind.AT_ONCE, Kind.POSTED}
 """Deaths need faults in the code; the others ask the function or the API directly, and would meet the disturbance."""
 
-SPREAD = replace(REMOTE, burst=MESSAGES_A_CALL - 1)
-"""A pause after each call, so that some messages come before, some during and some after a disturbance."""
+SPREAD = replace(REMOTE, burst=MESSAGES_A_CALL - 1, stall_seconds=420.0)
+"""A pause after each call, so that some messages come before, some during and some after a disturbance. The third wait
+in an outage is 324 seconds at most, and nothing changes meanwhile."""
+
+
+@dataclass(kw_only=True)
+class Soaked:
+    """What all rounds so far came to."""
+
+    rounds: int = 0
+    totals: Counter[str] = field(default_factory=Counter)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def disturbance(self) -> str:
+        """Whose turn it is."""
+        return [*DISTURBANCES][self.rounds % len(DISTURBANCES)]
+
+    def add(self, found: Reconciliation) -> None:
+        self.totals.update(_counts(found))
+        self.complain(*found.complaints)
+
+    def complain(self, *complaints: str) -> None:
+        self.complaints += [f"round {self.rounds + 1}, {self.disturbance}: {each}" for each in complaints]
+
+    def tell(self) -> None:
+        sys.stdout.write(json.dumps({**self.totals, "rounds": self.rounds, "complaints": self.complaints}) + "\n")
+        sys.stdout.flush()
 
 
 def perform(report: Report) -> int:
@@ -44,30 +74,47 @@ def perform(report: Report) -> int:
     minutes, hold = whole(os.environ, "MINUTES", 60), whole(os.environ, "HOLD", HOLD_SECONDS)
     report.begin(f"{minutes} minutes of {options.number} transfers a round", f"while {options.stack} is disturbed")
     client = deployed_client(options.stack, report)
-    totals, complaints, rounds = Counter[str](), list[str](), 0
-    begun, ends = datetime.now(UTC), time.monotonic() + minutes * 60
-    # Each disturbance once at least, however short the soak.
-    while rounds < len(DISTURBANCES) or (time.monotonic() < ends and totals["sent"] < MOST_MESSAGES):
-        name = [*DISTURBANCES][rounds % len(DISTURBANCES)]
-        said = report.step(f"round {rounds + 1}")
-        with disturbing(DISTURBANCES[name], client, hold):
-            found = run_on_stack(client, replace(options, seed=options.seed + rounds), LEFT_OUT, report, SPREAD)
-        found = replace(found, disturbed=True)
-        said(f"{name}: {'; '.join(found.complaints) or 'every message took effect once, or says why it did not'}")
-        complaints += [f"round {rounds + 1}, {name}: {each}" for each in found.complaints]
-        totals += Counter(_counts(found, name))
-        rounds += 1
-    totals += Counter(_metered(client, begun))
-    for each in complaints:
+    soaked, begun, ends = Soaked(), datetime.now(UTC), time.monotonic() + minutes * 60
+    try:
+        # Each disturbance once at least, however short the soak.
+        while soaked.rounds < len(DISTURBANCES) or (time.monotonic() < ends and soaked.totals["sent"] < MOST_MESSAGES):
+            _round(client, soaked, options, hold, report)
+            soaked.tell()
+        soaked.totals.update(_metered(client, begun))
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must not take the rounds before it along
+        soaked.complain(f"{type(error).__name__}: {error}")
+    finally:
+        soaked.tell()
+    for each in soaked.complaints:
         report.failed(f"  ✗ {each}")
-    sys.stdout.write(json.dumps({**totals, "rounds": rounds, "complaints": complaints}) + "\n")
-    return 1 if complaints else 0
+    return 1 if soaked.complaints else 0
 
 
-def _counts(found: Reconciliation, disturbance: str) -> dict[str, int]:
+def _round(client: StackClient, soaked: Soaked, options: Options, hold: int, report: Report) -> None:
+    """Send a workload while the stack is disturbed; and another, if it was over before the stack was disturbed."""
+    name, before = soaked.disturbance, len(soaked.complaints)
+    said = report.step(f"round {soaked.rounds + 1}")
+    with disturbing(DISTURBANCES[name], client, hold) as disturbed:
+        for turn in range(MOST_WORKLOADS):
+            seed = options.seed + soaked.rounds * MOST_WORKLOADS + turn
+            found = run_on_stack(client, replace(options, seed=seed), LEFT_OUT, report, SPREAD)
+            # While the stack is updated some workers claim, and some do not.
+            mixed = name == UPDATED or found.without_claims
+            soaked.add(replace(found, disturbed=True, without_claims=mixed))
+            if disturbed.is_set():
+                break
+        else:
+            soaked.complain(f"{MOST_WORKLOADS} workloads were over before it was so")
+    complaints = soaked.complaints[before:]
+    said(f"{name}: {'; '.join(complaints) or 'every message took effect once, or says why it did not'}")
+    soaked.totals[name] += 1
+    soaked.rounds += 1
+
+
+def _counts(found: Reconciliation) -> dict[str, int]:
     counts = {name: value for name, value in found.line().items() if type(value) is int}
-    attempts = sum(int(record.get("attempts", 1)) - 1 for record in found.records.values())
-    return counts | {"attempted again": attempts, disturbance: 1}
+    attempts = sum(max(0, int(record.get("attempts", 1)) - 1) for record in found.records.values())
+    return counts | {"attempted again": attempts}
 
 
 def _metered(client: StackClient, since: datetime) -> dict[str, int]:

@@ -1,6 +1,7 @@
-"""What is tried on a stack, on AWS as on the local cloud: each step is a command that users have too.
+"""What is tried at a place, on AWS as on the local cloud: each step deploys, or is a command that users have too.
 
-A step gives checks, each with its verdict, and figures. Only a verdict that begins with `failed` is bad.
+A step gives checks, each with its verdict, and figures. Only a verdict that begins with `failed` is bad. A step that
+fails, or is stopped, leaves what it has found so far; the steps after one that fails are taken all the same.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+from harness.aws.places import FIFO
 from harness.cloud import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from harness.aws.places import Place
     from harness.workload.report import Report
 
 PASSED, FAILED = "passed", "failed"
@@ -41,34 +44,73 @@ class Results:
     def failures(self) -> dict[str, str]:
         return {name: verdict for name, verdict in self.checks.items() if verdict.startswith(FAILED)}
 
-    def judge(self, what: str, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-        """Take the verdict of a command by its status, and its last line, which is for programs."""
-        self.checks[what] = PASSED if done.returncode == 0 else f"{FAILED}: status {done.returncode}"
-        lines = (done.stdout or "").splitlines()
+    def judge(self, what: str, status: int | None, said: str, told: dict[str, Any] | None) -> None:
+        """Take the verdict of a program by its status; and its last JSON object of one line, into what it tells of."""
+        self.checks[what] = PASSED if status == 0 else f"{FAILED}: status {status}"
+        if told is not None:
+            found = next((each for each in map(_object, reversed(said.splitlines())) if each is not None), {})
+            told.update({f"{what}: {name}": value for name, value in found.items()})
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What the steps share."""
+
+    results: Results
+    place: Place
+    name: str
+    """The stack's."""
+    soak: Mapping[str, str]
+    """How long the soak is, by its variables."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a step's program finds: what we have found, and what it needs to find the place."""
+        return {**os.environ, **self.place.environment}
+
+
+def take(trial: Trial, report: Report, keep: Callable[[], None]) -> None:
+    """Take every step, and keep what was found after each, however it ended."""
+    results = trial.results
+    for what, step in STEPS.items():
+        said, before = report.step(what), len(results.failures)
         try:
-            return dict(json.loads(lines[-1])) if lines else {}
-        except ValueError:
-            return {}
-
-
-def take(results: Results, stack: str, environment: Mapping[str, str], soak: Mapping[str, str], report: Report) -> None:
-    """Take every step on a stack, in the account or the cloud that the environment names."""
-    mine = {**os.environ, **environment}
-    for step in (_contract, _doctor, _story, _soak):
-        said = report.step(step.__name__.strip("_"))
-        before = len(results.failures)
-        step(results, stack, {**mine, **(soak if step is _soak else {})})
+            step(trial)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the report, like all that follows
+            results.checks[what] = f"{FAILED}: {type(error).__name__}: {error}"
+        finally:
+            keep()
         failed = len(results.failures) - before
         said("passed" if not failed else f"{failed} failed")
+        if failed and what == "deploy":
+            return
 
 
-def _contract(results: Results, _stack: str, environment: Mapping[str, str]) -> None:
+def _deploy(trial: Trial) -> None:
+    """The consumer, and its API beside it."""
+    trial.place.deploy(trial.name)
+    trial.place.deploy_api(trial.name)
+    trial.results.checks["deploy"] = PASSED
+
+
+def _contract(trial: Trial) -> None:
     """The store's contract, against the region's own DynamoDB."""
+    results, environment = trial.results, trial.environment
     endpoint = environment.get("AWS_ENDPOINT_URL") or f"https://dynamodb.{environment['AWS_REGION']}.amazonaws.com"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "contract.xml")
         command = ["pytest", "tests/contract", "--quiet", "-k", "named", f"--junitxml={path}"]
-        results.judge("contract", _run(*command, environment={**environment, "CONTRACT_ENDPOINT": endpoint}))
+        # The tests ask no metadata service for credentials unless somebody says so, and these may be a machine's.
+        metadata = {"AWS_EC2_METADATA_DISABLED": environment.get("AWS_EC2_METADATA_DISABLED", "false")}
+        _run(results, "contract", *command, environment={**environment, **metadata, "CONTRACT_ENDPOINT": endpoint})
         cases = list(ET.parse(path).iter("testcase")) if path.exists() else []
     results.figures["contract: tests"] = len(cases)
     if all(case.find("skipped") is not None for case in cases):
@@ -80,47 +122,101 @@ def _contract(results: Results, _stack: str, environment: Mapping[str, str]) -> 
             results.checks[f"contract: {name}"] = FAILED if bad else "skipped" if "skipped" in kinds else PASSED
 
 
-def _doctor(results: Results, stack: str, environment: Mapping[str, str]) -> None:
-    found = _run("receiver", "doctor", "--stack", stack, "--json", environment=environment)
-    results.judge("doctor", found)
-    told = json.loads(found.stdout) if found.returncode in (0, 1) else {"checks": [], "findings": [], "unchecked": []}
-    bad, unknown = ({each["check"]: each for each in told[kind]} for kind in ("findings", "unchecked"))
-    for check in told["checks"]:
+def _doctor(trial: Trial) -> None:
+    results = trial.results
+    command = ["receiver", "doctor", "--stack", trial.name, "--json"]
+    said = _run(results, "doctor", *command, environment=trial.environment)
+    told = json.loads(said or "{}")
+    bad, unknown = ({each["check"]: each for each in told.get(kind, ())} for kind in ("findings", "unchecked"))
+    for check in told.get("checks", ()):
         verdict = f"{FAILED}: {bad[check]}" if check in bad else "unchecked" if check in unknown else PASSED
         results.checks[f"doctor: {check}"] = verdict
 
 
-def _story(results: Results, stack: str, environment: Mapping[str, str]) -> None:
+def _story(trial: Trial) -> None:
     """The same messages that `make run` sends."""
-    line = results.judge("story", _run("python", "-m", "harness.run", environment={**environment, "STACK": stack}))
-    results.figures.update({f"story: {name}": value for name, value in line.items()})
+    _program(trial, "story", "harness.run", trial.results.figures)
 
 
-def _soak(results: Results, stack: str, environment: Mapping[str, str]) -> None:
-    """The same for a while, with all that an operator can do to a stack."""
-    line = results.judge("soak", _run("python", "-m", "harness.aws.soak", environment={**environment, "STACK": stack}))
-    results.figures.update({f"soak: {name}": value for name, value in line.items()})
+def _commands(trial: Trial) -> None:
+    """The operator's, by a role that may do nothing but what the stack's policy for operators allows."""
+    _program(trial, "commands", "harness.aws.commands", trial.results.checks)
 
 
-def _run(program: str, *arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a program of this environment, and show what it says. Ctrl-C reaches us alone: it is passed on once, because
-    a second one would keep the program from undoing what it has done to the stack, which is then removed.
+def _soak(trial: Trial) -> None:
+    """The same messages for a while, with all that an operator can do to a stack."""
+    _program(trial, "soak", "harness.aws.soak", trial.results.figures, **trial.soak)
+
+
+def _update(trial: Trial) -> None:
+    """The stack is deployed again with another parameter, and its consumer goes on: now it claims nothing."""
+    trial.place.deploy(trial.name, Effects="transaction")
+    _program(trial, "update", "harness.run", trial.results.figures)
+
+
+def _fifo(trial: Trial) -> None:
+    """Another stack, with the documents' edit for a FIFO queue."""
+    name = f"{trial.name}{FIFO}"
+    trial.place.deploy(name, "FIFO")
+    _program(trial, "fifo", "harness.run", trial.results.figures, STACK=name)
+
+
+def _program(trial: Trial, what: str, module: str, told: dict[str, Any], **variables: str) -> None:
+    environment = {**trial.environment, "STACK": trial.name, **variables}
+    _run(trial.results, what, "python", "-m", module, environment=environment, told=told)
+
+
+def _run(
+    results: Results,
+    what: str,
+    program: str,
+    *arguments: str,
+    environment: Mapping[str, str],
+    told: dict[str, Any] | None = None,
+) -> str:
+    """Run a program of this environment, show what it says, and judge it; return what it said.
+
+    Ctrl-C reaches us alone: it is passed on once, because a second one would keep the program from undoing what it has
+    done to the stack, which is then removed. What it says until its end counts all the same.
     """
     command = [str(Path(sys.executable).with_name(program)), *arguments]
     apart: Any = {"cwd": ROOT, "env": dict(environment), "start_new_session": True}
+    said = list[str]()
     with subprocess.Popen(command, **apart, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None, "it is a pipe"
-        said = []
         try:
-            for line in process.stdout:
-                said.append(line)
-                sys.stdout.write(f"    {line}")
-                sys.stdout.flush()
+            _show(process, said)
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
+            impatience = threading.Timer(UNDONE_SECONDS, process.kill)
+            impatience.start()
             try:
-                process.wait(UNDONE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
+                _show(process, said)
+            finally:
+                impatience.cancel()
             raise
-    return subprocess.CompletedProcess(command, process.returncode, "".join(said))
+        finally:
+            results.judge(what, process.poll(), "".join(said), told)
+    return "".join(said)
+
+
+def _show(process: subprocess.Popen[str], said: list[str]) -> None:
+    """Show what a program says until it has ended."""
+    assert process.stdout is not None, "it is a pipe"
+    for line in process.stdout:
+        said.append(line)
+        sys.stdout.write(f"    {line}")
+        sys.stdout.flush()
+    process.wait()
+
+
+STEPS: Mapping[str, Callable[[Trial], None]] = {
+    "deploy": _deploy,
+    "contract": _contract,
+    "doctor": _doctor,
+    "story": _story,
+    "commands": _commands,
+    "soak": _soak,
+    "update": _update,
+    "fifo": _fifo,
+}
+"""In this order: `update` leaves the stack as no other step wants it."""

@@ -83,7 +83,7 @@ class Runs:
         if any(names.intersection(step.names) and step.before != step.after for step in steps):
             # What failing messages leave behind is not for comparison.
             _, steps, _ = self._alone("once more, without those that always fail", able)
-        with self._run("workers are killed, so their leases have to end first; meanwhile", witness.KILLS) as killed:
+        with self._run("workers are killed, and their leases have to end first", witness.KILLS) as killed:
             killed.send(able)
             reference = referred(steps, self._reordered(able))
             runs = [self._one_fails(able, reference)] if found.inside else []

@@ -19,6 +19,8 @@ from idempotent_receiver.local.samples import Sample
 from idempotent_receiver.local.template import named_by_id
 
 STACK = "local"
+RECEIVER = ".venv/bin/receiver"
+"""Where a project of `receiver init` has the command."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,12 @@ def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
         found.append(
             (f"the same message to the queue of {each.name}", ["aws sqs send-message", *options, queue, *typed])
         )
-    stack = f"--stack {stays.stack.name}"
-    if "ConsumerName" in stays.stack.outputs:
-        found.append(("what the stack needs, and whether it has it", ["receiver doctor", stack, *options]))
-    if {"QueueUrl", "KeyStrategy"} <= {*stays.stack.outputs}:
-        found.append(("its dead letters, and why they are there", ["receiver dlq list", stack, *options]))
+    known = [each.name for each in stays.consumers if f"{each.name}Name" in stays.stack.outputs]
+    for name in known:
+        stack = f"--stack {stays.stack.name}" + (f"/{name}" if len(known) > 1 else "")
+        found.append((f"what {name} needs, and whether it has it", [f"{RECEIVER} doctor", stack, *options]))
+        if f"{name.removesuffix('Consumer')}KeyStrategy" in stays.stack.outputs:
+            found.append((f"the dead letters of {name}", [f"{RECEIVER} dlq list", stack, *options]))
     return found
 
 

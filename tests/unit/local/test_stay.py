@@ -26,11 +26,13 @@ RECORD = {"body": BODY, "messageAttributes": ATTRIBUTES, "attributes": {"Message
 AT = "--endpoint-url http://127.0.0.1:4566 --region us-east-1"
 
 
-def typed(queue: str = "Queue", **outputs: str) -> list[str]:
+def typed(*names: str, queue: str = "Queue", **outputs: str) -> list[str]:
     url = f"http://127.0.0.1:4566/000000000000/{queue}"
-    consumer = Consumer(name="Consumer", function="f", queue_url=url, mapping="m", partial=True)
+    consumers = [
+        Consumer(name=name, function="f", queue_url=url, mapping="m", partial=True) for name in names or ["Consumer"]
+    ]
     cloud: Any = SimpleNamespace(endpoint_url="http://127.0.0.1:4566")
-    stays = Stays(cloud, Stack("local", outputs, {}), [consumer], contained=True)
+    stays = Stays(cloud, Stack("local", outputs, {}), consumers, contained=True)
     return [" ".join(parts) for _, parts in commands(stays, Sample("two orders.json 2", RECORD))]
 
 
@@ -42,14 +44,25 @@ def test_what_is_typed_names_this_cloud_and_a_sample_event() -> None:
         f"aws sqs send-message {AT} --queue-url http://127.0.0.1:4566/000000000000/Queue"
         f' --message-body \'{{"customer": "O\'"\'"\'Hara"}}\' --message-attributes {attributes}'
     )
-    assert doctor == f"receiver doctor --stack local {AT}"
-    assert dead_letters == f"receiver dlq list --stack local {AT}"
+    assert doctor == f".venv/bin/receiver doctor --stack local {AT}"
+    assert dead_letters == f".venv/bin/receiver dlq list --stack local {AT}"
 
 
 def test_a_fifo_message_has_its_group_and_a_stack_without_outputs_is_not_named() -> None:
-    invoke, send = typed("Queue.fifo")
+    invoke, send = typed(queue="Queue.fifo")
     assert invoke.startswith("sam local invoke Consumer")
     assert " --message-group-id g --message-deduplication-id " in send
+
+
+def test_of_two_consumers_each_is_named() -> None:
+    told = typed(
+        "Consumer", "RefundsConsumer", ConsumerName="f", RefundsConsumerName="g", RefundsKeyStrategy="message_id"
+    )
+    assert [line for line in told if "receiver" in line] == [
+        f".venv/bin/receiver doctor --stack local/Consumer {AT}",
+        f".venv/bin/receiver doctor --stack local/RefundsConsumer {AT}",
+        f".venv/bin/receiver dlq list --stack local/RefundsConsumer {AT}",
+    ]
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ says nothing of faults. The rest has to be the same after a run with faults.
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 Item = Mapping[str, Mapping[str, Any]]
@@ -104,7 +106,9 @@ class Reference:
         found: dict[Place, Counter[Content]] = {}
         for name, table in tables.items():
             for item in () if Attribute(name) in self.incomparable else table.items:
-                content = frozenset(each for each in _flat(item) if Attribute(name, each[0]) not in self.incomparable)
+                content = frozenset(
+                    each for each in _flat(item) if self.incomparable.isdisjoint(_covering(name, each[0]))
+                )
                 place = _place(name, table, item)
                 found.setdefault(place if place in self.places else Place(name, ()), Counter())[content] += 1
         return found
@@ -114,10 +118,15 @@ def referred(steps: Sequence[Step], again: Tables) -> Reference:
     """The reference that the steps of a run make, together with what another run has left."""
     last = steps[-1].after
     one, other = _values(last), _values(again)
-    incomparable = {
+    differing = {
         each for each in {*one, *other} if one.get(each) != other.get(each) or any(map(_is_time, one.get(each, ())))
     }
-    reference = Reference(last, frozenset(incomparable), frozenset(_places(last) & _places(again)))
+    both = {inner for path in {*one} & {*other} for inner in _inner(path)}
+    incomparable = frozenset(_general(each, both) for each in differing)
+    reference = Reference(last, incomparable, frozenset(_places(last) & _places(again)))
+    # The same values may be in other items: a balance after equal amounts, in another order.
+    while swapped := {_general(Attribute(each.place.table, each.path), both) for each in reference.differences(again)}:
+        reference = replace(reference, incomparable=reference.incomparable | swapped)
     changes: dict[str, dict[Place, Mapping[str, Decimal]]] = {}
     for step in steps:
         for name in step.names:
@@ -130,6 +139,31 @@ def added(expected: Hashable, found: Hashable) -> Decimal:
     if isinstance(expected, Decimal | None) and isinstance(found, Decimal | None):
         return (found or Decimal(0)) - (expected or Decimal(0))
     return Decimal(-1 if found is None else 1)
+
+
+ELEMENT, NAME = re.compile(r"\[\d+\]"), re.compile(r"\.|\Z")
+
+
+def _inner(attribute: Attribute) -> Iterator[Attribute]:
+    """An attribute, and each document that it is in; of a list all elements are one."""
+    path = ELEMENT.sub("[*]", attribute.path)
+    yield from (attribute._replace(path=path[: each.start()]) for each in NAME.finditer(path))
+
+
+def _covering(table: str, path: str) -> Iterator[Attribute]:
+    """What may stand for this path among what cannot be compared."""
+    *documents, whole = _inner(Attribute(table, path))
+    yield from (whole, *(each._replace(path=f"{each.path}.*") for each in documents))
+
+
+def _general(attribute: Attribute, both: AbstractSet[Attribute]) -> Attribute:
+    """What stands for this attribute in every run: a list's elements have no order. Of a document that has other names
+    in each run, all names.
+    """
+    *documents, whole = _inner(attribute)
+    open_ones = (each for each, inner in pairwise([*documents, whole]) if inner not in both)
+    document = next(open_ones, None)
+    return whole if document is None else document._replace(path=f"{document.path}.*")
 
 
 def _values(tables: Tables) -> dict[Attribute, Counter[Hashable]]:

@@ -60,6 +60,55 @@ def test_what_depends_on_the_order_is_named_and_not_compared() -> None:
     assert compared(one, other, entries(entry("a", "alice", 5, last={"S": "third"}))) == ([], ["Entries.last"])
 
 
+def balances(*items: tuple[str, str, int]) -> Tables:
+    """Under these keys, the balance after each order."""
+    return entries(*({"id": {"S": id}, "of": {"S": of}, "after": {"N": str(after)}} for id, of, after in items))
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_values_that_are_in_other_items_in_another_order_are_not_compared(*, random: bool) -> None:
+    """As the balance after each of two orders of the same amount."""
+
+    def keyed(run: str, first: int, second: int) -> Tables:
+        prefix = run if random else ""
+        return balances((f"{prefix}a", "a", first), (f"{prefix}b", "b", second))
+
+    one, other = keyed("x", 5, 10), keyed("y", 10, 5)
+    for again in (keyed("z", 5, 10), keyed("z", 10, 5)):
+        assert compared(one, other, again)[0] == []
+
+
+def test_a_list_in_another_order_is_compared_by_its_length() -> None:
+    """Though its middle is the same in both orders."""
+
+    def listed(*orders: str) -> Tables:
+        return entries(entry("x", "alice", 5, orders={"L": [{"S": each} for each in orders]}))
+
+    one, other = listed("a", "b", "c"), listed("c", "b", "a")
+    assert compared(one, other, listed("b", "c", "a")) == ([], ["Entries.orders[*]"])
+    longer = ["Entries id=x: orders[] is 4, and 3 without faults"]
+    assert compared(one, other, listed("a", "b", "c", "a"))[0] == longer
+
+
+def test_elements_are_compared_but_for_what_differs_in_them() -> None:
+    def listed(id: str, sku: str) -> Tables:
+        return entries(entry("x", "alice", 5, lines={"L": [{"M": {"id": {"S": id}, "sku": {"S": sku}}}]}))
+
+    differs, named = compared(listed("x1", "pen"), listed("x2", "pen"), listed("x3", "ink"))
+    assert (differs, named) == (
+        ["Entries id=x: lines[0].sku is ink, and pen without faults"],
+        ["Entries.lines[*].id"],
+    )
+
+
+def test_random_names_in_a_document_are_not_compared() -> None:
+    def logged(*names: str) -> Tables:
+        log = {"M": {name: {"M": {"by": {"S": "us"}}} for name in names}}
+        return entries(entry("a", "alice", 5, log=log))
+
+    assert compared(logged("x1", "x2"), logged("x3", "x4"), logged("x5", "x6")) == ([], ["Entries.log.*"])
+
+
 def test_a_number_of_items_that_differs_without_faults_is_not_compared() -> None:
     one, other = entries(entry("x1", "alice", 5)), entries()
     differs, named = compared(one, other, entries(entry("x1", "alice", 5), entry("x2", "alice", 5)))

@@ -153,6 +153,8 @@ def logged(handler):
 @logged
 @sqs_consumer""",
 )
+OTHERS_QUEUE = TEMPLATE.replace("!GetAtt Orders.Arn", "arn:aws:sqs:eu-west-1:123456789012:theirs")
+"""A queue that is there already, on AWS: in another account and region than the local cloud's."""
 BROKEN = "import no_such_module\n"
 WITHOUT_PARTIAL = TEMPLATE.replace("            FunctionResponseTypes: [ReportBatchItemFailures]\n", "")
 WITHOUT_REDRIVE = TEMPLATE.replace(
@@ -299,6 +301,7 @@ def runs(folder: Path) -> dict[str, Ran]:
         "protected": (PROTECTED, TEMPLATE, ("one", "two", "refused"), ("--json",)),
         "by-makefile": (PROTECTED, WATCHED, ("one", "two"), ("--json",)),
         "without-claims": (WITHOUT_CLAIMS, TEMPLATE, ("one", "two"), ()),
+        "others-queue": (PROTECTED, OTHERS_QUEUE, ("one", "refused"), ("--json",)),
         "by-order": (BY_ORDER, TEMPLATE, ("one", "two"), ("--json",)),
         "fifo": (PROTECTED, fifo, ("one", "two"), ("--json",)),
         "plain": (PLAIN, TEMPLATE, ("one", "two"), ()),
@@ -427,8 +430,6 @@ def test_a_trial_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.S
 
 
 WITHOUT_QUEUE = TEMPLATE.partition("      Events:")[0]
-OTHERS_QUEUE = TEMPLATE.replace("!GetAtt Orders.Arn", "arn:aws:sqs:us-east-1:000000000000:theirs")
-
 
 TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  Consumer:", "  Other:")
 
@@ -450,7 +451,6 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
             TEMPLATE.replace("AWS::SQS::Queue", "AWS::SQS::Queues"),
             "Unrecognized resource types: [AWS::SQS::Queues]",
         ),
-        (PLAIN, OTHERS_QUEUE, "the queue theirs is not the template's own"),
         (PLAIN, BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"), "Makefile: correct ContextPath"),
         (PLAIN, TWO_FUNCTIONS, "which function? use --function: Consumer, Other"),
     ],
@@ -463,6 +463,13 @@ def test_what_keeps_a_trial_from_beginning_is_told_with_its_remedy(
     assert said in " ".join(ran.err.split())
     assert "Traceback" not in ran.err
     assert nothing_left(tmp_path / "temporary")
+
+
+def test_a_queue_that_the_template_takes_as_given_is_there_with_a_dead_letter_queue(runs: dict[str, Ran]) -> None:
+    ran = runs["others-queue"]
+    assert ran.code == 0, ran.err
+    verdicts = {name: each["verdict"] for name, each in ran.messages.items()}
+    assert verdicts == {"one.json": "once", "refused.json": "dead letter"}
 
 
 # A cloud that stays.

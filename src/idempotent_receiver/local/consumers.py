@@ -1,11 +1,16 @@
 """The functions of a deployed stack that consume queues, and which of them is meant."""
 
+import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from idempotent_receiver.local.cloud import Cloud
 from idempotent_receiver.local.deployment import Stack
 from idempotent_receiver.local.samples import TrialError
+
+MAX_RECEIVES, VISIBILITY_SECONDS = 5, 900
+"""Of a queue that is made here: Lambda's longest time-out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +48,17 @@ def consumers_of(cloud: Cloud, stack: Stack) -> list[Consumer]:
 
 
 def _queue_url(cloud: Cloud, name: str) -> str:
+    """The queue of this name. One that the template takes as given is made here, with a dead-letter queue."""
     sqs = cloud.client("sqs")
-    try:
+    with contextlib.suppress(sqs.exceptions.QueueDoesNotExist):
         return str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
-    except sqs.exceptions.QueueDoesNotExist:
-        raise TrialError(f"the queue {name} is not the template's own: let a --parameter of it make one") from None
+    ending = ".fifo" if name.endswith(".fifo") else ""
+    fifo = {"FifoQueue": "true"} if ending else {}
+    dead = sqs.create_queue(QueueName=f"dead-letters-of-{name.removesuffix(ending)}"[:75] + ending, Attributes=fifo)
+    found = sqs.get_queue_attributes(QueueUrl=dead["QueueUrl"], AttributeNames=["QueueArn"])["Attributes"]
+    redrive = json.dumps({"deadLetterTargetArn": found["QueueArn"], "maxReceiveCount": MAX_RECEIVES})
+    attributes = {**fifo, "VisibilityTimeout": str(VISIBILITY_SECONDS), "RedrivePolicy": redrive}
+    return str(sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
 
 
 def chosen(names: Sequence[str], name: str | None) -> str:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from idempotent_receiver.local import witness
 from idempotent_receiver.local.build import build, build_by_make
-from idempotent_receiver.local.cloud import Cloud
+from idempotent_receiver.local.cloud import ACCOUNT, REGION, Cloud
 from idempotent_receiver.local.deployment import Stack, Target, create, packaged, template_of, upload
 from idempotent_receiver.local.samples import TrialError
+from idempotent_receiver.local.template import queues_in
 
 HANDLER = "receiver_local_witness"
 
@@ -52,9 +53,12 @@ class Project:
         def made(target: Target) -> str:
             return upload(cloud, build_by_make(target, self.folder), overlay)
 
+        def here(text: str) -> str:
+            return queues_in(text, ACCOUNT, REGION)
+
         return create(
             cloud,
             stack,
-            packaged(cloud, self.text if text is None else text, self.template.parent, uri_of, made),
-            self.parameters,
+            packaged(cloud, here(self.text if text is None else text), self.template.parent, uri_of, made),
+            {name: here(value) for name, value in self.parameters.items()},
         )

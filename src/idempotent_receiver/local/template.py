@@ -145,6 +145,16 @@ def named_by_id(text: str) -> str:
     return template.edited(edits).text
 
 
+QUEUE_ARN = re.compile(r"\barn:[\w-]+:sqs:[\w-]+:(\d{12}):([\w-]+)")
+
+
+def queues_in(text: str, account: str, region: str) -> str:
+    """A template's text, or a parameter's value, with every queue that it names by ARN in this account and region."""
+    for elsewhere, name in QUEUE_ARN.findall(text):
+        text = text.replace(f"/{elsewhere}/{name}", f"/{account}/{name}")  # its URL
+    return QUEUE_ARN.sub(rf"arn:aws:sqs:{region}:{account}:\2", text)
+
+
 def at(node: "Node | None", *path: str) -> "Node | None":
     """The node at this path below another."""
     for name in path:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from idempotent_receiver.local.template import Template, named_by_id
+from idempotent_receiver.local.template import Template, named_by_id, queues_in
 
 PROJECT = """\
 # A project's template
@@ -128,3 +128,22 @@ Resources:
 def test_what_is_no_template_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"the template cannot be read: (it is not|while)"):
         named_by_id(text)
+
+
+def test_a_queue_that_is_named_by_its_arn_is_this_clouds() -> None:
+    """With its URL; other services, and what is not literal, stay."""
+    text = """
+      Queue: arn:aws:sqs:eu-west-1:123456789012:orders.fifo
+      QueueUrl: !Sub 'https://sqs.${AWS::Region}.${AWS::URLSuffix}/123456789012/orders.fifo'
+      Topic: arn:aws:sns:eu-west-1:123456789012:orders
+      Any: !Sub arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:orders
+    """
+    assert (
+        queues_in(text, "000000000000", "us-east-1")
+        == """
+      Queue: arn:aws:sqs:us-east-1:000000000000:orders.fifo
+      QueueUrl: !Sub 'https://sqs.${AWS::Region}.${AWS::URLSuffix}/000000000000/orders.fifo'
+      Topic: arn:aws:sns:eu-west-1:123456789012:orders
+      Any: !Sub arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:orders
+    """
+    )

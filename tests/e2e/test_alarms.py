@@ -21,6 +21,7 @@ from idempotent_receiver.local.deployment import describe
 from tests.cloudwatch import BEYOND
 from tests.e2e.deployed import at, eventually
 from tests.e2e.observed import NAMESPACE, Observed
+from tests.e2e.test_moved_by_sqs import RECEIVES
 from tests.template import load, rendering
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def transfer(bank: Deployed) -> dict[str, Any]:
 
 
 def let_one_die(bank: Deployed, observed: Observed, letters: int) -> None:
-    """A message that no retry can help, until there are so many dead letters."""
+    """A message that no retry can help, until there are so many dead letters, and the last failure has been printed."""
+    failed = failures(bank)
     bank.send(bank.transfer(bank.new_account(1), "nobody", 1))
     name = bank.stack.outputs["DeadLetterQueueUrl"]
     eventually(
@@ -89,7 +91,13 @@ def let_one_die(bank: Deployed, observed: Observed, letters: int) -> None:
         what=f"there are {letters} dead letters",
         seconds=50,
     )
+    eventually(lambda: failures(bank), lambda seen: seen == failed + RECEIVES, what="each receive has failed")
     observed.pass_minutes()
+
+
+def failures(bank: Deployed) -> float:
+    """How many failures the consumer has printed."""
+    return sum(sum(line["Failed"]) for line in bank.log_lines() if "_aws" in line)
 
 
 def test_a_sound_consumer_rings_nothing(bank: Deployed, observed: Observed) -> None:

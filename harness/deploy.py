@@ -42,8 +42,7 @@ def deploy(
     text = with_values(edited(text, *edits), **values or {})
     text = named_by_id(text) if named else text
     code_uri = code_uri_of(cloud, code, overlay)
-    given = {"DeadLetterArrivals": "false", **(parameters or {})}
-    return create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), given)
+    return create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), parameters or {})
 
 
 def code_uri_of(cloud: Cloud, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:

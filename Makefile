@@ -351,7 +351,7 @@ chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty ne
 	@$(if $(filter containers,$(WORKERS)),N=$(or $(N),20000) .venv/bin/pytest -s tests/e2e/test_work_chaos.py $(ARGS),.venv/bin/python -m tests.chaos)
 
 .PHONY: aws
-aws: setup .build/host.complete ## prove the promises on your AWS account: deploy, test, soak and remove, for about a dollar (MINUTES=60; REHEARSAL=only: only on the local cloud)
+aws: setup .build/host.complete ## prove the promises on your AWS account: deploy, test, soak and remove, for about a dollar (MINUTES=60; REHEARSAL=only: only on the local cloud; REMOVE=receiver-proof-...: remove what one left)
 	@.venv/bin/python -m harness.aws
 
 .PHONY: fuzz

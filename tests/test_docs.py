@@ -171,7 +171,8 @@ def test_files_that_are_named_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_make_target_that_is_named_exists(document: Path) -> None:
-    makefiles = [ROOT / "Makefile", *([STARTER] if name_of(document) in ("README.md", "docs/tutorial.md", "docs/component.md") else [])]
+    of_starters = name_of(document) in ("README.md", "docs/tutorial.md", "docs/component.md")
+    makefiles = [ROOT / "Makefile", *([STARTER] if of_starters else [])]
     targets = {target for each in makefiles for target in re.findall(r"(?m)^([a-z-]+):", each.read_text())}
     named = set(re.findall(r"(?m)(?:`|^)make ([a-z-]+)", document.read_text()))
     assert named <= targets

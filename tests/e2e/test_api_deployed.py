@@ -78,6 +78,9 @@ lambda_handler = served(shipped.service, lambda function: shipped.idempotent_han
 """
 """The shipped API, slow to accept 6 cents, and dead once it has sent 13 on their way, at the first attempt."""
 
+PATIENT = {"VisibilityTimeout": 20}
+"""So that what a consumer had which a busy machine did not start in time comes again while the test waits."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -122,17 +125,17 @@ def opened(bank: Deployed) -> Deployed:
 @pytest.fixture(scope="module")
 def bank(deployed: Deploy) -> Deployed:
     """The API as it is shipped."""
-    return opened(deployed("api"))
+    return opened(deployed("api", values=PATIENT))
 
 
 @pytest.fixture(scope="module")
 def moody(deployed: Deploy) -> Deployed:
-    return opened(deployed("moody", api_code=SLOW_OR_DYING))
+    return opened(deployed("moody", values=PATIENT, api_code=SLOW_OR_DYING))
 
 
 def posted(bank: Deployed) -> int:
     """What has come to bob, once everything has come."""
-    bank.drained()
+    bank.drained(seconds=60)
     return bank.balance("bob")
 
 
@@ -147,7 +150,7 @@ def test_seven_requests_make_five_transfers_and_two_replays_and_without_the_wrap
     assert lines[4].body == lines[5].body == lines[6].body
     assert posted(bank) - before == 1 + 2 + 3 + 4 + 5
 
-    control = opened(deployed("control", api_code=CONTROL))
+    control = opened(deployed("control", values=PATIENT, api_code=CONTROL))
     lines = typed(control, SEVEN)
     assert [(line.status, line.replayed) for line in lines] == [(202, False)] * 7
     assert len(ids(lines)) == 7
@@ -155,7 +158,7 @@ def test_seven_requests_make_five_transfers_and_two_replays_and_without_the_wrap
 
 
 def test_keyed_by_payload_the_same_seven_need_no_header(deployed: Deploy) -> None:
-    by_payload = opened(deployed("payload", api={"RequestKey": "payload"}))
+    by_payload = opened(deployed("payload", values=PATIENT, api={"RequestKey": "payload"}))
     lines = typed(by_payload, WITHOUT_HEADER)
     assert [line.status for line in lines] == [202] * 7
     assert Counter(line.replayed for line in lines) == {False: 5, True: 2}

@@ -148,12 +148,13 @@ PAGES := .build/docs
 .PHONY: docs
 docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site, .build/site (SITE=https://...: where it will be)
 	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES) && rm $(PAGES)/zensical.toml
-	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md LICENSE $(PAGES)
+	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(PAGES)
 	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver \
 		| sed -E -e 's/^\x08$$//' -e 's/^(Examples?:)$$/\1\n/' -e 's/^  (receiver )/    \1/' > $(PAGES)/command.md # its examples as code
 	@# In the site all pages are in one folder, and a file that is no page is named without a link.
 	@for page in $(PAGES)/*.md; do sed -E -e 's#\]\(\.\./([A-Z]+\.md)#](\1#g' -e 's#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
-		-e 's#\]\(docs/#](#g' -e 's#\]\(README\.md#](index.md#g' $(if $(NPM),,-e 's/^```mermaid/```text/') \
+		-e 's#\]\(docs/#](#g' -e 's#\[([^]]*)\]\(([^):\#]*/[^):]*|[a-z]+\.(yaml|toml))\)#\1#g' \
+		-e 's#\]\(README\.md#](index.md#g' $(if $(NPM),,-e 's/^```mermaid/```text/') \
 		"$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
 	@cp $(if $(NPM),$(DIAGRAMS),/dev/null) $(PAGES)/diagrams.js
 	@$(if $(NPM),,echo 'npm is not installed: the diagrams are shown as text.')

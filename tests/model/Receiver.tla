@@ -163,6 +163,13 @@ Settled(w) ==
     /\ End(w, worker[w].outcome)
     /\ UNCHANGED <<runs, record, effects, spent>>
 
+(* A run without a claim that took its key for free runs once more, over what its first commit found, where a delivery
+   that reads it would run. Not where a request of it may still be under way. *)
+MayRunAgain(me) ==
+    /\ me.mode = "transaction" /\ me.held = 0 /\ me.outcome = "COMPLETED"
+    /\ me.awaits # 0 /\ Cardinality(me.wrote) = 1
+    /\ record.status # "NONE" /\ record.version \notin me.wrote /\ Free(record)
+
 ReadSettlement(w) ==
     LET me == worker[w]
         ours == {me.held} \union me.announced
@@ -171,6 +178,10 @@ ReadSettlement(w) ==
     /\ \/ me.awaits = 0
        \/ Answer(w, "refused") # {}
     /\ IF ~Keeps("reading") THEN End(w, me.outcome)
+       ELSE IF MayRunAgain(me)
+       THEN /\ Become(w, [me EXCEPT !.at = "running", !.held = record.version, !.wrote = {}, !.awaits = 0,
+                                    !.outcome = "NONE"])
+            /\ acked' = acked
        ELSE IF record.version \in me.wrote \/ record.version \notin ours THEN End(w, record.status)
        ELSE /\ Send(w, [me EXCEPT !.awaits = Fresh, !.wrote = @ \union {Fresh}, !.held = record.version],
                     Request(me.outcome, Fresh, 0, me.owner, record.version))

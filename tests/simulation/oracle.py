@@ -106,10 +106,18 @@ def _waived(state: State, worker: WorkerState) -> list[str]:
 
 
 def runs_unread(state: State, worker: WorkerState) -> bool:
-    """Whether a worker runs a first receive without a look at records that may refuse its commit: they are read when
-    their messages come again.
+    """Whether a worker runs a first receive without a look at records that refuse its commit for now: behind a failure
+    for good there may be a dead letter, and a group may have gone on. Their messages are read when they come again.
     """
-    return worker.receives == FIRST and FIRST in state.setup.unclaimed and bool(state.items)
+    if worker.receives != FIRST or FIRST not in state.setup.unclaimed:
+        return False
+    items = state.items.values()
+    refusing = state.setup.fifo or any(invariants.live(item, state.now_ms) or for_good(item) for item in items)
+    return bool(items) and refusing
+
+
+def for_good(item: Item) -> bool:
+    return '"permanent": true' in item.get("error", "")
 
 
 def unclaimed_written(state: State, before: Item | None, after: Item, writer: str) -> None:
@@ -151,8 +159,10 @@ def answered(state: State, worker: WorkerState, response: list[str] | BaseExcept
             invariants.check_acknowledged(id, worker.name, item, state.now_ms, state.dead_lettered, failures=failures)
     if not (worker.had_fault or worker.overran):
         invariants.check_left_behind(worker.name, state.items.values(), state.now_ms)
-    # Nothing retries a request to Step Functions that failed: the client gets the error and asks again.
-    if not worker.contended and not (state.setup.adapter == "workflow" and worker.had_fault):
+    # Nothing retries a request to Step Functions that failed: the client gets the error and asks again. A run that took
+    # its key for free does not begin again once it is in doubt what became of its commit.
+    gives_up = state.setup.adapter == "workflow" or (worker.receives == FIRST and FIRST in state.setup.unclaimed)
+    if not worker.contended and not (gives_up and worker.had_fault):
         invariants.check_progress(worker.name, [id for id in response if not _is_refused(state, worker, id)])
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction
@@ -62,6 +63,26 @@ class Run:
     attempt: int
     started: float
     ended: float | None = None
+
+
+class Reported:
+    log_level = 10
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.errors: list[tuple[str, str]] = []
+
+    def add_metric(self, name: str, unit: object, value: float) -> None:
+        self.counts[name] += int(value)
+
+    def flush_metrics(self) -> None: ...
+
+    def error(self, text: str, extra: dict[str, object]) -> None:
+        self.errors.append((text, str(extra.get("why"))))
+
+    def info(self, text: str, extra: dict[str, object]) -> None: ...
+
+    debug = warning = info
 
 
 class Immutable(MemoryStore):

@@ -91,8 +91,10 @@ def sends_what_it_has_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure for good is dead-lettered whatever the record says."""
     failed = settlements.Settlements._failed
 
-    def regardless(self: settlements.Settlements, item: Item, answer: Any) -> None:
-        failed(self, item, Settled(item.claimed.record) if isinstance(answer, ClaimLost) else answer)
+    def regardless(self: settlements.Settlements, item: Item, done: Any) -> None:
+        if isinstance(done.answer, ClaimLost):
+            done.answer = Settled(item.claimed.record)
+        failed(self, item, done)
 
     monkeypatch.setattr(settlements.Settlements, "_failed", regardless)
 

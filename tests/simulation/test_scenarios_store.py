@@ -24,7 +24,7 @@ from tests.simulation.faults import (
     throttled,
     works,
 )
-from tests.simulation.scenario import Scenario, batch, ids, instant
+from tests.simulation.scenario import Reported, Scenario, batch, ids, instant
 from tests.simulation.world import Worker, sqs_record
 
 Handler = Callable[..., object]
@@ -40,26 +40,6 @@ def posting(body: dict, tx: Transaction) -> int:
 def posted(scenario: Scenario) -> int:
     table = scenario.memory.tables.get("Entries")
     return 0 if table is None else len(table.items)
-
-
-class Reported:
-    log_level = 10
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.errors: list[tuple[str, str]] = []
-
-    def add_metric(self, name: str, unit: object, value: float) -> None:
-        self.counts[name] += int(value)
-
-    def flush_metrics(self) -> None: ...
-
-    def error(self, text: str, extra: dict[str, object]) -> None:
-        self.errors.append((text, str(extra.get("why"))))
-
-    def info(self, text: str, extra: dict[str, object]) -> None: ...
-
-    debug = warning = info
 
 
 # One fault: the same invocation copes with it.

@@ -14,7 +14,7 @@ from idempotent_receiver import Message, PermanentError, Transaction, body_field
 from idempotent_receiver.protocol.store import NotApplied
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.simulation.faults import delivered_later, denied, lost_request, partly
-from tests.simulation.scenario import Scenario, add_one, batch, ids, under
+from tests.simulation.scenario import Reported, Scenario, add_one, batch, ids, under
 from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
 
 if TYPE_CHECKING:
@@ -226,17 +226,39 @@ def test_another_body_under_a_key_is_never_done(by_key: Scenario, where: str, er
     assert "fingerprint" in by_key.dead_letters()["m2"]["reason"]
 
 
-@pytest.mark.parametrize(("receives", "answers"), [(1, [["0"], []]), (2, [[], []])])
-def test_an_expired_record_counts_as_absent_once_it_has_been_read(
-    scenario: Scenario, receives: int, answers: list[list[str]]
-) -> None:
-    """S61: a first delivery runs unread, is refused and comes again; the effect of each retention is there once."""
+@pytest.mark.parametrize("receives", [1, 2])
+def test_an_expired_record_counts_as_absent(scenario: Scenario, receives: int) -> None:
+    """S61: a first delivery runs once more, over what it had not read; the effect of each retention is there once."""
     scenario.worker(scenario.taking(), retention_seconds=DAY).deliver(*batch(1))
     worker = scenario.deliver(scenario.taking(), *batch(1, receives=receives), after=DAY + 60)
     worker.deliver(*batch(1, receives=receives + 1), after=DAY + 120)
 
-    assert scenario.answers_of(worker) == answers
+    assert scenario.answers_of(worker) == [[], []]
     assert scenario.times == {"0": 2}
+    assert len(scenario.runs) == (3 if receives == 1 else 2)
+
+
+def test_to_lose_to_other_transactions_again_and_again_is_a_failure_and_no_outage(scenario: Scenario) -> None:
+    """The alarm on `Unsettled` means a store that cannot be reached."""
+    in_the_way = NotApplied("another transaction is in the way", retry=True, contended=True)
+    scenario.store.next("commit", *[lambda call: [in_the_way] * call.size] * 20)
+    reported = Reported()
+
+    assert scenario.answer(scenario.taking(), *batch(1), metrics=reported, queue_client=True, backoff=Always()) == ["0"]
+
+    assert (reported.counts["Failed"], reported.counts["Unsettled"]) == (1, 0)
+    assert scenario.sqs.visibilities["0"] == 20
+
+
+def test_a_first_delivery_that_met_another_payload_is_dead_lettered_at_once(by_key: Scenario) -> None:
+    def handle(body: Amount, message: Message, tx: Transaction) -> None:
+        add_one(tx, message.id)
+
+    by_key.deliver(handle, under("a", 1, amount=1))
+
+    assert by_key.answer(handle, under("a", 2, amount=2), after=5, dead_letter_queue=DEAD_LETTERS) == []
+    assert "fingerprint" in by_key.dead_letters()["m2"]["reason"]
+    assert by_key.times == {"m1": 1}
 
 
 # FIFO groups, and the deadline.

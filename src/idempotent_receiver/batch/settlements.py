@@ -26,7 +26,10 @@ from idempotent_receiver.protocol.exchange import (
 )
 from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed
 from idempotent_receiver.protocol.transaction import ActionItem, Items
-from idempotent_receiver.protocol.transitions import Claimed, Settled, Settlement
+from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, OtherPayload, Settled, Settlement
+
+Settling = Operation[SettleAnswer | ActionFailed]
+"""A settlement on its way."""
 
 LONGEST_WAIT_SECONDS = 0.002
 """How long a settlement may wait for company: less than a round trip, and short against a crash."""
@@ -138,9 +141,9 @@ class Settlements:
         if not self._settings.claiming:
             self._progress.unreachable = self._progress.unreachable or _unreachable(operations)
         for operation in operations:
-            operation.context(operation.answer)
+            operation.context(operation)
 
-    def _add(self, item: Item, settlement: Settlement, on_answer: Callable[[Item, SettleAnswer], None]) -> None:
+    def _add(self, item: Item, settlement: Settlement, on_answer: Callable[[Item, Settling], None]) -> None:
         self._settling.add(Operation(settlement, settlement.standing, partial(on_answer, item)))
 
     def _held(self, item: Item) -> Claimed:
@@ -173,26 +176,51 @@ class Settlements:
         else:
             self._add(item, settlement, self._completed)
 
-    def _committed(self, item: Item, items: Sequence[ActionItem], answer: SettleAnswer | ActionFailed) -> None:
+    def _committed(self, item: Item, items: Sequence[ActionItem], done: Settling) -> None:
         self._turns.leave(items)
         self._on_committed(item)
+        answer = done.answer
+        assert answer is not None  # it is told of when it has one
         refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
-        # Where nothing is claimed there is nothing to settle: it comes again as if the store could not be told.
-        if refused is None or (not item.claimed.written and isinstance(answer, Unavailable) and answer.retry):
-            self._completed(item, answer)  # type: ignore[arg-type]  # a failed action is a failure
-        else:
+        if refused is None:
+            self._completed(item, done)
+        elif item.claimed.written or not (isinstance(answer, Unavailable) and answer.retry):
             item.failure, _ = refused
             self._happens(item, Event.NOT_COMMITTED)
+        elif done.contended:
+            # Nothing is claimed and nothing done, so there is nothing to settle.
+            self._happens(item, Event.SETTLED, outcome.Failed(refused[0], recorded=False))
+        else:
+            self._completed(item, done)
 
-    def _completed(self, item: Item, answer: SettleAnswer) -> None:
+    def _completed(self, item: Item, done: Settling) -> None:
+        answer: SettleAnswer = done.answer  # type: ignore[assignment]  # a failed action is a failure
+        if isinstance(answer, ClaimLost) and not done.in_doubt and (claimed := self._once_more(item, answer)):
+            item.claimed = claimed
+            self._happens(item, Event.CLAIMED)
+            return
         ending = outcome.of_completion(answer, item.claimed, self._deadline)
-        self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
+        if isinstance(ending, OtherPayload):
+            item.failure = outcome.mismatch(ending)
+            self._happens(item, Event.FAILED_FOR_GOOD)
+        else:
+            self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
+
+    def _once_more(self, item: Item, lost: ClaimLost) -> Claimed | None:
+        """The claim with which a run may begin again at once. Of a group none does: what follows it may have begun
+        elsewhere.
+        """
+        if item.work.group is not None or not self._progress.may_start(item):
+            return None
+        (version,) = self._deadline.clock.versions(1)
+        return transitions.once_more(lost, item.claimed, self._deadline.now_ms, version)
 
     def _fail(self, item: Item) -> None:
         failure = item.failure
         self._add(item, transitions.fail(self._held(item), failure.to_json(), started=failure.started), self._failed)
 
-    def _failed(self, item: Item, answer: SettleAnswer) -> None:
+    def _failed(self, item: Item, done: Settling) -> None:
+        answer: SettleAnswer = done.answer  # type: ignore[assignment]
         item.recorded = isinstance(answer, Settled)
         if item.recorded and item.failure.permanent:
             self._happens(item, Event.FAILED_FOR_GOOD)
@@ -206,7 +234,8 @@ class Settlements:
             return
         self._add(item, transitions.release(self._held(item), self._deadline.now_ms), self._released)
 
-    def _released(self, item: Item, answer: SettleAnswer) -> None:
+    def _released(self, item: Item, done: Settling) -> None:
+        answer: SettleAnswer = done.answer  # type: ignore[assignment]
         self.released += isinstance(answer, Settled)
         ending = outcome.of_release(answer, item.claimed, self._deadline)
         self._happens(item, Event.SETTLED, outcome.as_outcome(ending))

@@ -174,7 +174,7 @@ def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str) -> 
         return ActionFailed(codes.index("ConditionalCheckFailed") - 1)
     for number, code in enumerate(codes):
         if code != "None":
-            where = _words(number, member.commit.actions[number - 1]) if number else "the record itself"
+            where = member.commit.actions[number - 1].named(number) if number else "the record itself"
             return write_failed(code, call_of([member], table), where=f", {where}", own=number > 0)
     return None
 
@@ -192,11 +192,6 @@ def _record_action(change: Change, table: str) -> "tuple[TransactWriteItemTypeDe
 
 def _refused(why: str) -> NotApplied:
     return NotApplied(f"the transaction was not sent: {why}", retry=False, own=True)
-
-
-def _words(number: int, action: Action) -> str:
-    """An action in words: its number from 1, its kind and its table."""
-    return f"action {number} ({action.kind} on {_table(action)})"
 
 
 def _table(action: Action) -> str:
@@ -231,7 +226,7 @@ def _unstorable(actions: Sequence[Action]) -> str:
     """What is wrong with the first action that holds a value that DynamoDB cannot store."""
     number, action = next((number, one) for number, one in enumerate(actions, 1) if not _storable(one))
     return (
-        f"{_words(number, action)} holds a value that DynamoDB cannot store: a number has at most 38 digits and is"
+        f"{action.named(number)} holds a value that DynamoDB cannot store: a number has at most 38 digits and is"
         f" below 1E+126, a text has no lone surrogates"
     )
 
@@ -280,5 +275,5 @@ def _clash(commit: Commit, table: str) -> str | None:
 
 def _twice(earlier: int, number: int, action: Action) -> str:
     if earlier == 0:
-        return f"{_words(number, action)} is on the message's own record, which the transaction writes already"
+        return f"{action.named(number)} is on the message's own record, which the transaction writes already"
     return f"actions {earlier} and {number} are on one item of {_table(action)}; DynamoDB takes one action an item"

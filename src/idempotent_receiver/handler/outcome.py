@@ -80,7 +80,7 @@ SUCCEEDED = Completed | Duplicate | DeadLettered
 
 Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted
 
-OVERTAKEN = Failure(type="RecordChanged", text="something else was written under this key while the handler ran")
+OVERTAKEN = Failure(type="RecordChanged", text="under this key is a record that the handler's run had not read")
 """The failure of a run without a claim whose completion was refused."""
 
 Ending = Outcome | transitions.AlreadyFailed | OtherPayload
@@ -127,17 +127,22 @@ def of_release(answer: SettleAnswer, held: transitions.Claimed, deadline: Deadli
     return of_loss(answer, held, deadline) if isinstance(answer, ClaimLost) else NotStarted()
 
 
-def of_loss(lost: ClaimLost, held: transitions.Claimed, deadline: Deadline, failure: Failure = OVERTAKEN) -> Ending:
+def of_loss(lost: ClaimLost, held: transitions.Claimed, deadline: Deadline, failure: Failure | None = None) -> Ending:
     """How it ends for whoever lost the claim: by what the winner has made of it, decided as for a new claim. A run
-    that nothing had claimed had none to lose: it has failed.
+    that nothing had claimed had none to lose: its own `failure` stands, or else the answer that a claim would get.
     """
-    match transitions.decide(lost.found, held.claim, (), deadline.now_ms):
+    answer = transitions.decide(lost.found, held.claim, (), deadline.now_ms)
+    match answer:
         case transitions.AlreadyCompleted(record):
             return Duplicate(record, lost=held.written)
-        case transitions.AlreadyFailed() as failed:
-            return failed
+        case transitions.AlreadyFailed():
+            return answer
+        case _ if held.written:
+            return lost
+        case HeldElsewhere() | OtherPayload() | Unreadable() if failure is None:
+            return answer
         case _:
-            return lost if held.written else Failed(failure, recorded=False)
+            return Failed(OVERTAKEN if failure is None else failure, recorded=False)
 
 
 def as_outcome(ending: Ending) -> Outcome:
@@ -157,7 +162,7 @@ def uncommitted(
     """
     match answer:
         case ActionFailed(index):
-            error = actions[index].error
+            error = actions[index].error(index + 1)
             return failure_of(error, with_text=with_text), error
         case Unavailable(why):
             return Failure(type="TransactionNotCommitted", text=why), None

@@ -1,10 +1,9 @@
 """Records as an operator reads them: what each says by its status, its lease and its error."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.record import Record, Status, permanent
 from idempotent_receiver.protocol.transitions import Claim, Unreadable, decide
 
 
@@ -38,11 +37,6 @@ def failing(record: Record) -> bool:
     return record.status == Status.FAILED and not permanent(record)
 
 
-def permanent(record: Record) -> bool:
-    """Whether it says that trying again cannot help."""
-    return error_of(record).get("permanent") is True
-
-
 MAX_SKEW_MS = 60_000
 """How far a worker's clock may be ahead of the operator's."""
 
@@ -55,17 +49,6 @@ def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | Non
         return None
     written = (record.expiration - retention_seconds) * 1000
     return None if written > now_ms + MAX_SKEW_MS else written
-
-
-def error_of(record: Record) -> Mapping[str, Any]:
-    """The error of a FAILED record; empty where there is none that can be read."""
-    if record.status != Status.FAILED or record.error is None:
-        return {}
-    try:
-        error = json.loads(record.error)
-    except (ValueError, RecursionError):
-        return {}
-    return error if isinstance(error, dict) else {}
 
 
 def reason_in(error: Mapping[str, Any]) -> str | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.statements import record_in
-from idempotent_receiver.operations.records import failing, lease_over, permanent, released, unreadable
-from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.operations.records import failing, lease_over, released, unreadable
+from idempotent_receiver.protocol.record import Record, Status, permanent
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act
-from idempotent_receiver.operations.records import error_of, lease_over, permanent, reason_in, released, written_ms
-from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.operations.records import lease_over, reason_in, released, written_ms
+from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 
 Hook = Callable[[str, Record | None], Iterable[tuple[datetime | None, str]]]
 """What an application adds: given a key and its record, times and texts. A time without a zone is UTC, None is now."""

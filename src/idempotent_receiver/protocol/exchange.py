@@ -78,6 +78,7 @@ class Operation(Generic[Answer]):
     """One transition on its way to its answer. `seen` is what it may assume to be there: a wrong guess costs a round
     trip and does no harm. `context` is the caller's own, to know it again by. The handler's own `actions` are committed
     with the change, which is then drawn once and sent the same each time: a transaction's token allows one content.
+    `in_doubt` says that it is not known of some write what became of it.
     """
 
     transition: Transition[Answer]
@@ -91,6 +92,7 @@ class Operation(Generic[Answer]):
     error: str | None = None
     contended: bool = False
     own: bool = False
+    in_doubt: bool = False
     rounds: int = 0
     error_count: int = 0
 
@@ -117,7 +119,7 @@ class Operation(Generic[Answer]):
             case Conflict(found):
                 self.seen = Unread() if found is None else found
             case Unknown(why):
-                self.seen, self.error = Unread(), why
+                self.seen, self.error, self.in_doubt = Unread(), why, True
             case NotApplied(why, retry, contended, own):
                 self.error, self.contended, self.own = why, contended, own
                 self.answer = None if retry else Unavailable(why, retry=False)

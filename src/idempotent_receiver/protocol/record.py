@@ -3,9 +3,10 @@
 `transitions.py` says what may happen to a record, with the theory. No I/O, no clock, no randomness, no environment.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from idempotent_receiver.errors import UnusableKey
 
@@ -93,6 +94,22 @@ def from_attributes(item: Mapping[str, object]) -> Record:
     unreadable = f"unexpected type of {', '.join(foreign)}" if foreign else None if "status" in item else "no status"
     strings.setdefault("status", "")
     return Record(**strings, **numbers, unreadable=unreadable)  # type: ignore[arg-type]  # the names tell the types
+
+
+def error_of(record: Record) -> Mapping[str, Any]:
+    """The error of a FAILED record; empty where there is none that can be read."""
+    if record.status != Status.FAILED or record.error is None:
+        return {}
+    try:
+        error = json.loads(record.error)
+    except (ValueError, RecursionError):
+        return {}
+    return error if isinstance(error, dict) else {}
+
+
+def permanent(record: Record) -> bool:
+    """Whether it says that trying again cannot help."""
+    return error_of(record).get("permanent") is True
 
 
 def _whole(value: object) -> int | None:

@@ -63,12 +63,17 @@ class Action:
     arguments: Mapping[str, Any]
     otherwise: BaseException | None = None
 
-    @property
-    def error(self) -> BaseException:
-        """What a failed condition of this action means."""
+    def error(self, number: int) -> BaseException:
+        """What a failed condition of this action means, which has this number in its transaction, from 1."""
         if self.otherwise is not None:
             return self.otherwise
-        return ConditionFailed(f"{self.kind} on {self.arguments['TableName']}: its condition did not hold")
+        return misuse(
+            ConditionFailed(f"the condition of {self.named(number)} did not hold, and it names no `otherwise`")
+        )
+
+    def named(self, number: int) -> str:
+        """The action in words: its number from 1, its kind and its table."""
+        return f"action {number} ({self.kind} on {self.arguments['TableName']})"
 
 
 ActionItem = tuple[object, ...] | None

@@ -32,6 +32,7 @@ FAILED, or INPROGRESS with its lease over                              Claimable
 
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
 started or is to start again. If that version is gone, the answer is `ClaimLost`. A record that has vanished stays so.
+A run that nothing had claimed may then begin `once_more`.
 
 **Transitions.** `Peek`, `Claim`, `Settlement` and those of `long_runs.py` share one shape, so that one loop
 (`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the
@@ -43,7 +44,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, unchanged
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, permanent, unchanged
 
 Attributes = Mapping[str, str | int | None]
 
@@ -185,6 +186,20 @@ class Claim(NamedTuple):
     def unwritten(self, seen: Record | None, now_ms: int, version: str) -> Claimed:
         """A claim that the table is not told of, for a handler all of whose effects commit with its completion."""
         return Claimed(self.change(seen, now_ms, version).new, self, seen, written=False)
+
+
+def once_more(lost: ClaimLost, held: Claimed, now_ms: int, version: str) -> Claimed | None:
+    """The claim with which a run begins again that nothing had claimed, and that took what it had not read for free:
+    over exactly what its completion has found, where a redelivery might run. None where it may not, or has done so.
+    """
+    found = lost.found
+    if held.written or held.over is not None or found is None:
+        return None
+    match decide(found, held.claim, (), now_ms):
+        # Behind a failure for good there may be a dead letter.
+        case Claimable() if found.expired(now_ms) or not permanent(found):
+            return held.claim.unwritten(found, now_ms, version)
+    return None
 
 
 class Peek(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
-from tests.simulation.world import sqs_record
+from tests.simulation.world import FIFO, sqs_record
 from tests.unit.batch.at_once import AtOnce
 
 if TYPE_CHECKING:
@@ -159,21 +160,163 @@ def test_an_attempt_is_one_more_than_the_record_says_that_was_read(store: Counti
 # What a settlement may replace.
 
 
-@pytest.mark.parametrize("status", Status)
-def test_a_commit_replaces_nothing_that_was_not_read_before_its_handler_started(
-    store: CountingStore, status: Status
-) -> None:
-    """A FAILED that nobody read may be a dead letter by now, or hold up its group."""
-    left_by_another(store, status)
-    store.items["1"] |= {"in_progress_expiration": START_MS + 9_000} if status is Status.INPROGRESS else {}
+def test_a_first_commit_that_finds_a_record_is_done_if_that_is() -> None:
+    store = CountingStore(namespace=None)
+    left_by_another(store, Status.COMPLETED)
     before = dict(store.items["1"])
     deliver = Deliveries(store, posting)
 
-    assert deliver(sqs_record("1")) == ([] if status is Status.COMPLETED else ["1"])
+    assert deliver(sqs_record("1")) == []
 
     assert deliver.ran == [("1", 1)]
     assert store.items["1"] == before
     assert balances(store) == {}
+
+
+EXPIRED = {"expiration": START_MS // 1000 - 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "found", "attempt"),
+    [
+        (Status.FAILED, {}, 4),
+        (Status.INPROGRESS, {"in_progress_expiration": START_MS - 1}, 4),
+        (Status.COMPLETED, EXPIRED, 1),
+        (Status.FAILED, {**EXPIRED, "error": json.dumps({"permanent": True})}, 1),
+    ],
+)
+def test_a_first_delivery_that_meets_what_a_redelivery_might_replace_runs_once_more_over_it(
+    store: CountingStore, status: Status, found: dict[str, Any], attempt: int
+) -> None:
+    """S61: `sam local invoke` and the console's button deliver the same event as a first delivery each time."""
+    left_by_another(store, status, attempts=3)
+    store.items["1"] |= found
+    deliver = Deliveries(store, posting)
+
+    assert deliver(sqs_record("1")) == []
+
+    assert deliver.ran == [("1", 1), ("1", attempt)]
+    assert (store.items["1"]["status"], store.items["1"]["attempts"]) == ("COMPLETED", attempt)
+    assert balances(store) == {"1": 1}
+
+
+def test_one_event_twice_as_a_first_delivery_takes_effect_once_its_cause_is_gone(store: CountingStore) -> None:
+    assert Deliveries(store, failing)(sqs_record("1")) == ["1"]
+    deliver = Deliveries(store, posting)
+
+    assert deliver(sqs_record("1")) == []
+    assert deliver(sqs_record("1")) == []
+
+    assert balances(store) == {"1": 1}
+
+
+def test_an_empty_transaction_that_meets_a_failure_runs_once_more_too(store: CountingStore) -> None:
+    left_by_another(store, Status.FAILED)
+    deliver = Deliveries(store, idle)
+
+    assert deliver(sqs_record("1")) == []
+
+    assert deliver.ran == [("1", 1), ("1", 2)]
+    assert store.items["1"]["status"] == "COMPLETED"
+
+
+LIVE = {"in_progress_expiration": START_MS + 9_000}
+FOR_GOOD = {"error": json.dumps({"type": "PermanentError", "permanent": True})}
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [(Status.INPROGRESS, LIVE), (Status.FAILED, FOR_GOOD), (Status.FAILED, {"validation": "another payload's"})],
+)
+def test_over_what_a_redelivery_may_not_replace_and_a_failure_for_good_nothing_runs_again(
+    store: CountingStore, status: Status, found: dict[str, Any]
+) -> None:
+    """Behind a failure for good there may be a dead letter, which must not be done after all."""
+    left_by_another(store, status)
+    store.items["1"] |= found
+    before = dict(store.items["1"])
+    deliver = Deliveries(store, posting)
+
+    assert deliver(sqs_record("1")) == ["1"]
+
+    assert deliver.ran == [("1", 1)]
+    assert store.items["1"] == before
+    assert balances(store) == {}
+
+
+def test_in_a_group_nothing_runs_once_more(store: CountingStore) -> None:
+    """What follows it may have gone on elsewhere, behind its failure."""
+    left_by_another(store, Status.FAILED)
+    deliver = Deliveries(store, posting)
+
+    assert deliver(sqs_record("1", queue=FIFO, group="g")) == ["1"]
+
+    assert deliver.ran == [("1", 1)]
+
+
+def test_it_runs_once_more_and_no_more_than_once(store: CountingStore) -> None:
+    left_by_another(store, Status.FAILED)
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        posting(body, message, tx)
+        left_by_another(store, Status.FAILED, version=f"newer than of {message.attempt}")
+
+    deliver = Deliveries(store, handle)
+
+    assert deliver(sqs_record("1")) == ["1"]
+
+    assert deliver.ran == [("1", 1), ("1", 2)]
+    assert balances(store) == {}
+
+
+def test_a_commit_that_was_in_doubt_does_not_run_once_more(store: CountingStore) -> None:
+    """Its request may be under way still: the next delivery decides."""
+
+    def loses_a_commit(name: str) -> None:
+        if name == "commit":
+            left_by_another(store, Status.FAILED)
+            store.down = {"commit"}
+        else:
+            store.down = set()
+
+    store.before = loses_a_commit
+    deliver = Deliveries(store, posting)
+
+    assert deliver(sqs_record("1")) == ["1"]
+
+    assert deliver.ran == [("1", 1)]
+    assert balances(store) == {}
+
+
+def test_without_time_for_it_a_message_does_not_run_once_more(store: CountingStore) -> None:
+    left_by_another(store, Status.FAILED)
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        deliver.clock.sleep(20.0)
+        posting(body, message, tx)
+
+    deliver = Deliveries(store, handle)
+
+    assert deliver(sqs_record("1")) == ["1"]
+
+    assert deliver.ran == [("1", 1)]
+
+
+def test_what_meets_a_live_claim_comes_again_when_that_ends_and_another_payload_s_record_is_a_mismatch(
+    store: CountingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a redelivery is told, at once."""
+    left_by_another(store, Status.INPROGRESS)
+    store.items["1"] |= LIVE
+    store.items["2"] = store.items["1"] | {"id": "2", "status": "FAILED", "validation": "another payload's"}
+    log = logging.getLogger("consumer")
+    log.setLevel(logging.DEBUG)
+
+    Deliveries(store, posting, logger=log)(sqs_record("1"), sqs_record("2"))
+
+    told = {record.message_id: record for record in caplog.records if hasattr(record, "message_id")}
+    assert told["1"].lease_until_ms == START_MS + 9_000
+    assert told["2"].error_type == "FingerprintMismatch"
 
 
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED])

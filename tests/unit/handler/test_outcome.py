@@ -100,7 +100,7 @@ def test_a_lost_claim_is_a_success_only_if_its_own_effect_is_done(found: Record 
     assert outcome.of_loss(ClaimLost(found), held(), deadline()) == ClaimLost(found)
 
 
-@pytest.mark.parametrize("found", [None, RECORD._replace(status="FAILED"), RECORD._replace(validation="another's")])
+@pytest.mark.parametrize("found", [None, RECORD._replace(status="FAILED")])
 def test_a_run_without_a_claim_has_none_to_lose(found: Record | None) -> None:
     """It has failed, as its handler did or because of what it met; what is done is done."""
     unclaimed = Claimed(RECORD, claim(), written=False)
@@ -108,6 +108,22 @@ def test_a_run_without_a_claim_has_none_to_lose(found: Record | None) -> None:
     assert outcome.of_completion(lost, unclaimed, deadline()) == Failed(outcome.OVERTAKEN, recorded=False)
     assert outcome.of_failure(lost, failed, unclaimed, deadline()) == Failed(failed, recorded=False)
     assert outcome.of_completion(ClaimLost(RECORD), unclaimed, deadline()) == Duplicate(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("found", "ending"),
+    [
+        (RECORD._replace(validation="theirs"), OtherPayload("theirs", "f")),
+        (RECORD._replace(unreadable="odd"), Unreadable("odd")),
+        (RECORD._replace(status="INPROGRESS", in_progress_expiration=START_MS + 9), HeldElsewhere(START_MS + 9)),
+    ],
+)
+def test_a_run_without_a_claim_ends_as_a_claim_would_by_what_it_met(found: Record, ending: object) -> None:
+    """Unless its handler has failed itself."""
+    unclaimed = Claimed(RECORD, claim(), written=False)
+    assert outcome.of_completion(ClaimLost(found), unclaimed, deadline()) == ending
+    failed = outcome.of_failure(ClaimLost(found), FAILURE, unclaimed, deadline())
+    assert failed == Failed(FAILURE, recorded=False)
 
 
 def test_a_lost_claim_may_find_a_failure_that_is_an_answer() -> None:

@@ -63,15 +63,18 @@ def test_the_hundredth_action_is_refused() -> None:
 
 
 def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() -> None:
-    """It names its table and none of its values."""
+    """It names action and table, also where texts are not kept, and none of its values."""
     said = PermanentError("overdrawn")
     tx = Transaction()
     tx.delete(TableName="T", Key={"id": "secret"}, otherwise=said)
     tx.delete(TableName="T", Key={"id": "secret"})
 
-    assert tx.actions[0].error is said
-    assert isinstance(tx.actions[1].error, ConditionFailed)
-    assert str(tx.actions[1].error) == "Delete on T: its condition did not hold"
+    assert tx.actions[0].error(1) is said
+    failed = tx.actions[1].error(2)
+    assert isinstance(failed, ConditionFailed)
+    assert "action 2 (Delete on T)" in str(failed)
+    assert failure_of(failed).reason == str(failed)
+    assert "secret" not in str(failed)
 
 
 @pytest.mark.parametrize("otherwise", [PermanentError, "overdrawn", 7])

@@ -25,7 +25,7 @@ app = typer.Typer(
     help="Dead letters: why they are there, and how they come back.",
     epilog=examples(
         "receiver dlq list --stack transfers",
-        "receiver dlq redrive --stack transfers --group never-claimed --yes",
+        "receiver dlq redrive --stack transfers --group no-record --yes",
     ),
     no_args_is_help=True,
 )
@@ -75,7 +75,7 @@ def list_dead_letters(
 
 @app.command(
     epilog=examples(
-        "receiver dlq redrive --stack transfers --group never-claimed --yes",
+        "receiver dlq redrive --stack transfers --group no-record --yes",
         "receiver dlq redrive --stack transfers --include-permanent --limit 10 --yes",
         "receiver dlq redrive --stack transfers --since 2h --save-plan plan.json",
         "receiver dlq redrive --stack transfers --wait --yes",

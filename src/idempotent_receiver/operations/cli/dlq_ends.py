@@ -80,7 +80,7 @@ def archive(
     act(task, session_of(deployment, terminal, hold), deployment, terminal)
 
 
-@app.command(epilog=examples("receiver dlq restore --stack transfers --group never-claimed --yes"))
+@app.command(epilog=examples("receiver dlq restore --stack transfers --group no-record --yes"))
 @of_a_deployment
 def restore(
     *,

@@ -24,9 +24,9 @@ from idempotent_receiver.operations.cli.terminal import (
     listing,
     moment,
 )
-from idempotent_receiver.operations.records import error_of, permanent, reason_in, unreadable, written_ms
+from idempotent_receiver.operations.records import reason_in, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
-from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.store import Unknown
 
 LABEL = len("written about")

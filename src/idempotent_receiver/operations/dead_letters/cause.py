@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-from idempotent_receiver.operations.records import error_of, reason_in, released
-from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.operations.records import reason_in, released
+from idempotent_receiver.protocol.record import Record, Status, error_of
 from idempotent_receiver.protocol.store import Unknown
 
 
@@ -35,7 +35,7 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
     if isinstance(found, Unknown):
         return Cause("unknown: its record could not be read", "record-unreadable")
     if found is None or found.expired(now_ms):
-        return _NEVER_CLAIMED
+        return _NO_RECORD
     error = error_of(found)
     if (reason := reason_in(error)) is not None:
         return _of_error(reason, error.get("type"), error.get("at"))
@@ -53,8 +53,8 @@ def _of_error(reason: str, error_type: object, at: object = None) -> Cause:
     return Cause(reason, group or "error", kind)
 
 
-_NEVER_CLAIMED = Cause(
-    "received too often, and never claimed: its workers may have been throttled or have crashed", "never-claimed"
+_NO_RECORD = Cause(
+    "received too often, and no record: its runs were refused or throttled, or its workers died", "no-record"
 )
 _NEVER_STARTED = Cause(
     "received too often and never started: no time was left, or it stood behind a failure of its FIFO group",

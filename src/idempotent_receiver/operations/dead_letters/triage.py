@@ -25,9 +25,9 @@ from enum import StrEnum
 
 from idempotent_receiver.operations.dead_letters.cause import cause_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-from idempotent_receiver.operations.records import permanent, released
+from idempotent_receiver.operations.records import released
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status, permanent
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimable, ClaimAnswer, decide
 from idempotent_receiver.sqs.dead_letter import NoRoom

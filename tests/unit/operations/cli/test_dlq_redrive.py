@@ -62,7 +62,7 @@ def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
 ) -> None:
     for number in range(5):
         stack.bury(f"m-{number}")
-    line = "dlq redrive --limit 1 --reason 'received too often, and never'"
+    line = "dlq redrive --limit 1 --reason 'received too often, and no record'"
     typed("y\n")
     ran = receiver.on(f"{line} --json")
     assert "Move or drop 1 dead letter? [y/N]" in ran.err

@@ -39,14 +39,14 @@ FLAKY = {"flaky-0", "flaky-1", "flaky-2"}
     ("selected", "moved"),
     [
         ({"reason": "connectionerror"}, FLAKY),
-        ({"reason": "never claimed"}, {"throttled"}),
+        ({"reason": "no record"}, {"throttled"}),
         ({"reason": "PermanentError"}, {"permanent", "garbage"}),
         ({"reason": "permanent cannot"}, {"permanent"}),
         ({"reason": "no such reason"}, set()),
         ({"error_type": "ConnectionError"}, FLAKY),
         ({"error_type": "connectionerror"}, set()),
         ({"error_type": "Connection"}, set()),
-        ({"groups": frozenset([f"ConnectionError@{Bank.__module__}._post", "never-claimed"])}, {*FLAKY, "throttled"}),
+        ({"groups": frozenset([f"ConnectionError@{Bank.__module__}._post", "no-record"])}, {*FLAKY, "throttled"}),
     ],
 )
 def test_a_filter_moves_those_and_no_others(selected: dict[str, Any], moved: set[str]) -> None:

@@ -11,7 +11,7 @@ from tests.simulation.adapters import BUDGET_SECONDS, HttpReply, WorkflowReply
 from tests.simulation.handlers import Failed
 from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import STOPS
-from tests.simulation.setups import FIRST, WAIVED
+from tests.simulation.setups import FIRST, HOT, WAIVED
 from tests.simulation.step_functions_model import MACHINE, RUNNING
 
 if TYPE_CHECKING:
@@ -68,9 +68,12 @@ def note_result(state: State, after: Item | None) -> None:
 
 
 def check_effect(state: State, entry: str, id: str, after: Item | None) -> None:
-    """EFFECT: once, or once for each completion that may have expired since."""
+    """EFFECT: once, or once for each completion that may have expired since. All messages add to what is hot."""
     times = state.entries.get(entry, 0)
-    if state.setup.retention_seconds is None:
+    if entry == HOT:
+        done = sum(item["status"] == "COMPLETED" for item in state.items.values() if item["id"] != id)
+        invariants.check_effect(entry, after, times - done)
+    elif state.setup.retention_seconds is None:
         invariants.check_effect(entry, after, times)
     elif times != state.completions.get(id, 0):
         raise Violation("EFFECT", f"{id} was completed {state.completions.get(id, 0)} times, {entry} is there {times}")

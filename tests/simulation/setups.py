@@ -10,6 +10,7 @@ redriven was a dead letter.
 """
 ALL = frozenset({FIRST, AGAIN, LAST})
 CONSUMERS = "ab"
+HOT = "hot"
 
 WAIVED = {
     "I1": "without claims two workers may run one message at the same time: one of them commits",
@@ -52,6 +53,8 @@ class Setup:
     """How many payloads come under one key: the workers receive them in turns."""
     shares: bool = False
     """Whether a handler has one dict for all its actions, and for all its messages."""
+    hot: bool = False
+    """Whether all messages also add to one entry, so that their transactions take turns."""
     asynchronous: bool = False
     """Whether the handler is a coroutine function."""
     retention_seconds: int | None = None
@@ -94,7 +97,7 @@ class Setup:
 
     def entries_of(self, id: str) -> list[str]:
         """The entries that a message's transaction adds to."""
-        return [id, f"{id} too"] if self.shares else [id]
+        return [id, *([f"{id} too"] if self.shares else []), *([HOT] if self.hot else [])]
 
     def receives(self, number: int) -> int:
         """Which receive of its messages the worker with this number handles."""
@@ -155,6 +158,8 @@ SETUPS = {
         Setup("2x2-unclaimed-fifo", workers=2, messages=2, transactional=True, unclaimed=ALL, fifo=True),
         # Running both messages before either is committed multiplies the schedules, as running them at once does.
         Setup("2x2-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, faults=1),
+        Setup("2x2-hot", workers=2, messages=2, transactional=True, hot=True, faults=1),
+        Setup("2x2-hot-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, hot=True, faults=1),
         Setup("2x2-renewed", workers=2, messages=2, renewals=1, renewing=frozenset({FIRST}), faults=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),
         Setup("2x2", workers=2, messages=2),

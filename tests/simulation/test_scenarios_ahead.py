@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import Message
-from tests.simulation.scenario import Scenario
+from idempotent_receiver import Message, Transaction
+from tests.simulation.scenario import Reported, Scenario, add_one, batch
 from tests.simulation.world import FIFO, Worker, sqs_record
 
 if TYPE_CHECKING:
@@ -126,3 +126,25 @@ def test_messages_without_a_key_do_not_stop_those_before_them_in_their_group() -
     assert handlers.started == [f"m{n}" for n in range(400)]
     assert handlers.worker.answers == [[f"m{n}" for n in range(400, 426)]]
     assert handlers.scenario.world.now < 400 * ROUND_TRIP_SECONDS + 0.1
+
+
+@pytest.mark.parametrize("effects", ["any", "transaction"])
+@pytest.mark.parametrize(("items", "round_trip_seconds"), [(1, 0.02), (1, 0.1), (3, 0.02), (1, 0.005)])
+@pytest.mark.parametrize("seconds", [3.0, 9.0])
+def test_no_more_run_on_a_hot_item_than_can_be_committed_in_time(
+    effects: str, items: int, round_trip_seconds: float, seconds: float
+) -> None:
+    """One commit an item at a time: what ran ahead of them and was not committed would have run in vain, and would be
+    reported as an outage.
+    """
+    scenario, reported = Scenario(effects=effects), Reported()
+    scenario.store.half = round_trip_seconds / 2
+
+    def handle(body: dict[str, Any], message: Message, tx: Transaction) -> None:
+        add_one(tx, f"hot-{int(message.id) % items}")
+
+    failed = scenario.answer(handle, *batch(600), seconds=seconds, metrics=reported)
+
+    assert sum(scenario.times.values()) == len(scenario.runs) == 600 - len(failed)
+    assert reported.counts["Unsettled"] == 0
+    assert len(scenario.runs) >= min(600, items * (seconds - 1.5) / round_trip_seconds * 0.6)

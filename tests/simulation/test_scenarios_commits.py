@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Message, Transaction
-from idempotent_receiver.batch.runs import MOST_UNCOMMITTED
 from idempotent_receiver.batch.settlements import LONGEST_WAIT_SECONDS
+from idempotent_receiver.batch.turns import MOST_UNCOMMITTED
 from tests.simulation.faults import FaultyStore, lost_answer, throttled
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import Worker, sqs_record

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.batch.settlements import Settlements, Turns
+from idempotent_receiver.batch.settlements import Settlements
+from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.protocol.transitions import Settled
 from tests.simulation.invariants import Violation
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
@@ -155,8 +156,8 @@ def test_a_planted_bug_is_found_by_what_clients_see_alone(bug: str, rule: str, w
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Turns, "enter", lambda self, operation, items: self._enter(operation))
-    monkeypatch.setattr(Turns, "leave", lambda self, items: None)
+    monkeypatch.setattr(Turns, "enter", lambda self, operation, items: self.begin(operation))
+    monkeypatch.setattr(Turns, "leave", lambda self, index, items: None)
 
 
 @pytest.mark.parametrize(

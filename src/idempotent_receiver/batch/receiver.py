@@ -21,6 +21,7 @@ from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import SendDeadLetter, Settings
 from idempotent_receiver.batch.settlements import Settlements
+from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.outcome import DeadLettered, Outcome
 
@@ -70,8 +71,9 @@ class Batch:
         self._host = host = settings.host
         self._progress = progress = Progress(Order(works), None if host is None else host.ended)
         self._claims = Claims(settings, progress, deadline)
-        self._runs = Runs(settings, progress, deadline)
-        self._settlements = Settlements(settings, progress, deadline, on_committed=self._runs.committed)
+        turns = Turns(deadline)
+        self._runs = Runs(settings, progress, deadline, turns)
+        self._settlements = Settlements(settings, progress, deadline, turns)
         send = settings.send_dead_letter
         self._dead_letters = None if send is None else DeadLetters(settings.executor, send, progress)
         self._cancelled = False

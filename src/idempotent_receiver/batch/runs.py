@@ -12,26 +12,21 @@ from functools import partial
 from idempotent_receiver.batch.items import Do, Event, Item
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
 from idempotent_receiver.handler.results import fits
-from idempotent_receiver.protocol.store import WRITES_A_COMMIT
-
-MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
-"""How many runs may have ended without being committed before another one starts: four requests, if each has one write
-of its own. On one item they commit one after the other, and so many still do within the stop margin.
-"""
 
 
 class Runs:
     """The items whose turn has come.
 
-    Worker loops share three things with their caller: `ready` (whoever takes an item out of it has it), the indexes
-    of the items whose transactions are under way, and the longest run so far. Two loops may overwrite each other's
-    longest run; then the shorter one counts until the next run ends.
+    Worker loops share three things with their caller: `ready` (whoever takes an item out of it has it), the turns of
+    the transactions, and the longest run so far. Two loops may overwrite each other's longest run; then the shorter one
+    counts until the next run ends.
     """
 
-    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline) -> None:
+    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns) -> None:
         self._settings = settings
         self._executor = settings.executor
         self._progress = progress
@@ -40,7 +35,7 @@ class Runs:
         self.running = 0
         """Worker loops, or coroutines, that have not ended."""
         self._stopped = False
-        self._uncommitted: set[int] = set()
+        self._turns = turns
         self.needed_seconds = settings.stop_margin_seconds
         """With less time left nothing starts: the stop margin and the longest run so far."""
         progress.actions[Do.MAKE_READY] = self.ready.append
@@ -57,10 +52,6 @@ class Runs:
                 # A loop that finds everything taken ends at once.
                 self._executor.start(self._worker_loop, self._loop_ended)
 
-    def committed(self, item: Item) -> None:
-        """The transaction of an item's run has ended, one way or another."""
-        self._uncommitted.discard(item.index)
-
     def stop(self) -> None:
         """Start nothing more, and let go of what has not started."""
         self._stopped = True
@@ -70,11 +61,11 @@ class Runs:
                 self._progress.happens(self.ready.pop(), Event.STOPPED)
 
     def may_start(self, moment: Moment) -> bool:
-        """Whether there is time for another run, and few enough are not committed yet."""
+        """Whether there is time for another run and all that waits to be committed, which is not too much."""
         host = self._settings.host
         draining = host is not None and host.draining()
-        in_time = moment.left_to_start_seconds > self.needed_seconds
-        return in_time and not draining and not self._stopped and len(self._uncommitted) < MOST_UNCOMMITTED
+        in_time = moment.left_to_start_seconds > self.needed_seconds + self._turns.wait_seconds
+        return in_time and not draining and not self._stopped and not self._turns.full
 
     def _worker_loop(self) -> None:
         """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""
@@ -135,4 +126,4 @@ class Runs:
             # A module may raise one error for many messages: its traceback would keep the frames of all of them.
             handled.error.__traceback__ = None
         elif handled.actions:
-            self._uncommitted.add(item.index)
+            self._turns.ran(item.index)

@@ -3,7 +3,6 @@
 Each of the store's answers is an event of the table in `items.py`, by way of `handler/outcome.py` if it ends the item.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from idempotent_receiver.batch.exchanges import Exchanges
 from idempotent_receiver.batch.items import Do, Event, Item
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.results import kept
@@ -75,55 +75,21 @@ class Line:
         return taken
 
 
-class Turns:
-    """Transactions on one item, one after the other: two at the same time would conflict. One enters when all its items
-    are free; others wait for them until it has left.
-    """
-
-    def __init__(self, enter: Callable[[Operation[Any]], None]) -> None:
-        self._enter = enter
-        self._waiting: dict[ActionItem, deque[tuple[Operation[Any], Sequence[ActionItem]]]] = {}
-        """Who waits for each item that is not free."""
-
-    def enter(self, operation: Operation[Any], items: Sequence[ActionItem]) -> None:
-        """Let a transaction on these items enter, now or when its turn has come."""
-        for item in items:
-            if item in self._waiting:
-                self._waiting[item].append((operation, items))
-                return
-        self._waiting |= {item: deque() for item in items if item is not None}
-        self._enter(operation)
-
-    def leave(self, items: Sequence[ActionItem]) -> None:
-        """A transaction on these items has ended."""
-        for item in items:
-            waiting = self._waiting.pop(item, None)
-            while waiting:
-                self.enter(*waiting.popleft())
-                if (joined := self._waiting.get(item)) is not None:
-                    joined.extend(waiting)
-                    break
-
-
 class Settlements:
-    """How runs end, as group commit: settlements that end close together share a request, and so do transactions.
-    `on_committed` is told when a transaction has ended.
-    """
+    """How runs end, as group commit: settlements that end close together share a request, and so do transactions."""
 
-    def __init__(
-        self, settings: Settings, progress: Progress, deadline: Deadline, on_committed: Callable[[Item], None]
-    ) -> None:
+    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns) -> None:
         self._exchanges = Exchanges(settings, deadline)
         self._settings = settings
         self._progress = progress
         self._happens = progress.happens
         self._deadline = deadline
-        self._on_committed = on_committed
         self._settling = Line(WRITES_A_CALL, self._send)
         self._committing = Line(WRITES_A_COMMIT, self._send)
         self.lines = (self._settling, self._committing)
         self._items = Items()
-        self._turns = Turns(self._committing.add)
+        self._turns = turns
+        turns.begin = self._committing.add
         self.released = 0
         progress.actions |= {
             Do.STORE: self._store,
@@ -177,8 +143,7 @@ class Settlements:
             self._add(item, settlement, self._completed)
 
     def _committed(self, item: Item, items: Sequence[ActionItem], done: Settling) -> None:
-        self._turns.leave(items)
-        self._on_committed(item)
+        self._turns.leave(item.index, items)
         answer = done.answer
         assert answer is not None  # it is told of when it has one
         refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)

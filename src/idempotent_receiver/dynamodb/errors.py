@@ -14,6 +14,11 @@ from idempotent_receiver.dynamodb.statements import record_in
 from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 
+@dataclass(frozen=True, slots=True)
+class Misshapen(NotApplied):
+    """The write was refused for its tables or its expressions, so any other that has the same would be."""
+
+
 class Effect(Enum):
     """What is known of a write that met an error."""
 
@@ -76,15 +81,19 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
 _OTHERWISE: Final = (Effect.UNKNOWN, "did not say what became of the request; if this lasts, check AWS Health")
 
 _ENDPOINT: Final = "endpoint "
-_NAMES_ONLY: Final = (
-    _ENDPOINT,
-    "User: ",
+_EXPRESSIONS: Final = (
     "Invalid UpdateExpression",
     "Invalid ConditionExpression",
     "ExpressionAttribute",
     "Value provided in ExpressionAttribute",
 )
+"""How messages begin that are about an expression."""
+
+_NAMES_ONLY: Final = (_ENDPOINT, "User: ", *_EXPRESSIONS)
 """How messages begin that hold nothing but names (where, who, which action, which expression): safe to show."""
+
+_SHAPE: Final = frozenset({"ResourceNotFound", "AccessDenied", "UnknownOperation"})
+"""The codes by which a request is refused for what it names, rather than for what its items hold."""
 
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
 """The codes for a condition that did not hold: of a whole request, of a statement or action, and of an INSERT."""
@@ -110,6 +119,8 @@ def write_failed(
     if effect is Effect.UNKNOWN:
         return Unknown(why)
     own = own or (remedy is _INVALID and call.operation == "TransactWriteItems")
+    if _short(code) in _SHAPE or (remedy is _INVALID and (message or "").startswith(_EXPRESSIONS)):
+        return Misshapen(why, retry=False, own=own)
     return NotApplied(why, effect is Effect.DELAYED, contended=_short(code) == "TransactionConflict", own=own)
 
 

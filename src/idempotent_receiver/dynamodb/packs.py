@@ -8,13 +8,15 @@ answer to a pack                        what follows
 ======================================= =============================================================================
 it took effect                          all are applied; if more were waiting, the next packs may be larger
 its reasons name some                   those are answered, the others sent again at once
-cancelled or refused, naming nobody     it is halved once, and then each is sent alone
+cancelled or refused, naming nobody     one is sent alone; if that is not the culprit, it is found by halves. A second
+                                        culprit is not searched for: the others are sent alone
+two refused for one shape, alone        so are all that have the same tables and expressions, unsent
 throttled as a whole                    nothing took effect: all may be tried again later
 nobody knows                            all are unknown, and none of them is in another request of this call
 ======================================= =============================================================================
 
-So a commit fails for good only if it failed alone, or was named at its place. A call sends it in company at most three
-times, and then alone: in at most four requests.
+So a commit fails for good only if it failed alone, or was named at its place, or two of its shape failed for that. A
+call sends it in company at most three times, and in as many halves as there are: six of fifty.
 
 Transactions that share an item conflict if they are under way at the same time, and a larger one shares more. So a pack
 that met a conflict or was throttled halves the `Bound` of those that follow, down to one commit each. Each one that was
@@ -24,6 +26,7 @@ cut short by it and took effect lets it grow by an eighth.
 import threading
 from collections.abc import Callable, Sequence
 
+from idempotent_receiver.dynamodb.errors import Misshapen
 from idempotent_receiver.dynamodb.transactions import Cancelled, Member, named, unnamed
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
 
@@ -68,31 +71,57 @@ class Packs:
         """The answers to the commits of one call."""
         return self._bring(list(members))
 
-    def _bring(self, waiting: list[Member], times: int = 0, *, halved: bool = False) -> Answers:
-        """Bring these to their answers, who have been in company so many `times`, and perhaps in a pack that was
-        `halved`. The next pack leaves when all of the last one are answered, because they may share items.
+    def _bring(self, waiting: list[Member], times: int = 0) -> Answers:
+        """Bring these to their answers, who have been in company so many `times`. The next pack leaves when all of the
+        last one are answered, because they may share items.
         """
-        answers: Answers = {}
         if times == MOST_TIMES_IN_COMPANY:
-            for member in waiting:
-                answers |= self._told([member])
-            return answers
+            return self._singly(waiting)
+        answers: Answers = {}
         while waiting:
             writes = self.bound.writes
             pack, waiting, cut_short = self._taken(waiting, writes)
             told = self._told(pack)
             self._adapt(pack, told, writes, cut_short=cut_short)
-            answers |= told or self._apart(pack, times, halved=halved)
-            answers |= self._bring([member for member in pack if member not in answers], times + 1)
+            answers |= told or self._apart(pack)
+            answers |= self._bring(_without(answers, pack), times + 1)
         return answers
 
-    def _apart(self, pack: list[Member], times: int, *, halved: bool) -> Answers:
-        """Find out who of a pack has failed, as nobody was named."""
-        if halved:
-            return self._bring(pack, MOST_TIMES_IN_COMPANY)
-        middle = (len(pack) + 1) // 2
-        first, second = (self._bring(half, times + 1, halved=True) for half in (pack[:middle], pack[middle:]))
-        return first | second
+    def _apart(self, pack: list[Member]) -> Answers:
+        """Find out who of a pack has failed, as nobody was named: by halves. The halves that are not sent go last, in
+        one pack, and if there is a second culprit among them, one by one.
+        """
+        answers = self._alone(pack[0], pack)
+        left = _without(answers, pack)
+        suspects = left if isinstance(answers[pack[0]], Applied) else []
+        while suspects:
+            half = suspects[: (len(suspects) + 1) // 2]
+            told = self._told(half) if len(half) > 1 else self._alone(half[0], left)
+            answers |= told
+            left = _without(answers, left)
+            innocent = isinstance(told[half[0]], Applied) if len(half) == 1 else bool(told)
+            suspects = suspects[len(half) :] if innocent else half if len(half) > 1 else []
+        answers |= self._told(left) if left else {}
+        return answers | self._singly(_without(answers, left))
+
+    def _singly(self, waiting: list[Member]) -> Answers:
+        answers: Answers = {}
+        while waiting:
+            answers |= self._alone(waiting[0], waiting)
+            waiting = _without(answers, waiting)
+        return answers
+
+    def _alone(self, member: Member, others: Sequence[Member]) -> Answers:
+        """The answer to one that is sent alone. If it was refused for its shape, another one of that shape follows. If
+        that is refused as well, so are all `others` of it, unsent.
+        """
+        answers = self._told([member])
+        if isinstance(answers[member], Misshapen):
+            alike = [other for other in others if other is not member and other.shape == member.shape]
+            answers |= self._told(alike[:1]) if alike else {}
+            if alike and isinstance(answer := answers[alike[0]], Misshapen):
+                answers |= dict.fromkeys(alike, answer)
+        return answers
 
     def _taken(self, waiting: list[Member], writes: int) -> tuple[list[Member], list[Member], bool]:
         """The next pack, those who are left, and whether more writes would have made it larger.
@@ -131,3 +160,7 @@ class Packs:
             self.bound.shrink(writes)
         elif cut_short and answers and all(isinstance(answer, Applied) for answer in answers):
             self.bound.grow()
+
+
+def _without(answers: Answers, members: Sequence[Member]) -> list[Member]:
+    return [member for member in members if member not in answers]

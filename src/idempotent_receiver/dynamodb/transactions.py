@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Clamped, Context, Decimal, Inexact, Overflow, Rounded, Underflow
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from idempotent_receiver.dynamodb import statements
 from idempotent_receiver.dynamodb.client import RawActions
@@ -59,6 +59,21 @@ class Member:
     actions: "list[TransactWriteItemTypeDef]"
     text: bytes
     items: frozenset[ActionItem]
+
+    @property
+    def shape(self) -> object:
+        """What a request may be refused for whatever its items hold: kinds, tables, expressions, and the types of their
+        values.
+        """
+        return [
+            [kind, *[(name, _types(value) if name in _VALUES else value) for name, value in sorted(arguments.items())]]
+            for action in cast("list[dict[str, dict[str, Any]]]", self.actions)
+            for kind, arguments in action.items()
+        ]
+
+
+def _types(values: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    return sorted((name, kind) for name, value in values.items() for kind in value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.receiver import Processed, receive
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, PermanentError
 from idempotent_receiver.handler.attempt import Attempt
@@ -81,7 +82,7 @@ def test_what_was_received_before_is_read_and_taken_over_as_it_was_read() -> Non
 
 def test_once_stopped_no_run_starts() -> None:
     deadline = Deadline.after(ManualClock(), 30_000)
-    runs = Runs(Settings(store=MemoryStore(), executor=AtOnce()), Progress(Order([])), deadline)
+    runs = Runs(Settings(store=MemoryStore(), executor=AtOnce()), Progress(Order([])), deadline, Turns(deadline))
 
     assert runs.may_start(deadline.moment())
     runs.stop()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.batch.settlements import LONGEST_WAIT_SECONDS, Line, Turns
+from idempotent_receiver.batch.settlements import LONGEST_WAIT_SECONDS, Line
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.transaction import Items
 from idempotent_receiver.protocol.transitions import Settlement
@@ -83,65 +83,6 @@ def test_one_that_is_larger_than_a_request_goes_alone() -> None:
     flushed.line.flush(0.0, hurry=True)
 
     assert flushed.requests == [["small"], ["large"], ["last"]]
-
-
-# Turns.
-
-
-class Entered:
-    """Turns that record who has entered."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.turns = Turns(lambda one: self.names.append(one.context))
-
-    def enter(self, name: str, *items: str) -> tuple[tuple[str], ...]:
-        on = tuple((item,) for item in items)
-        self.turns.enter(operation(name), on)
-        return on
-
-
-def test_on_one_item_they_take_turns_in_order_and_others_pass() -> None:
-    entered = Entered()
-    first = entered.enter("first", "x")
-    second = entered.enter("second", "x")
-    entered.enter("third", "x")
-    entered.enter("other", "y")
-    assert entered.names == ["first", "other"]
-
-    entered.turns.leave(first)
-    assert entered.names == ["first", "other", "second"]
-    entered.turns.leave(second)
-
-    assert entered.names == ["first", "other", "second", "third"]
-
-
-def test_one_on_several_items_waits_for_all_and_holds_none_before() -> None:
-    """So that nobody waits in a circle."""
-    entered = Entered()
-    x, y = entered.enter("on x", "x"), entered.enter("on y", "y")
-    both = entered.enter("on both", "x", "y")
-    z = entered.enter("on y and z", "y", "z")
-    assert entered.names == ["on x", "on y"]
-
-    entered.turns.leave(x)
-    entered.enter("on x again", "x")
-    assert entered.names == ["on x", "on y", "on x again"]
-
-    entered.turns.leave(y)
-    assert entered.names[3:] == ["on y and z"]
-    entered.turns.leave(z)
-    entered.turns.leave((("x",),))
-    assert entered.names[4:] == ["on both"]
-    entered.turns.leave(both)
-
-
-def test_what_is_on_no_known_item_waits_for_nobody() -> None:
-    entered = Entered()
-    for name in "ab":
-        entered.turns.enter(operation(name), (None,))
-
-    assert entered.names == ["a", "b"]
 
 
 # Items.

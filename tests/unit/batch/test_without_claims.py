@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Message, Transaction, sqs_consumer
-from idempotent_receiver.batch.runs import MOST_UNCOMMITTED
+from idempotent_receiver.batch.turns import MOST_UNCOMMITTED
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES
 from idempotent_receiver.protocol.record import Record, Status, attributes
 from idempotent_receiver.testing.worker import SILENT, failed_ids

@@ -263,16 +263,96 @@ WHOLE = [refused("ValidationException"), refused("ResourceNotFoundException"), r
 
 
 @pytest.mark.parametrize("answer", WHOLE, ids=["invalid", "no table", "not allowed", "short reasons"])
-def test_one_bad_among_fifty_is_found_by_halving_once(engine: DynamoDB, faults: Faults, answer: Any) -> None:
-    """1 + 2 + 25 requests; it alone fails, and for good."""
-    faults.answer = lambda sent: answer if "key-31" in sent.ids else None
+@pytest.mark.parametrize("bad", [0, 1, 25, 31, 49])
+def test_one_bad_among_fifty_is_found_by_halves(engine: DynamoDB, faults: Faults, answer: Any, bad: int) -> None:
+    """It alone fails, and for good; also among those of its shape, which are not refused with it."""
+    faults.answer = lambda sent: answer if f"key-{bad}" in sent.ids else None
 
     answers = committed(engine, commits(engine, 50))
 
-    assert answers[:31] + answers[32:] == [Applied()] * 49
-    assert isinstance(answers[31], NotApplied)
-    assert not answers[31].retry
-    assert faults.sizes == [50, 25, 25] + [1] * 25
+    assert answers[:bad] + answers[bad + 1 :] == [Applied()] * 49
+    assert isinstance(answers[bad], NotApplied)
+    assert not answers[bad].retry
+    assert len(faults.sent) <= 12
+    assert all(balance(engine, number) == (None if number == bad else 5) for number in range(50))
+
+
+@pytest.mark.parametrize("answer", WHOLE, ids=["invalid", "no table", "not allowed", "short reasons"])
+def test_one_bad_among_a_hundred_costs_fifteen_requests_wherever_it_is(
+    engine: DynamoDB, faults: Faults, answer: Any
+) -> None:
+    """Two packs: if all is well, they are two requests."""
+    for bad in range(0, 100, 7):
+        batch = commits(engine, 100, start=100 * bad)
+        culprit = batch[bad].change.new.id
+        faults.answer = lambda sent, culprit=culprit: answer if culprit in sent.ids else None  # type: ignore[misc]
+        faults.sent.clear()
+
+        answers = committed(engine, batch)
+
+        assert [number for number, one in enumerate(answers) if one != Applied()] == [bad]
+        assert len(faults.sent) <= 15
+
+
+def test_two_bad_among_fifty_are_found_one_by_one(engine: DynamoDB, faults: Faults) -> None:
+    """To go on by halves would cost two requests for each, if many are bad."""
+    faults.answer = lambda sent: WHOLE[0] if {"key-10", "key-40"} & set(sent.ids) else None
+
+    answers = committed(engine, commits(engine, 50))
+
+    assert [number for number, one in enumerate(answers) if one != Applied()] == [10, 40]
+    assert len(faults.sent) <= 60
+
+
+SHAPES = [
+    refused("ResourceNotFoundException"),
+    refused("AccessDeniedException"),
+    refused("ValidationException", message="Invalid UpdateExpression: Syntax error"),
+]
+
+
+@pytest.mark.parametrize("answer", SHAPES, ids=["no table", "not allowed", "wrong expression"])
+def test_all_of_one_bad_shape_cost_six_requests(engine: DynamoDB, faults: Faults, answer: Any) -> None:
+    """A hundred messages in two packs: two of each are sent alone, and the others are told the same."""
+    faults.answer = lambda sent: answer
+
+    answers = committed(engine, commits(engine, 100))
+
+    assert all(isinstance(one, NotApplied) and not one.retry for one in answers)
+    assert faults.sizes == [50, 1, 1] * 2
+
+
+def test_what_is_invalid_for_what_it_holds_tells_nothing_of_others_like_it(engine: DynamoDB, faults: Faults) -> None:
+    faults.answer = lambda sent: refused("ValidationException") if {"key-0", "key-1", "key-2"} & set(sent.ids) else None
+
+    answers = committed(engine, commits(engine, 10))
+
+    assert answers[3:] == [Applied()] * 7
+
+
+def test_another_shape_is_not_refused_with_a_bad_one(engine: DynamoDB, faults: Faults) -> None:
+    """Another table, another expression, or a value of another type in it."""
+
+    def of(number: int, kind: int) -> Commit:
+        tx = Transaction()
+        if kind == 0:
+            tx.put(TableName=engine.accounts, Item={"account": f"account-{number}", "balance": 5})
+        else:
+            tx.update(
+                TableName=engine.accounts,
+                Key={"account": f"account-{number}"},
+                UpdateExpression="SET balance = :five" if kind == 1 else "SET balance = :five, note = :five",
+                ExpressionAttributeValues={":five": 5 if kind < 3 else "5"},
+            )
+        return committing(engine, number, tx)
+
+    bad = {f"key-{number}" for number in range(0, 12, 4)}
+    faults.answer = lambda sent: SHAPES[0] if bad & set(sent.ids) else None
+
+    answers = committed(engine, [of(number, number % 4) for number in range(12)])
+
+    assert [isinstance(one, NotApplied) for one in answers] == [number % 4 == 0 for number in range(12)]
+    assert faults.sizes == [12, 1, 1, 9]
 
 
 def test_reasons_that_are_not_one_an_action_name_nobody(engine: DynamoDB, faults: Faults) -> None:
@@ -280,7 +360,8 @@ def test_reasons_that_are_not_one_an_action_name_nobody(engine: DynamoDB, faults
     faults.answer = lambda sent: cancelled("ConditionalCheckFailed") if len(sent.ids) > 1 else None
 
     assert committed(engine, commits(engine, 4)) == [Applied()] * 4
-    assert faults.sizes == [4, 2, 1, 1, 2, 1, 1]
+    assert faults.sizes[:2] == [4, 1]
+    assert sum(size == 1 for size in faults.sizes) == 4
 
 
 def test_alone_a_failed_condition_without_a_place_is_unknown(engine: DynamoDB, faults: Faults) -> None:

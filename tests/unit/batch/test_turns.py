@@ -1,0 +1,102 @@
+"""Who has its turn at an item, who waits, and how long those that wait may take."""
+
+from __future__ import annotations
+
+from idempotent_receiver.batch.turns import FIRST_SECONDS, MOST_UNCOMMITTED, Turns
+from idempotent_receiver.clock import Deadline
+from tests.manual_clock import ManualClock
+from tests.unit.batch.test_settlements import operation
+
+
+class Entered:
+    """Turns that record who has entered."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.clock = ManualClock()
+        self.turns = Turns(Deadline.after(self.clock, 30_000))
+        self.turns.begin = lambda one: self.names.append(one.context)
+
+    def enter(self, name: str, *items: str) -> tuple[tuple[str], ...]:
+        on = tuple((item,) for item in items)
+        self.turns.ran(hash(name))
+        self.turns.enter(operation(name), on)
+        return on
+
+    def leave(self, name: str, on: tuple[tuple[str], ...]) -> None:
+        self.turns.leave(hash(name), on)
+
+
+def test_on_one_item_they_take_turns_in_order_and_others_pass() -> None:
+    entered = Entered()
+    first = entered.enter("first", "x")
+    second = entered.enter("second", "x")
+    entered.enter("third", "x")
+    entered.enter("other", "y")
+    assert entered.names == ["first", "other"]
+
+    entered.leave("first", first)
+    assert entered.names == ["first", "other", "second"]
+    entered.leave("second", second)
+
+    assert entered.names == ["first", "other", "second", "third"]
+
+
+def test_one_on_several_items_waits_for_all_and_holds_none_before() -> None:
+    """So that nobody waits in a circle."""
+    entered = Entered()
+    x, y = entered.enter("on x", "x"), entered.enter("on y", "y")
+    both = entered.enter("on both", "x", "y")
+    z = entered.enter("on y and z", "y", "z")
+    assert entered.names == ["on x", "on y"]
+
+    entered.leave("on x", x)
+    again = entered.enter("on x again", "x")
+    assert entered.names == ["on x", "on y", "on x again"]
+
+    entered.leave("on y", y)
+    assert entered.names[3:] == ["on y and z"]
+    entered.leave("on y and z", z)
+    entered.leave("on x again", again)
+    assert entered.names[4:] == ["on both"]
+    entered.leave("on both", both)
+    assert entered.turns.wait_seconds == 0
+
+
+def test_what_is_on_no_known_item_waits_for_nobody() -> None:
+    entered = Entered()
+    for name in "ab":
+        entered.turns.ran(hash(name))
+        entered.turns.enter(operation(name), (None,))
+
+    assert entered.names == ["a", "b"]
+    assert entered.turns.wait_seconds == 0
+
+
+def test_what_has_run_waits_until_its_turn_begins_for_the_longest_turn_lately_each() -> None:
+    """Also what the batch's thread has not heard of yet. A long turn is forgotten little by little."""
+    entered = Entered()
+    for index in range(3):
+        entered.turns.ran(index)
+    assert entered.turns.wait_seconds == 3 * FIRST_SECONDS
+
+    for index, seconds in enumerate((0.4, 0.2, 0.2)):
+        on = (("x",),)
+        entered.turns.enter(operation(str(index)), on)
+        entered.clock.sleep(seconds)
+        entered.turns.leave(index, on)
+    entered.turns.ran(3)
+
+    assert entered.turns.wait_seconds == 0.4 * 3 / 4 * 3 / 4
+
+
+def test_two_hundred_may_be_uncommitted() -> None:
+    entered = Entered()
+    for index in range(MOST_UNCOMMITTED):
+        assert not entered.turns.full
+        entered.turns.ran(index)
+    assert entered.turns.full
+
+    entered.turns.enter(operation("0"), (("x",),))
+    entered.turns.leave(0, (("x",),))
+    assert not entered.turns.full

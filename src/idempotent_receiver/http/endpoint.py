@@ -54,12 +54,15 @@ HttpHandler = Callable[[Any, Any], HandlerResponse]
 
 IDEMPOTENCY_KEY = header("Idempotency-Key")
 
+_NOT_SAID: Any = object()
+"""A `scope` that nobody has given: None says that all clients share their keys."""
+
 
 def http_endpoint(
     store: RecordStore,
     *,
     key: Key = IDEMPOTENCY_KEY,
-    scope: Callable[[Any], str] | None = None,
+    scope: Callable[[Any], str] | None = _NOT_SAID,
     required: bool = True,
     wait_seconds: float = 0,
     retry_after_seconds: int = responses.RETRY_AFTER_SECONDS,
@@ -83,7 +86,9 @@ def http_endpoint(
 
     `key` makes an event's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
     needs a namespace. `scope` is a callable over the event that says whose key it is (an authoriser's claim, an API
-    key): no tenant ever sees another's response. Unless a key is `required`, a request without one is not protected.
+    key): no tenant ever sees another's response. None, the default, lets all clients share their keys; with
+    `payload_key(...)` it must be said, because two clients may well send the same payload.
+    Unless a key is `required`, a request without one is not protected.
     `payload` says which part of the body must be the same under one key, besides method, path and query string (except
     for parameters in its `without_query`); None compares nothing, not even those.
     `wait_seconds` is how long a request waits for one that is still running before it gets 409, and
@@ -119,6 +124,13 @@ def http_endpoint(
     options.require_numbers(wait_seconds=wait_seconds)
     options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)
+    if scope is _NOT_SAID:
+        if isinstance(key, Payload):
+            raise ValueError(
+                "a key made of the payload needs a scope, or one client gets the answer to another's equal request: "
+                "scope=lambda event: ... returns whose request it is; scope=None if all clients share their requests"
+            )
+        scope = None
     options.require_callables(is_final=is_final, **({} if scope is None else {"scope": scope}))
     if on_exception not in ("retry", "replay"):
         raise ValueError(f"on_exception must be 'retry' or 'replay'; it is {on_exception!r}")

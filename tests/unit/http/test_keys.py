@@ -106,7 +106,7 @@ def test_without_a_key_that_is_not_required_the_handler_runs_unprotected() -> No
 )
 def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(fields: str | None, without_a_query: str) -> None:
     """The key of a request without one is byte for byte what it was before queries counted."""
-    api = Api(key=payload_key(fields))
+    api = Api(key=payload_key(fields), scope=None)
     queries = (None, "amount=5&to=bob", "amount=9000&to=eve", "to=bob&amount=5")
     answers = [api(request(None, query=query)) for query in queries]
 
@@ -118,18 +118,18 @@ def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(fields: str 
 def test_a_parameter_that_is_excluded_from_the_key_is_not_compared_either() -> None:
     """Otherwise a retry with another trace id would be a mismatch. A custom payload defines what is compared."""
     key = payload_key(without_query=["trace"])
-    api = Api(key=key)
+    api = Api(key=key, scope=None)
     queries = ("amount=5&trace=1", "amount=5&trace=2", "amount=6")
     assert [api(request(None, query=query))["statusCode"] for query in queries] == [201, 201, 201]
     assert len(api.runs) == 2
 
-    strict = Api(key=key, payload=Payload())
+    strict = Api(key=key, scope=None, payload=Payload())
     strict(request(None, query="trace=1"))
     problem(strict(request(None, query="trace=2")), 422)
 
 
 def test_clients_without_keys_are_known_by_their_payload() -> None:
-    api = Api(key=payload_key("[order, amount]"))
+    api = Api(key=payload_key("[order, amount]"), scope=None)
     bodies = [
         {"order": 1, "amount": 5, "at": 1},
         {"order": 2, "amount": 5, "at": 1},
@@ -166,6 +166,23 @@ def test_one_tenant_never_sees_anothers_answer() -> None:
     assert len(api.runs) == 5
 
     assert problem(api(request("k")), 400)["detail"] == "the request belongs to nobody: its scope is empty"
+
+
+def test_with_the_payload_as_the_key_each_client_gets_the_answer_to_its_own_request() -> None:
+    """Two customers may order the same."""
+    api = Api(key=payload_key(), scope=lambda event: event["headers"].get("X-Tenant"))
+    answers = [api(request(None, headers={"X-Tenant": tenant})) for tenant in ("alice", "bob", "alice")]
+
+    assert [replayed(answer) for answer in answers] == [False, False, True]
+    assert len(api.runs) == 2
+
+
+def test_clients_share_their_requests_only_where_that_is_said() -> None:
+    """With the payload as the key, `scope=None` says so."""
+    api = Api(key=payload_key(), scope=None)
+    answers = [api(request(None, headers={"X-Tenant": tenant})) for tenant in ("alice", "bob")]
+
+    assert [replayed(answer) for answer in answers] == [False, True]
 
 
 @pytest.mark.parametrize("required", [True, False])

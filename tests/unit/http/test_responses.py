@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore, body_field, header, http_endpoint, message_id
+from idempotent_receiver import MemoryStore, body_field, header, http_endpoint, message_id, payload_key
 from tests.unit.http.api import ANSWER, Api, problem, request
 
 
@@ -77,6 +77,11 @@ def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-d
         (lambda: http_endpoint(MemoryStore("a"), key=message_id), TypeError, "key must be"),
         (lambda: http_endpoint(MemoryStore("a"), key=body_field), TypeError, "key must be"),
         (lambda: http_endpoint(MemoryStore("a"), scope="tenant"), TypeError, "scope must be a callable"),
+        (
+            lambda: http_endpoint(MemoryStore("a"), key=payload_key("order_id")),
+            ValueError,
+            r"a key made of the payload needs a scope.*scope=lambda event: .*scope=None",
+        ),
         (lambda: http_endpoint(MemoryStore("a"), is_final=None), TypeError, "is_final must be a callable"),
         (lambda: http_endpoint(MemoryStore("a"), required=None), TypeError, "required must be True or False"),
         (

@@ -5,6 +5,7 @@ After the IETF's draft *The Idempotency-Key HTTP Header Field*, and what Stripe'
 ====================================================== ===============================================================
 a request meets                                        response
 ====================================================== ===============================================================
+GET, HEAD or OPTIONS, with a key or without            the unprotected handler's
 no key                                                 400, or the unprotected handler's where no key is `required`
 a key that cannot be used                              400
 nothing                                                the handler's, kept
@@ -45,6 +46,7 @@ from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
 from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.protocol.transitions import AlreadyFailed
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
 
@@ -56,6 +58,17 @@ IDEMPOTENCY_KEY = header("Idempotency-Key")
 
 _NOT_SAID: Any = object()
 """A `scope` that nobody has given: None says that all clients share their keys."""
+
+_READS = ("GET", "HEAD", "OPTIONS")
+"""The methods that should change nothing, so that nothing is to be protected: a kept response would be an old one."""
+_ONLY_READS = (
+    "GET, HEAD and OPTIONS requests keep no record that this could be committed with; to write, "
+    "use POST, PUT, PATCH or DELETE"
+)
+_WITHOUT_A_KEY = (
+    "requests without a key keep no record that this could be committed with; send a key, and refuse requests "
+    "without one by required=True"
+)
 
 
 def http_endpoint(
@@ -83,6 +96,7 @@ def http_endpoint(
     once for each key.
 
     The handler may ask for a third argument, annotated `Transaction`: its writes commit together with the response.
+    GET, HEAD and OPTIONS requests pass unprotected: nothing is claimed or kept, and a `Transaction` takes nothing.
 
     `key` makes an event's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
     needs a namespace. `scope` is a callable over the event that says whose key it is (an authoriser's claim, an API
@@ -180,13 +194,15 @@ class _Endpoint:
 
     def response(self, event: Any, context: Any, request: Request) -> HandlerResponse:
         """The response to a request. Raises what the handler raises, if that may be retried."""
+        if request.method in _READS:
+            return self._unprotected(event, context, _ONLY_READS)
         payload = self.calls.payload
         try:
             key = self._key_of(event, request)
             fingerprint = None if payload is None else request.fingerprint(payload)
         except UnusableKey as error:
             if isinstance(error, MissingKey) and not self.required:
-                return self.function(event, context)
+                return self._unprotected(event, context, _WITHOUT_A_KEY)
             self.telemetry.report_unusable(error, with_text=self.calls.error_texts)
             return in_form_of(request, responses.unusable_key(error))
 
@@ -199,6 +215,14 @@ class _Endpoint:
             ended, result = call.run(handle, wait_seconds=self.wait_seconds, is_final=self._is_final)
             self.telemetry.report_call(ended, key)
             return self._response_to(ended, result, request, call.deadline.now_ms)
+
+    def _unprotected(self, event: Any, context: Any, why: str) -> HandlerResponse:
+        """The response to a request without a record. If the handler asks for a transaction, it gets one that takes
+        nothing and says why, because nothing would commit it.
+        """
+        refusing = Transaction()
+        refusing.seal(why)
+        return self.function(event, context, **({} if self.transaction is None else {self.transaction: refusing}))
 
     def _key_of(self, event: Any, request: Request) -> str:
         """The key, within its scope. Raises UnusableKey."""

@@ -76,6 +76,11 @@ class Action:
         return f"action {number} ({self.kind} on {self.arguments['TableName']})"
 
 
+_ENDED = (
+    "the handler has returned or raised, so this could no longer be committed; wait for threads and tasks before "
+    "returning, and keep no transaction for another message"
+)
+
 ActionItem = tuple[object, ...] | None
 """The item that an action is on, as the table's name and the key's values; None where that is not known."""
 
@@ -129,7 +134,7 @@ class Transaction:
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
-        self._sealed = False
+        self._sealed: str | None = None
         self._adding = threading.Lock()
 
     @property
@@ -137,10 +142,13 @@ class Transaction:
         """What has been asked for so far, in order."""
         return tuple(self._actions)
 
-    def seal(self) -> tuple[Action, ...]:
-        """Accept nothing more, and return what was asked for. Called when the handler has returned or raised."""
+    def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
+        """Accept nothing more, and return what was asked for. Called when the handler has returned or raised.
+
+        `why` is what each later call raises RuntimeError with.
+        """
         with self._adding:
-            self._sealed = True
+            self._sealed = why
             return tuple(self._actions)
 
     def put(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
@@ -178,12 +186,8 @@ class Transaction:
         action = Action(kind, {name: _copied(kind, name, value) for name, value in arguments.items()}, otherwise)
         # Under the same lock as `seal`, so that each action is either committed or refused.
         with self._adding:
-            if self._sealed:
-                text = (
-                    f"a transaction's {kind}: the handler has returned or raised, so this could no longer be committed;"
-                    f" wait for threads and tasks before returning, and keep no transaction for another message"
-                )
-                raise misuse(RuntimeError(text))
+            if self._sealed is not None:
+                raise misuse(RuntimeError(f"a transaction's {kind}: {self._sealed}"))
             if len(self._actions) == MOST_ACTIONS:
                 text = f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record"
                 raise misuse(ValueError(text))

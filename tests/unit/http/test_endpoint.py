@@ -344,3 +344,63 @@ def test_a_record_of_another_kind_is_left_alone(api: Api) -> None:
 
     problem(api(request()), 500)
     assert api.store.items["tests#k-1"] == {"id": "tests#k-1", "status": "PAUSED"}
+
+
+# Requests that are not protected.
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("key", ["k-1", None])
+def test_a_request_that_only_reads_passes_unprotected(api: Api, form: str, method: str, key: str | None) -> None:
+    """With a key or without: a browser's preflight and a load balancer's health check have none, and a kept response
+    would be an old one.
+    """
+    answers = [api(request(key, form=form, method=method)) for _ in range(2)]
+
+    assert [answer["headers"]["X-Run"] for answer in answers] == ["1", "2"]
+    assert not any(replayed(answer) for answer in answers)
+    assert api.store.asked == []
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "TRACE", "get"])
+def test_every_other_request_needs_a_key(api: Api, method: str) -> None:
+    problem(api(request(None, method=method)), 400)
+    assert api.untouched
+
+    assert [replayed(api(request(method=method))) for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (request(method="GET"), "OPTIONS requests keep no record .* use POST, PUT, PATCH or DELETE"),
+        (request(None, method="OPTIONS"), "OPTIONS requests keep no record .* use POST, PUT, PATCH or DELETE"),
+        (request(None), "requests without a key keep no record .* required=True"),
+    ],
+)
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda tx: tx.put(TableName="entries", Item={"id": "e"}),
+        lambda tx: tx.update(TableName="entries", Key={"id": "e"}, UpdateExpression="SET a = b"),
+        lambda tx: tx.delete(TableName="entries", Key={"id": "e"}),
+        lambda tx: tx.check(TableName="entries", Key={"id": "e"}, ConditionExpression="attribute_exists(id)"),
+    ],
+    ids=["put", "update", "delete", "check"],
+)
+def test_the_transaction_of_an_unprotected_request_takes_nothing(event: Any, said: str, write: Any) -> None:
+    """There is no record for it to commit with, so each call says so, where it would be lost in silence."""
+    clock, store, writes = ManualClock(), CountingStore(), [write]
+
+    @http_endpoint(store, clock=clock, required=False)
+    def handler(event: dict[str, Any], context: object, tx: Transaction) -> Any:
+        for each in writes:
+            each(tx)
+        return ANSWER
+
+    with pytest.raises(RuntimeError, match=said):
+        handler(event, Invocation(clock))
+    writes.clear()
+    assert handler(event, Invocation(clock)) == ANSWER
+    assert (store.asked, store.tables) == ([], {})

@@ -414,6 +414,15 @@ def test_a_sealed_transaction_takes_nothing_more() -> None:
     assert [action.kind for action in sealed] == ["Delete"]
 
 
+def test_a_transaction_that_nothing_will_commit_says_why() -> None:
+    tx = Transaction()
+    tx.seal("there is no record")
+
+    with pytest.raises(RuntimeError, match=r"^a transaction's Put: there is no record$"):
+        tx.put(TableName="T", Item={"id": "1"})
+    assert tx.actions == ()
+
+
 def test_an_action_that_is_under_way_when_its_transaction_is_sealed_is_refused() -> None:
     """Either it is committed or its call raises."""
     tx = Transaction()

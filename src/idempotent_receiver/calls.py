@@ -26,6 +26,9 @@ from idempotent_receiver.protocol.transitions import Claim, Claimed, HeldElsewhe
 
 Key = Callable[..., str]
 
+NOT_FINAL = Failure(type="NotFinal")
+"""The failure of a call that returned what is not to be kept: the caller gets it all the same."""
+
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 0.5
 
@@ -144,7 +147,7 @@ class Call:
             case Returned() if keep:
                 return self._complete(claimed, handled)
             case Returned():
-                return self._allow_retry(claimed, Failure(type="NotFinal"))
+                return self._allow_retry(claimed, NOT_FINAL)
             case Raised(failure, error):
                 return self._fail(claimed, failure, error)
 

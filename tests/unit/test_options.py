@@ -104,7 +104,7 @@ ENDPOINT: dict[str, tuple[Any, Observe, Any, Any]] = {
     ),
     "is_final": (
         lambda status: status < 300,
-        answered(lambda store, answers: only_record(store)["status"], does=lambda: {"statusCode": 503}),
+        answered(lambda store, answers: only_record(store)["status"], does=lambda: {"statusCode": 500}),
         "COMPLETED",
         "FAILED",
     ),

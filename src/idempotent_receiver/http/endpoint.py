@@ -8,7 +8,7 @@ a request meets                                        response
 GET, HEAD or OPTIONS, with a key or without            the unprotected handler's
 no key                                                 400, or the unprotected handler's where no key is `required`
 a key that cannot be used                              400
-nothing                                                the handler's, kept
+nothing                                                the handler's, kept if its status `is_final`
 the same request, answered                             the kept one, byte for byte, with `Idempotency-Replayed: true`
 the same request, still running                        409 with `Retry-After`, after a wait where one is configured
 another request under the same key                     422
@@ -30,7 +30,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from idempotent_receiver import options
-from idempotent_receiver.calls import Calls, Key
+from idempotent_receiver.calls import NOT_FINAL, Calls, Key
 from idempotent_receiver.clock import Clock, require_context
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler import outcome
@@ -80,7 +80,7 @@ def http_endpoint(
     wait_seconds: float = 0,
     retry_after_seconds: int = responses.RETRY_AFTER_SECONDS,
     on_exception: Literal["retry", "replay"] = "retry",
-    is_final: Callable[[int], bool] = lambda status: True,
+    is_final: Callable[[int], bool] = lambda status: status not in (401, 403, 408, 429, 503),
     payload: Payload | None = EVERYTHING,
     results: Results | None = None,
     retention_seconds: int = DEFAULT_RETENTION_SECONDS,
@@ -107,8 +107,11 @@ def http_endpoint(
     for parameters in its `without_query`); None compares nothing, not even those.
     `wait_seconds` is how long a request waits for one that is still running before it gets 409, and
     `retry_after_seconds` is when that response asks the client to retry.
-    Every response that the handler *returns* is kept, 4xx and 5xx included, unless `is_final` says no to its status:
-    then the request may be retried. An exception is raised to Lambda, and the request may be retried;
+    Every response that the handler *returns* is kept, 4xx and 5xx included, unless `is_final` says no to its status, as
+    it does by default to those that ask for the same request again, with other credentials or later: then its
+    `Transaction` is not committed, and the request may be retried. 502 and 504 may follow an effect, so they are kept.
+    To keep all, `is_final=lambda status: True`. One that raises is logged, and the response kept.
+    An exception is raised to Lambda, and the request may be retried;
     with `on_exception="replay"` the response is 500, without the exception's text, now and for every retry.
     `results` is where responses go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
@@ -237,7 +240,12 @@ class _Endpoint:
         return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
 
     def _is_final(self, result: HandlerResponse) -> bool:
-        return self.is_final(_status_of(result))
+        try:
+            return bool(self.is_final(_status_of(result)))
+        except Exception as error:  # noqa: BLE001  # a user's policy may raise anything, and the effect may be done
+            text = "is_final raised: the response is kept"
+            self.telemetry.report_raised(text, error, with_text=self.calls.error_texts)
+            return True
 
     def _response_to(self, ended: Ending, result: HandlerResponse, request: Request, now_ms: int) -> HandlerResponse:
         match ended:
@@ -248,7 +256,7 @@ class _Endpoint:
             case AlreadyFailed():
                 failure = in_form_of(request, responses.generic_failure())
                 return marked_as_replayed(failure, multi_value=request.multi_value)
-            case outcome.Failed(error=None) if not self._is_final(result):
+            case outcome.Failed(failure) if failure is NOT_FINAL:
                 return result
             case outcome.Failed(_, recorded, error) if error is not None:
                 if not (self.calls.failures_are_answers and isinstance(error, Exception)):
@@ -277,5 +285,5 @@ def _status_of(response: HandlerResponse) -> int:
     status = response.get("statusCode") if isinstance(response, dict) else None
     try:
         return HTTPStatus.OK if status is None else int(status)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return HTTPStatus.INTERNAL_SERVER_ERROR

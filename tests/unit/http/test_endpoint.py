@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 import pytest
+from aws_lambda_powertools import Logger
 
 from idempotent_receiver import (
     MemoryStore,
@@ -62,9 +64,31 @@ def test_an_answer_without_a_status_is_replayed_as_api_gateway_sent_it(api: Api,
     }
 
 
-@pytest.mark.parametrize("status", [200, 404, 500])
-def test_every_answer_that_is_returned_is_kept(api: Api, status: int) -> None:
-    """Error responses too: a client that asks again must get the same response."""
+@pytest.mark.parametrize("status", [200, 400, 404, 409, 422, 500, 502, 504])
+def test_an_answer_that_is_returned_is_kept(api: Api, status: int) -> None:
+    """Error responses too: a client that asks again must get the same response. A 502 or 504 may follow an effect."""
+    api.does = lambda event: {"statusCode": status, "body": str(len(api.runs))}
+
+    assert api(request())["body"] == api(request())["body"] == "1"
+
+
+NOT_KEPT = [401, 403, 408, 429, 503]
+
+
+@pytest.mark.parametrize("status", NOT_KEPT)
+def test_an_answer_that_asks_for_a_better_or_later_request_is_not_kept(api: Api, status: int) -> None:
+    """A fresh token, or another time: nothing was done, and the same key must be able to do it."""
+    answers = iter([status, 201])
+    api.does = lambda event: {"statusCode": next(answers)}
+
+    told = [api(request()) for _ in range(3)]
+    assert [answer["statusCode"] for answer in told] == [status, 201, 201]
+    assert [replayed({"headers": {}, **answer}) for answer in told] == [False, False, True]
+
+
+@pytest.mark.parametrize("status", NOT_KEPT)
+def test_every_answer_is_kept_where_that_is_said(status: int) -> None:
+    api = Api(is_final=lambda status: True)
     api.does = lambda event: {"statusCode": status, "body": str(len(api.runs))}
 
     assert api(request())["body"] == api(request())["body"] == "1"
@@ -77,6 +101,55 @@ def test_a_policy_says_which_statuses_are_final() -> None:
 
     assert [api(request())["body"] for _ in range(3)] == ["later", "done", "done"]
     assert len(api.runs) == 2
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_whether_an_answer_is_final_is_asked_once(status: int) -> None:
+    """Otherwise the record could say one thing and the response another."""
+    asked: list[int] = []
+    api = Api(is_final=lambda status: asked.append(status) or status < 500)  # type: ignore[func-returns-value]
+    api.does = lambda event: {"statusCode": status}
+
+    assert api(request()) == {"statusCode": status}
+    assert asked == [status]
+
+
+def undecided(status: int) -> Any:
+    raise KeyError("secret")
+
+
+class Undecided:
+    def __bool__(self) -> bool:
+        raise KeyError("secret")
+
+
+@pytest.mark.parametrize("is_final", [undecided, lambda status: Undecided()])
+@pytest.mark.parametrize("status", [201, 503])
+def test_an_answer_is_final_where_the_policy_raises(is_final: Any, status: int) -> None:
+    """The effect may be done. Had it not been kept, the next request would do it again."""
+    stream = io.StringIO()
+    api = Api(is_final=is_final, logger=Logger(service=f"undecided-{id(is_final)}-{status}", stream=stream))
+    api.does = lambda event: {"statusCode": status, "body": str(len(api.runs))}
+
+    assert api(request()) == {"statusCode": status, "body": "1"}
+    assert api.store.items["tests#k-1"]["status"] == "COMPLETED"
+    assert api(request())["body"] == "1"
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["level"], line["error_type"]) == ("ERROR", "KeyError")
+    assert line["message"] == "is_final raised: the response is kept"
+    assert line["at"].startswith(f"{__name__}.")
+    assert "secret" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("status", [float("inf"), "soon", {}])
+def test_a_status_that_is_no_number_is_a_500(status: object) -> None:
+    """As API Gateway answers it."""
+    asked: list[int] = []
+    api = Api(is_final=asked.append)
+    api.does = lambda event: {"statusCode": status}
+    api(request())
+
+    assert asked == [500]
 
 
 @pytest.mark.parametrize(
@@ -279,11 +352,14 @@ def test_a_transaction_that_the_store_did_not_apply_is_not_replayed_as_an_except
     assert store.tables["entries"].items
 
 
-def test_a_transaction_commits_with_the_answer() -> None:
+@pytest.mark.parametrize(
+    ("options", "status"), [({"is_final": lambda status: status < 500}, 500), *(({}, each) for each in NOT_KEPT)]
+)
+def test_a_transaction_commits_with_the_answer(options: dict[str, Any], status: int) -> None:
     """But not with one that is not final."""
-    clock, store, answers = ManualClock(), CountingStore(), iter([503, 201])
+    clock, store, answers = ManualClock(), CountingStore(), iter([status, 201])
 
-    @http_endpoint(store, clock=clock, is_final=lambda status: status < 500)
+    @http_endpoint(store, clock=clock, **options)
     def handler(event: dict[str, Any], context: object, tx: Transaction) -> Any:
         tx.put(TableName="entries", Item={"id": "e"})
         return {"statusCode": next(answers)}

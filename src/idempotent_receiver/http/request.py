@@ -20,7 +20,8 @@ MOST_KEY_CHARACTERS = 255
 """Stripe's limit: enough for any UUID, and far below what DynamoDB takes."""
 
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
-_STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)" *(?:;.*)?')
+"""A quoted string, and the parameters that a structured field (RFC 9651) may have behind it."""
 
 
 class InvalidRequest(ValueError):
@@ -99,7 +100,8 @@ def request_of(event: object) -> Request:
 def header(name: str) -> Callable[[Any], str]:
     """A key strategy for HTTP: the value of the header `name`, in upper or lower case.
 
-    The value is a quoted string, as in the IETF's draft, or a plain one. The key strategy raises MissingKey if the
+    The value is a quoted string, as in the IETF's draft, or a plain one. Parameters behind a quoted string (`"k";v=1`)
+    are no part of the key. The key strategy raises MissingKey if the
     header is missing or empty. It raises UnusableKey if the header was sent twice with different values, is longer than
     255 characters, is not printable ASCII, or contains a comma: HTTP APIs, Function URLs and proxies join the values of
     a repeated header with commas, and no event tells such a key from one that was sent with a comma.

@@ -33,7 +33,23 @@ def test_a_key_may_be_quoted_as_the_draft_has_it(api: Api) -> None:
     assert list(api.store.items) == ['tests#k-"1']
 
 
-@pytest.mark.parametrize("key", [None, "", "  ", '""'])
+@pytest.mark.parametrize("parameters", [";v=1", "; v=1;w", ' ; v="2"', ";" + "x" * 300])
+def test_parameters_behind_a_quoted_key_are_no_part_of_it(api: Api, parameters: str) -> None:
+    """A structured field may have them, and a proxy may add some."""
+    assert [replayed(api(request(f'"k-1"{behind}'))) for behind in ("", parameters)] == [False, True]
+    assert list(api.store.items) == ["tests#k-1"]
+
+
+@pytest.mark.parametrize("key", ["k-1;v=1", '"k-1;v=1"', '"k-1"v=1', '"k-1;v=1', 'k-1";v=1'])
+def test_what_looks_like_a_parameter_elsewhere_is_part_of_the_key(api: Api, key: str) -> None:
+    """Behind a plain key, within the quotes, or without a semicolon."""
+    api(request("k-1"))
+
+    assert not replayed(api(request(key)))
+    assert len(api.store.items) == 2
+
+
+@pytest.mark.parametrize("key", [None, "", "  ", '""', '"";v=1'])
 def test_no_key_is_a_bad_request(api: Api, key: str | None) -> None:
     told = problem(api(request(key)), 400)
 

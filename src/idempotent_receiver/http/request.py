@@ -4,7 +4,7 @@ hands it to a function; and the key and scope that come from it.
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,10 @@ MOST_KEY_CHARACTERS = 255
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 _STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)" *(?:;.*)?')
 """A quoted string, and the parameters that a structured field (RFC 9651) may have behind it."""
+
+_FORM = "multipart/form-data"
+_PARAMETER = re.compile(r'[ \t]*;[ \t]*([\w-]+)=(?:"([^"\\]+)"|([^\s;,"]+))')
+_FORM_TYPE = re.compile(rf"{_FORM}((?:{_PARAMETER.pattern})*)[ \t]*", re.IGNORECASE)
 
 
 class InvalidRequest(ValueError):
@@ -57,11 +61,29 @@ class Request:
         return Document.of_bytes(self.body)
 
     def fingerprint(self, payload: Payload) -> str:
-        """What makes two requests the same: method, path, query string, and the part of the payload that counts.
+        """What makes two requests the same: method, path, query string, and the part of the payload that counts. Of a
+        form (multipart/form-data) the parts count, not the boundary, which is another one for each retry.
 
         Raises UnusableKey if the fields that count are missing.
         """
-        return payload.fingerprint(self.document, self.method, self.path, query=self.query)
+        if (parts := self._parts()) is None:
+            return payload.fingerprint(self.document, self.method, self.path, query=self.query)
+        # No method has a blank, so no other body can be written that reads like these parts.
+        return payload.fingerprint(Document(parts), f"{self.method} {_FORM}", self.path, query=self.query)
+
+    def _parts(self) -> bytes | None:
+        """The parts of a form, each with its length. None if the body is no form, or if its boundary is anywhere but
+        where a part begins or ends: parsers differ in what they make of such a body.
+        """
+        boundary = _boundary(self.headers.get("content-type", ()))
+        if boundary is None:
+            return None
+        before, *parts = self.body.split(b"--" + boundary)
+        if before or not parts or parts[-1] not in (b"--", b"--\r\n"):
+            return None
+        if not all(part.startswith(b"\r\n") and part.endswith(b"\r\n") and len(part) >= 4 for part in parts[:-1]):
+            return None
+        return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
 def request_of(event: object) -> Request:
@@ -162,6 +184,14 @@ def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
     if not isinstance(scope, str) or not scope:
         raise UnusableKey("the request belongs to nobody: its scope is empty")
     return scope
+
+
+def _boundary(content_types: Sequence[str]) -> bytes | None:
+    """The boundary that a form's content type tells; None if it is no form, or does not tell exactly one."""
+    if len(content_types) != 1 or (form := _FORM_TYPE.fullmatch(content_types[0])) is None:
+        return None
+    told = [quoted or plain for name, quoted, plain in _PARAMETER.findall(form[1]) if name.lower() == "boundary"]
+    return told[0].encode("utf-8", "surrogatepass") if len(told) == 1 else None
 
 
 def _query(event: Mapping[str, Any], decode: Callable[[str], str] = str) -> list[tuple[str, str]]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver import Payload
+from idempotent_receiver import Payload, payload_key
 from idempotent_receiver.http.request import InvalidRequest, request_of
+from idempotent_receiver.payload import EVERYTHING
 from tests.unit.http.api import FORMATS, TELL_ALL, WITHOUT_A_QUERY, Api, problem, replayed, request
 
 in_each_form = pytest.mark.parametrize("form", FORMATS)
@@ -159,6 +160,152 @@ def test_a_payload_that_says_something_twice_is_no_other(api: Api, form: str) ->
     api(sent('{"amount": 9}'))
     problem(api(sent('{"amount": 1, "amount": 9}')), 422)
     assert len(api.runs) == 1
+
+
+# Forms, whose boundary is another one each time that they are sent.
+
+FORM = (
+    b'--{b}\r\nContent-Disposition: form-data; name="amount"\r\n\r\n5\r\n'
+    b'--{b}\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\n\r\n\x00\xff--x\r\n\r\n--{b}--\r\n'
+)
+
+
+def form_of(
+    boundary: str, parts: bytes = FORM, content_type: str = "multipart/form-data; boundary={b}", **asked: Any
+) -> dict[str, Any]:
+    """A request with a form as its body; `{b}` is the boundary, in the body and in the header."""
+    headers = {"Content-Type": content_type.replace("{b}", boundary)}
+    event = request(asked.pop("key", "k-1"), headers=headers, **asked)
+    body = base64.b64encode(parts.replace(b"{b}", boundary.encode())).decode()
+    return {**event, "body": body, "isBase64Encoded": True}
+
+
+def same(first: dict[str, Any], second: dict[str, Any], payload: Payload = EVERYTHING) -> bool:
+    """Whether two events are the same request."""
+    return request_of(first).fingerprint(payload) == request_of(second).fingerprint(payload)
+
+
+@in_each_form
+def test_a_form_counts_by_its_parts_whatever_its_boundary(api: Api, form: str) -> None:
+    """A browser draws a new boundary for each request, a retry included."""
+    assert api(form_of("----WebKitFormBoundaryAbC123", form=form))["statusCode"] == 201
+    assert replayed(api(form_of("0f4ed1a0bd", form=form)))
+    problem(api(form_of("0f4ed1a0bd", FORM.replace(b"5\r", b"6\r"), form=form)), 422)
+    assert len(api.runs) == 1
+
+
+def test_with_the_payload_as_the_key_a_form_counts_by_its_parts_too() -> None:
+    api = Api(key=payload_key(), scope=None)
+    answers = [api(form_of(boundary, key=None)) for boundary in ("a", "b")]
+    other = api(form_of("b", FORM.replace(b"5\r", b"6\r"), key=None))
+
+    assert [replayed(answer) for answer in (*answers, other)] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        'multipart/form-data; boundary="{b}"',
+        "multipart/form-data;boundary={b}",
+        "Multipart/Form-Data; charset=UTF-8; Boundary={b}",
+        'multipart/form-data; boundary="{b}"; charset="UTF-8"',
+    ],
+)
+def test_a_boundary_may_be_written_in_any_way(content_type: str) -> None:
+    """Around an empty form, too."""
+    for parts in (FORM, b"--{b}--", b"--{b}--\r\n"):
+        assert same(form_of("a", parts), form_of("b", parts, content_type=content_type))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (FORM, FORM.replace(b'name="amount"', b'name="Amount"')),
+        (FORM, FORM.replace(b'filename="a.bin"', b'filename="b.bin"')),
+        (FORM, FORM.replace(b"\xff", b"\xfe")),
+        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n2\r\n--{b}\r\n1\r\n--{b}--"),
+        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n12\r\n--{b}--"),
+        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n1\r\n\r\n2\r\n--{b}--"),
+        # In one of them, what separates the parts of the other is a part's own text.
+        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n1\r\n--a\r\n2\r\n--{b}--"),
+        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n1\r\n5:\r\n2\r\n--{b}--"),
+        (b"--{b}\r\n1\r\n--{b}--", b"--{b}\r\n1\r\n--{b}--\r\n"),
+    ],
+)
+def test_two_forms_that_differ_in_a_part_are_two(one: bytes, other: bytes) -> None:
+    """In what a part holds or is called, in their order, or in where one ends."""
+    assert not same(form_of("a", one), form_of("bcd", other))
+    assert not same(form_of("e", one), form_of("e", other))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        b"",
+        b"{b}",
+        b"--{b}",
+        b"--{b}\r\n1\r\n",
+        b"--{b}\r\n--{b}--",
+        b"--{b}\n1\n--{b}--\n",
+        b"x--{b}\r\n1\r\n--{b}--",
+        b"--{b}x\r\n1\r\n--{b}--",
+        b"--{b}\r\n1--{b}--",
+        b"--{b}\r\n1\r\n--{b}--more",
+        b"--{b}\r\n1\r\n--{b}--\r\nmore",
+        b"--{b}\r\n1\n--{b}\n2\r\n--{b}--",
+        b"--{b}\r\n1\r\n--{b}--\r\n--{b}\r\n2\r\n--{b}--",
+    ],
+)
+def test_a_body_that_its_boundary_does_not_frame_counts_by_its_bytes(parts: bytes) -> None:
+    """Parsers differ in what they make of it, so nothing of it is left out. It counts as it always did."""
+    plain = form_of("a", parts, content_type="application/octet-stream")
+
+    assert same(form_of("a", parts), plain)
+    assert same(form_of("a", parts), form_of("b", parts)) is (b"{b}" not in parts)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "multipart/form-data",
+        "multipart/form-data; boundary=",
+        "multipart/form-data; boundary={b}; boundary=c",
+        "multipart/form-data; boundary={b}, multipart/form-data; boundary=c",
+        'multipart/form-data; boundary="{b}',
+        "multipart/form-data; boundary={b} c",
+        "multipart/form-data; charset={b}",
+        "multipart/mixed; boundary={b}",
+        "text/plain; boundary={b}",
+    ],
+)
+def test_a_body_whose_boundary_is_not_told_counts_by_its_bytes(content_type: str) -> None:
+    """Once, and in a form."""
+    assert not same(form_of("a", content_type=content_type), form_of("b", content_type=content_type))
+    assert same(form_of("a", content_type=content_type), form_of("a", content_type="text/plain"))
+
+
+def test_two_headers_tell_no_boundary() -> None:
+    twice = form_of("a")
+    twice["multiValueHeaders"]["content-type"] = ["multipart/form-data; boundary=c"]
+
+    assert same(twice, form_of("a", content_type="text/plain"))
+
+
+def test_no_other_body_reads_like_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that a client wrote to be what is hashed of a form."""
+    hashed: list[bytes] = []
+    monkeypatch.setattr(Payload, "_counting", lambda self, document: hashed.append(document.raw) or document.raw)
+    form = request_of(form_of("a")).fingerprint(EVERYTHING)
+    forged = form_of("a", hashed[0], content_type="text/plain")
+
+    assert request_of(forged).fingerprint(EVERYTHING) != form
+    assert hashed[0] == hashed[1]
+
+
+def test_json_counts_as_json_whatever_its_type() -> None:
+    event = request(headers={"Content-Type": "multipart/form-data; boundary=a"})
+
+    assert request_of(event).fingerprint(EVERYTHING) == WITHOUT_A_QUERY
 
 
 def test_a_body_that_is_no_valid_text_has_a_fingerprint(api: Api) -> None:

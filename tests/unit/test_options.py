@@ -108,6 +108,12 @@ ENDPOINT: dict[str, tuple[Any, Observe, Any, Any]] = {
         "COMPLETED",
         "FAILED",
     ),
+    "headers": (
+        lambda event: {"Vary": "Origin"},
+        answered(lambda store, answers: answers[0]["headers"].get("Vary"), request(None)),
+        None,
+        "Origin",
+    ),
     "payload": (None, answered(statuses, request(), CHANGED), [200, 422], [200, 200]),
     "results": (
         Recorder(),

@@ -41,7 +41,7 @@ from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
-from idempotent_receiver.http.response import in_form_of, marked_as_replayed
+from idempotent_receiver.http.response import Headers, HttpResponse, in_form_of, marked_as_replayed, with_headers
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
@@ -81,6 +81,7 @@ def http_endpoint(
     retry_after_seconds: int = responses.RETRY_AFTER_SECONDS,
     on_exception: Literal["retry", "replay"] = "retry",
     is_final: Callable[[int], bool] = lambda status: status not in (401, 403, 408, 429, 503),
+    headers: Headers | None = None,
     payload: Payload | None = EVERYTHING,
     results: Results | None = None,
     retention_seconds: int = DEFAULT_RETENTION_SECONDS,
@@ -113,6 +114,8 @@ def http_endpoint(
     To keep all, `is_final=lambda status: True`. One that raises is logged, and the response kept.
     An exception is raised to Lambda, and the request may be retried;
     with `on_exception="replay"` the response is 500, without the exception's text, now and for every retry.
+    `headers` is a callable over the event that makes headers for the library's own responses, such as CORS headers. The
+    handler's responses keep theirs.
     `results` is where responses go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
     `metrics`, such as Powertools' `Metrics`, count replays, conflicts and failures; without them, nothing is counted.
@@ -148,7 +151,9 @@ def http_endpoint(
                 "scope=lambda event: ... returns whose request it is; scope=None if all clients share their requests"
             )
         scope = None
-    options.require_callables(is_final=is_final, **({} if scope is None else {"scope": scope}))
+    options.require_callables(is_final=is_final)
+    options.require_kind(scope, "scope", "a callable", "__call__")
+    options.require_kind(headers, "headers", "a callable", "__call__")
     if on_exception not in ("retry", "replay"):
         raise ValueError(f"on_exception must be 'retry' or 'replay'; it is {on_exception!r}")
     ends = lifetime(end_process_at_deadline=end_process_at_deadline)
@@ -166,6 +171,7 @@ def http_endpoint(
             wait_seconds=wait_seconds,
             retry_after_seconds=retry_after_seconds,
             is_final=is_final,
+            headers=headers,
             lifetime=ends,
             telemetry=telemetry,
         )
@@ -192,6 +198,7 @@ class _Endpoint:
     wait_seconds: float
     retry_after_seconds: int
     is_final: Callable[[int], bool]
+    headers: Headers | None
     lifetime: Lifetime
     telemetry: Telemetry
 
@@ -207,7 +214,7 @@ class _Endpoint:
             if isinstance(error, MissingKey) and not self.required:
                 return self._unprotected(event, context, _WITHOUT_A_KEY)
             self.telemetry.report_unusable(error, with_text=self.calls.error_texts)
-            return in_form_of(request, responses.unusable_key(error))
+            return self._own(responses.unusable_key(error), event, request)
 
         def handle(attempt: Attempt) -> HandlerResponse:
             extra = {} if self.transaction is None else {self.transaction: attempt.transaction}
@@ -217,7 +224,7 @@ class _Endpoint:
         with self.lifetime(call.deadline):
             ended, result = call.run(handle, wait_seconds=self.wait_seconds, is_final=self._is_final)
             self.telemetry.report_call(ended, key)
-            return self._response_to(ended, result, request, call.deadline.now_ms)
+            return self._response_to(ended, result, event, request, call.deadline.now_ms)
 
     def _unprotected(self, event: Any, context: Any, why: str) -> HandlerResponse:
         """The response to a request without a record. If the handler asks for a transaction, it gets one that takes
@@ -243,36 +250,42 @@ class _Endpoint:
         try:
             return bool(self.is_final(_status_of(result)))
         except Exception as error:  # noqa: BLE001  # a user's policy may raise anything, and the effect may be done
-            text = "is_final raised: the response is kept"
-            self.telemetry.report_raised(text, error, with_text=self.calls.error_texts)
+            self.telemetry.report_raised("is_final raised: the response is kept", error)
             return True
 
-    def _response_to(self, ended: Ending, result: HandlerResponse, request: Request, now_ms: int) -> HandlerResponse:
+    def _own(self, response: HttpResponse, event: Any, request: Request) -> HttpResponse:
+        """A response of the library's own, with the headers that the user adds, as the request's way in takes it."""
+        return in_form_of(request, with_headers(response, self.headers, event, self.telemetry))
+
+    def _response_to(
+        self, ended: Ending, result: HandlerResponse, event: Any, request: Request, now_ms: int
+    ) -> HandlerResponse:
         match ended:
             case outcome.Completed():
                 return result
             case outcome.Duplicate(record):
-                return self._replayed(record, request)
+                return self._replayed(record, event, request)
             case AlreadyFailed():
-                failure = in_form_of(request, responses.generic_failure())
-                return marked_as_replayed(failure, multi_value=request.multi_value)
+                response = self._own(responses.generic_failure(), event, request)
+                return marked_as_replayed(response, multi_value=request.multi_value)
             case outcome.Failed(failure) if failure is NOT_FINAL:
                 return result
             case outcome.Failed(_, recorded, error) if error is not None:
                 if not (self.calls.failures_are_answers and isinstance(error, Exception)):
                     raise error
-                return in_form_of(request, responses.generic_failure() if recorded else responses.unsettled())
+                response = responses.generic_failure() if recorded else responses.unsettled()
+                return self._own(response, event, request)
             case _:
-                return in_form_of(request, responses.without_answer(ended, now_ms, self.retry_after_seconds))
+                return self._own(responses.without_answer(ended, now_ms, self.retry_after_seconds), event, request)
 
-    def _replayed(self, record: Record, request: Request) -> HandlerResponse:
+    def _replayed(self, record: Record, event: Any, request: Request) -> HandlerResponse:
         try:
             data = fetched(record, self.calls.results)
             response = None if data is None else json.loads(data)
         except (ResultGone, ValueError) as error:
             self.telemetry.report_error("the kept answer cannot be read", error)
             retry = isinstance(error, ResultGone) and error.retry
-            return in_form_of(request, responses.unread() if retry else responses.gone())
+            return self._own(responses.unread() if retry else responses.gone(), event, request)
         if not isinstance(response, dict) or "statusCode" not in response:
             # Written out as API Gateway does it, so that it has headers.
             body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))

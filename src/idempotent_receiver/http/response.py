@@ -4,20 +4,24 @@ Errors are `application/problem+json` (RFC 9457). They tell a client what to do 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.errors import UnusableKey, misuse, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.http.request import MissingKey, Request
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.transitions import OtherPayload
+from idempotent_receiver.telemetry import Telemetry
 
 HttpResponse = dict[str, Any]
 """A response in payload format 1.0, which API Gateway and Function URLs take alike."""
+
+Headers = Callable[[Any], Mapping[str, str]]
+"""Makes headers for the library's own responses from an event."""
 
 REPLAYED = "Idempotency-Replayed"
 """The header that marks a stored response."""
@@ -39,6 +43,28 @@ def problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: in
     if retry_after_seconds is not None:
         headers["Retry-After"] = str(retry_after_seconds)
     return json_response(status, json.dumps(document), headers)
+
+
+def with_headers(response: HttpResponse, headers: Headers | None, event: Any, telemetry: Telemetry) -> HttpResponse:
+    """The response with what `headers` makes of the event. The response's own headers stay. If `headers` raises or
+    makes anything but str, that is logged, and the response goes without: what it says matters more.
+    """
+    if headers is None:
+        return response
+    try:
+        made = _checked(headers(event))
+    except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
+        telemetry.report_raised("headers raised: the response has none of them", error)
+        return response
+    own = {name.lower() for name in response["headers"]}
+    added = {name: value for name, value in made.items() if name.lower() not in own}
+    return {**response, "headers": {**response["headers"], **added}}
+
+
+def _checked(made: Any) -> dict[str, str]:
+    if not isinstance(made, Mapping) or not all(isinstance(part, str) for pair in made.items() for part in pair):
+        raise misuse(TypeError("headers must make a mapping of str to str"))
+    return dict(made)
 
 
 def in_form_of(request: Request, response: HttpResponse) -> HttpResponse:

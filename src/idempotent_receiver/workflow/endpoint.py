@@ -24,7 +24,7 @@ from idempotent_receiver.errors import PermanentError, UnusableKey, text_of
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
-from idempotent_receiver.http.response import HttpResponse, problem
+from idempotent_receiver.http.response import Headers, HttpResponse, problem
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status, usable
@@ -47,18 +47,22 @@ def workflow_endpoint(
     key: Callable[[Any], str] = IDEMPOTENCY_KEY,
     scope: Callable[[Any], str] | None = None,
     running_status: Literal[202, 409] = 202,
+    headers: Headers | None = None,
     payload: Payload = EVERYTHING,
 ) -> HttpHandler:
     """A Lambda handler behind HTTP, like `http_endpoint`'s: POST starts an execution, GET of its location reports it.
 
     `key` is `header(name)` or a callable over the event. `scope` and `payload` are as for `http_endpoint`, but
     something is always compared. `running_status` is the status of the response to a request whose execution an earlier
-    one started and which is still running.
+    one started and which is still running. `headers` is a callable over the event that makes headers for all responses,
+    such as CORS headers.
 
     Raises TypeError or ValueError at set-up for options that cannot work.
     """
     _require(key, payload)
-    options.require_callables(parse=parse, **({} if scope is None else {"scope": scope}))
+    options.require_callables(parse=parse)
+    options.require_kind(scope, "scope", "a callable", "__call__")
+    options.require_kind(headers, "headers", "a callable", "__call__")
     if running_status not in (HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT):
         raise ValueError(f"running_status must be 202 or 409; it is {running_status!r}")
     telemetry = Telemetry()
@@ -94,7 +98,7 @@ def workflow_endpoint(
             response = _report(workflow, _last_part(request.path), deadline)
         else:
             response = post(event, request, deadline, str(getattr(context, "aws_request_id", "unknown")))
-        return responses.in_form_of(request, response)
+        return responses.in_form_of(request, responses.with_headers(response, headers, event, telemetry))
 
     return lambda_handler
 

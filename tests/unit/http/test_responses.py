@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 from contextvars import Context
 from typing import Any
 
 import pytest
+from aws_lambda_powertools import Logger
 
 from idempotent_receiver import MemoryStore, body_field, header, http_endpoint, message_id, payload_key
-from tests.unit.http.api import ANSWER, Api, problem, request
+from tests.unit.http.api import ANSWER, FORMATS, Api, problem, raising, request
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,106 @@ def test_a_load_balancer_gets_problems_in_its_form(api: Api, form: str, status: 
 def test_others_get_only_the_fields_that_they_accept(api: Api, form: str) -> None:
     """A REST API answers 502 to a field that it does not know."""
     assert set(api(request(None, form=form))) == {"statusCode", "headers", "body", "isBase64Encoded"}
+
+
+# Headers of one's own, such as a browser wants them.
+
+
+def cors(event: dict[str, Any]) -> dict[str, str]:
+    """Of the origin that asks, whichever mapping tells it."""
+    told = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    several = {name.lower(): value for name, [value] in (event.get("multiValueHeaders") or {}).items()}
+    return {"Access-Control-Allow-Origin": {**told, **several}["origin"], "Vary": "Origin"}
+
+
+def headers_in(response: dict[str, Any], form: str) -> dict[str, str]:
+    """The headers in the one mapping that a way in reads."""
+    if form != "alb-multi":
+        assert "multiValueHeaders" not in response
+        return dict(response["headers"])
+    assert "headers" not in response
+    return {name: value for name, [value] in response["multiValueHeaders"].items()}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_response_of_the_librarys_own_has_the_headers_that_the_user_adds(form: str) -> None:
+    """Otherwise a browser hides from a page of another origin that its request was refused, and why."""
+    api = Api(headers=cors, on_exception="replay")
+
+    def ask(key: str | None, body: Any = None) -> dict[str, Any]:
+        return Context().run(api, request(key, body, form=form, headers={"Origin": f"https://{key}.example"}))
+
+    def fails(event: dict[str, Any]) -> Any:
+        raise ConnectionError
+
+    told = [ask(None)]
+    api.does = lambda event: told.append(ask("busy")) or ANSWER
+    ask("busy")
+    told.append(ask("busy", {"amount": 6}))
+    api.does = lambda event: {"statusCode": 200, "body": "x" * 400_000}
+    ask("large")
+    told.append(ask("large"))
+    api.does = fails
+    told += [ask("fails"), ask("fails")]
+    api.store.items["tests#odd"] = {"id": "tests#odd", "status": "PAUSED"}
+    told.append(ask("odd"))
+    api.store.down = {"insert", "read"}
+    told.append(ask("down"))
+
+    assert [each["statusCode"] for each in told] == [400, 409, 422, 410, 500, 500, 500, 503]
+    keys = [None, "busy", "busy", "large", "fails", "fails", "odd", "down"]
+    origins = [headers_in(each, form)["Access-Control-Allow-Origin"] for each in told]
+    assert origins == [f"https://{key}.example" for key in keys]
+    assert {headers_in(each, form)["Content-Type"] for each in told} == {"application/problem+json"}
+
+
+@pytest.mark.parametrize("answer", [ANSWER, {"ok": True}])
+def test_what_the_function_answers_has_its_own_headers_alone(answer: dict[str, Any]) -> None:
+    """Now and when it is replayed."""
+    api = Api(headers=lambda event: {"X-Added": "1"})
+    api.does = lambda event: answer
+
+    assert api(request()) == answer
+    assert "X-Added" not in api(request())["headers"]
+    assert api(request(method="GET")) == answer
+
+
+def test_a_responses_own_headers_stay() -> None:
+    """However they are written: two of one name would be for each gateway to choose from."""
+    api = Api(headers=lambda event: {"retry-after": "9", "CONTENT-TYPE": "text/html", "X-Added": "1"})
+    api.store.down = {"insert", "read"}
+
+    assert api(request())["headers"] == {
+        "Content-Type": "application/problem+json",
+        "Cache-Control": "no-store",
+        "Retry-After": "1",
+        "X-Added": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("headers", "error", "said"),
+    [
+        (raising(KeyError("secret")), "KeyError", f"KeyError at {raising.__module__}.raises"),
+        (lambda event: None, "TypeError", "headers must make a mapping of str to str"),
+        (lambda event: {"X-Added": 1}, "TypeError", "headers must make a mapping of str to str"),
+        (lambda event: {b"x-added": "1"}, "TypeError", "headers must make a mapping of str to str"),
+        (lambda event: {"X-Added": ["1"]}, "TypeError", "headers must make a mapping of str to str"),
+    ],
+)
+def test_headers_that_cannot_be_made_change_no_response_and_are_logged(headers: Any, error: str, said: str) -> None:
+    """A 409 that became an exception would be taken for a failure of the request that still runs."""
+    stream, inside = io.StringIO(), []
+    api = Api(headers=headers, logger=Logger(service=f"headers-{id(headers)}", stream=stream))
+    api.does = lambda event: inside.append(Context().run(api, request())) or ANSWER
+
+    assert api(request()) == ANSWER
+    problem(inside[0], 409)
+    assert set(inside[0]["headers"]) == {"Content-Type", "Cache-Control", "Retry-After"}
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines() if "headers" in json.loads(line)["message"]]
+    assert (line["level"], line["error_type"]) == ("ERROR", error)
+    assert line["reason"].startswith(said)
+    assert "secret" not in stream.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -82,6 +185,7 @@ def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-d
             ValueError,
             r"a key made of the payload needs a scope.*scope=lambda event: .*scope=None",
         ),
+        (lambda: http_endpoint(MemoryStore("a"), headers={"X": "1"}), TypeError, "headers must be a callable"),
         (lambda: http_endpoint(MemoryStore("a"), is_final=None), TypeError, "is_final must be a callable"),
         (lambda: http_endpoint(MemoryStore("a"), required=None), TypeError, "required must be True or False"),
         (

@@ -192,6 +192,35 @@ def test_a_load_balancer_gets_responses_in_its_form(api: Api, several: bool) -> 
     assert ask("GET", "/transfers/none", "")[:2] == (404, "404 Not Found")
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_every_response_has_the_headers_that_the_user_adds(api: Api, several: bool) -> None:
+    """Such as a browser wants them, in the form of the way in."""
+    api.set_up(headers=lambda event: {"Access-Control-Allow-Origin": "https://shop.example", "location": "elsewhere"})
+    headers = "multiValueHeaders" if several else "headers"
+
+    def ask(method: str, path: str, **given: str) -> tuple[int, dict[str, Any]]:
+        told = {name: [value] if several else value for name, value in given.items()}
+        balanced = {"requestContext": {"elb": {}}, "httpMethod": method, "path": path, headers: told, "body": "1"}
+        answer = api.handler(balanced, CONTEXT)
+        return answer["statusCode"], answer[headers]
+
+    keyed, location = {"idempotency-key": "key"}, LOCATION
+    answers = [ask("POST", "/transfers", **keyed), ask("POST", "/transfers"), ask("GET", location), ask("GET", "none")]
+    assert [status for status, _ in answers] == [202, 400, 200, 404]
+    added = "https://shop.example"
+    assert [given.get("Access-Control-Allow-Origin") for _, given in answers] == [[added] if several else added] * 4
+    assert answers[0][1]["Location"] == ([location] if several else location)
+    assert "location" not in answers[0][1]
+
+
+def test_headers_that_cannot_be_made_change_no_response(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    api.set_up(headers=raises)
+    assert api.post()["statusCode"] == 202
+    (line,) = [vars(line) for line in caplog.records]
+    assert line["reason"].startswith(f"KeyError at {__name__}.raises:")
+    assert "secret" not in str(line)
+
+
 @pytest.mark.parametrize(
     "refusal",
     [
@@ -214,6 +243,7 @@ def test_a_503_does_not_say_that_nothing_was_done(api: Api, refusal: Exception) 
         ({"key": payload_key()}, "key must be header"),
         ({"scope": "tenant"}, "scope must be a callable"),
         ({"payload": None}, "payload must be a Payload"),
+        ({"headers": {"Vary": "Origin"}}, "headers must be a callable"),
         ({"parse": None}, "parse must be a callable"),
         ({"running_status": 200}, "202 or 409"),
     ],

@@ -151,9 +151,9 @@ class Telemetry:
             fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
             self._try_to_write(WARNING, "not run: no key could be made of the request", fields)
 
-    def report_raised(self, text: str, error: Exception) -> None:
-        """Log that a user's own callable raised beside an answer, by its place."""
-        self._try_to_write(ERROR, text, _fields_of(failure_of(error)))
+    def report_raised(self, text: str, error: Exception, level: int = ERROR) -> None:
+        """Log that a user's own callable raised, by its place and without its text."""
+        self._try_to_write(level, text, _fields_of(failure_of(error)))
 
     def report_error(self, text: str, error: Exception) -> None:
         """Log what went wrong beside an answer, with the text of the error, which is the library's own."""

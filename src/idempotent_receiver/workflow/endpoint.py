@@ -3,6 +3,7 @@
 ========================================= ============================================================================
 a request meets                           response
 ========================================= ============================================================================
+another method than POST, GET and HEAD    405; nothing was stored
 no key, no body, or one that is refused   400; nothing was stored
 nothing                                   202 with its location, once an execution has started
 an execution that is still running        202 with its ARN, or 409 where configured
@@ -16,11 +17,12 @@ no answer from store or Step Functions    503: retry with the same key
 import json
 from collections.abc import Callable
 from http import HTTPStatus
+from logging import WARNING
 from typing import Any, Literal
 
 from idempotent_receiver import options
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.errors import PermanentError, UnusableKey, text_of
+from idempotent_receiver.errors import PermanentError, UnusableKey, invalid_body, text_of
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
@@ -34,7 +36,9 @@ from idempotent_receiver.workflow.executions import Start, Workflow, name_of
 from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, accept
 
 Parse = Callable[[bytes], Any]
-"""Makes the machine's payload from a body, as plain JSON values. Raises PermanentError with a text for the client."""
+"""Makes the machine's payload from a body, as plain JSON values. Raises PermanentError with a text for the client. Of
+any ValueError, such as `json.loads` and pydantic raise, the client is told kinds and places, and none of the values.
+"""
 
 RETRY_SECONDS = 5
 """When a client is asked to retry that meets a running execution."""
@@ -52,6 +56,7 @@ def workflow_endpoint(
 ) -> HttpHandler:
     """A Lambda handler behind HTTP, like `http_endpoint`'s: POST starts an execution, GET of its location reports it.
 
+    `parse` makes the machine's payload from a body. If it raises PermanentError or a ValueError, the response is 400.
     `key` is `header(name)` or a callable over the event. `scope` and `payload` are as for `http_endpoint`, but
     something is always compared. `running_status` is the status of the response to a request whose execution an earlier
     one started and which is still running. `headers` is a callable over the event that makes headers for all responses,
@@ -70,12 +75,15 @@ def workflow_endpoint(
     def start_for(event: Any, request: Request) -> Start:
         whose = None if scope is None else scope_of(scope, event)
         name = name_of(usable(made_by(key, event, "key"), str), whose)
-        fingerprint, parsed = request.fingerprint(payload), parse(request.body)
+        fingerprint = request.fingerprint(payload)
+        try:
+            parsed = parse(request.body)
+        except (ValueError, RecursionError) as error:
+            raise _refusal(error, telemetry) from None
         try:
             return workflow.start_of(name, fingerprint, parsed)
-        except UnicodeError:
-            # Python's own message would show the text.
-            raise PermanentError("it holds text that is not UTF-8") from None
+        except (UnicodeError, RecursionError) as error:
+            raise _refusal(error, telemetry) from None
         except ValueError as error:
             raise PermanentError(str(error)) from None
 
@@ -94,10 +102,12 @@ def workflow_endpoint(
     def lambda_handler(event: Any, context: Any) -> HttpResponse:
         request = request_of(event)
         deadline = workflow.deadline(context.get_remaining_time_in_millis())
-        if request.method == "GET":
+        if request.method == "POST":
+            response = post(event, request, deadline, str(getattr(context, "aws_request_id", "unknown")))
+        elif request.method in ("GET", "HEAD"):
             response = _report(workflow, _last_part(request.path), deadline)
         else:
-            response = post(event, request, deadline, str(getattr(context, "aws_request_id", "unknown")))
+            response = _not_allowed()
         return responses.in_form_of(request, responses.with_headers(response, headers, event, telemetry))
 
     return lambda_handler
@@ -108,6 +118,32 @@ def _require(key: object, payload: object) -> None:
         raise TypeError(f"key must be header(name) or a callable from the event to a str; it is {key!r}")
     if not isinstance(payload, Payload):
         raise TypeError(f"payload must be a Payload(fields=..., without=...); it is {payload!r}")
+
+
+def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> PermanentError:
+    """What the client is told of a body that could not be parsed. An error's own text may show the body."""
+    # Imported where it is used: whoever raised such an error has imported it.
+    from pydantic_core import ValidationError  # noqa: PLC0415
+
+    match error:
+        case json.JSONDecodeError():
+            return PermanentError("the body is not JSON")
+        case UnicodeError():
+            return PermanentError("the body is not UTF-8")
+        case RecursionError():
+            return PermanentError("the body is nested too deep")
+        case ValidationError():
+            # All names in it are told: only the client gets them, and those that are not the type's are its own.
+            return invalid_body(error, {str(part) for each in error.errors() for part in each["loc"]})
+        case _:
+            telemetry.report_raised("not run: parse raised, and the client got 400", error, WARNING)
+            return PermanentError("the body is not what this workflow takes")
+
+
+def _not_allowed() -> HttpResponse:
+    detail = "POST starts an execution, and GET of its location reports it."
+    refusal = problem(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed", detail)
+    return {**refusal, "headers": {**refusal["headers"], "Allow": "GET, HEAD, POST"}}
 
 
 def _last_part(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
+from pydantic import BaseModel
 
 from idempotent_receiver import PermanentError, header, payload_key
 from idempotent_receiver.workflow import workflow_endpoint
@@ -52,19 +54,22 @@ class Api(Requests):
     def set_up(self, **options: Any) -> None:
         self.handler = workflow_endpoint(self.workflow, **{"parse": parsed, **options})
 
-    def call(self, method: str, path: str, body: str | None = None, **headers: str) -> dict[str, Any]:
+    def call(self, method: str, path: str, body: str | bytes | None = None, **headers: str) -> dict[str, Any]:
         event = {
             "httpMethod": method,
             "path": path,
             "multiValueQueryStringParameters": parse_qs(self.query) or None,
             "headers": {name.replace("_", "-"): value for name, value in headers.items()},
-            "body": body,
+            "body": base64.b64encode(body).decode() if isinstance(body, bytes) else body,
+            "isBase64Encoded": isinstance(body, bytes),
             "requestContext": {},
         }
         answer = self.handler(event, CONTEXT)
         return {**answer, "body": json.loads(answer["body"])}
 
-    def post(self, body: str | None = '{"amount": 1}', key: str | None = "key", **headers: str) -> dict[str, Any]:
+    def post(
+        self, body: str | bytes | None = '{"amount": 1}', key: str | None = "key", **headers: str
+    ) -> dict[str, Any]:
         keyed = {} if key is None else {"Idempotency_Key": key}
         return self.call("POST", "/workflows/transfers", body, **keyed, **headers)
 
@@ -153,6 +158,90 @@ def test_what_cannot_be_used_is_a_bad_request_and_nothing_is_stored(
     if raises in options.values():
         assert logged[0]["reason"].startswith(f"KeyError at {__name__}.raises:")
     assert "secret" not in f"{logged}{answer}"
+
+
+class Line(BaseModel):
+    amount: int
+
+
+class Order(BaseModel):
+    lines: list[Line]
+    to: str
+
+
+def number(body: bytes) -> Any:
+    return int(body)
+
+
+BAD_BODIES: list[tuple[Any, str | bytes, str]] = [
+    (json.loads, "", "the body is not JSON"),
+    (json.loads, "{secret", "the body is not JSON"),
+    (json.loads, "[" * 100_000, "the body is nested too deep"),
+    (json.loads, b"\xffsecret", "the body is not UTF-8"),
+    (bytes.decode, b"\xffsecret", "the body is not UTF-8"),
+    (
+        Order.model_validate_json,
+        '{"lines": [{"amount": 1}, {"amount": "secret"}]}',
+        "the body is not a Order: lines.1.amount: int_parsing; to: missing",
+    ),
+    (lambda body: Order.model_validate(json.loads(body)), "[]", "the body is not a Order: body: model_type"),
+    (Order.model_validate_json, "{secret", "the body is not a Order: body: json_invalid"),
+    (number, "secret", "the body is not what this workflow takes"),
+]
+
+
+@pytest.mark.parametrize(("parse", "body", "said"), BAD_BODIES)
+def test_a_body_that_cannot_be_parsed_is_a_bad_request_that_shows_none_of_it(
+    api: Api, parse: Any, body: str | bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception would be Lambda's error, which clients retry."""
+    api.set_up(parse=parse)
+    answer = api.post(body)
+
+    assert (answer["statusCode"], answer["body"]["title"]) == (400, "The request is refused")
+    assert answer["body"]["detail"] == said
+    assert (api.machines.executions, api.store.items) == ({}, {})
+    assert "secret" not in f"{answer}{[vars(line) for line in caplog.records]}"
+
+
+def test_what_a_parse_raised_of_its_own_is_logged_by_its_place(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    """It may be the client's fault or the parse's: only its author can tell."""
+    api.set_up(parse=number)
+    api.post("secret")
+
+    (line,) = [vars(line) for line in caplog.records]
+    assert line["reason"].startswith(f"ValueError at {__name__}.number:")
+
+
+def test_what_is_no_error_of_a_value_is_lambdas(api: Api) -> None:
+    """A service that a parse asks may be down: the client's body is not to blame."""
+
+    def asks(body: bytes) -> Any:
+        raise ConnectionError
+
+    api.set_up(parse=asks)
+    with pytest.raises(ConnectionError):
+        api.post()
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post"])
+def test_only_a_post_starts_an_execution(api: Api, method: str) -> None:
+    """A client that deletes a transfer does not order one."""
+    answer = api.call(method, f"/v1/workflows/{LOCATION}", '{"amount": 1}', Idempotency_Key="key")
+
+    assert (answer["statusCode"], answer["headers"].get("Allow")) == (405, "GET, HEAD, POST")
+    assert answer["headers"]["Content-Type"] == "application/problem+json"
+    assert answer["body"]["detail"] == "POST starts an execution, and GET of its location reports it."
+    assert (api.machines.executions, api.store.items) == ({}, {})
+
+
+def test_head_of_a_location_is_answered_as_get_is(api: Api) -> None:
+    """The way in leaves out the body."""
+    assert api.call("HEAD", f"/v1/workflows/{LOCATION}")["statusCode"] == 404
+    api.post()
+
+    assert api.call("HEAD", f"/v1/workflows/{LOCATION}") == api.call("GET", f"/v1/workflows/{LOCATION}")
+    assert len(api.machines.executions) == 1
 
 
 def test_another_payload_or_query_string_under_the_key_is_refused(api: Api) -> None:

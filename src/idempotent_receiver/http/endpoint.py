@@ -97,7 +97,7 @@ def http_endpoint(
     once for each key.
 
     The handler may ask for a third argument, annotated `Transaction`: its writes commit together with the response.
-    GET, HEAD and OPTIONS requests pass unprotected: nothing is claimed or kept, and a `Transaction` takes nothing.
+    GET, HEAD and OPTIONS requests pass unprotected: nothing is claimed or kept, and a `Transaction` refuses to write.
 
     `key` makes an event's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
     needs a namespace. `scope` is a callable over the event that says whose key it is (an authoriser's claim, an API

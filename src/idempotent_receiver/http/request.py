@@ -123,10 +123,10 @@ def header(name: str) -> Callable[[Any], str]:
     """A key strategy for HTTP: the value of the header `name`, in upper or lower case.
 
     The value is a quoted string, as in the IETF's draft, or a plain one. Parameters behind a quoted string (`"k";v=1`)
-    are no part of the key. The key strategy raises MissingKey if the
-    header is missing or empty. It raises UnusableKey if the header was sent twice with different values, is longer than
-    255 characters, is not printable ASCII, or contains a comma: HTTP APIs, Function URLs and proxies join the values of
-    a repeated header with commas, and no event tells such a key from one that was sent with a comma.
+    are no part of the key. The key strategy raises MissingKey if the header is missing or empty. It raises UnusableKey
+    if the header was sent twice with different values, or if the key is longer than 255 characters, is not printable
+    ASCII, or contains a comma: HTTP APIs, Function URLs and proxies join the values of a repeated header with commas,
+    and no event tells such a key from one that was sent with a comma.
     Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
     Source: https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """

@@ -99,6 +99,22 @@ def test_the_documented_withdrawal_is_refused_for_the_reason_it_names(examples: 
     assert "account alice cannot pay" in store.items["m-2"]["error"]
 
 
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+def test_the_documented_parcel_waits_for_its_payment(examples: dict[str, Any]) -> None:
+    store = MemoryStore(tables=dict.fromkeys(("payments", "parcels"), "order"))
+    handler = sqs_consumer(store)(examples["ship"].__wrapped__)
+
+    def deliver(**order: Any) -> tuple[str, int]:
+        handler({"Records": [{"messageId": order["id"], "body": json.dumps(order)}]}, CONTEXT)
+        return json.loads(store.items[order["id"]].get("error", "{}")).get("text"), len(store.tables["parcels"].items)
+
+    assert deliver(id="o-1", released=False) == ("the order is on hold", 0)
+    assert deliver(id="o-1", released=False) == ("the order is on hold", 0)
+    assert deliver(id="o-2", released=True) == ("the order is not paid", 0)
+    store.tables["payments"].items["o-2",] = {"order": "o-2", "paid_at": 1}
+    assert deliver(id="o-2", released=True) == (None, 1)
+
+
 WITH_EXAMPLES = [document for document in DOCUMENTS if code_of(document, "python").strip()]
 
 

@@ -3,6 +3,7 @@
 Exception
 ├── PermanentError              for handlers to raise: trying again cannot help
 │   └── InvalidBody             the body is not what the handler's annotation says
+├── RetryLater                  for handlers to raise: it is too early, deliver the message again in so many seconds
 ├── ConditionFailed             a condition of a transaction did not hold, and named no error of its own
 ├── IdempotencyError            raised by a function in `idempotent` instead of its result
 │   ├── InProgress              another call under this key is still running
@@ -24,6 +25,7 @@ Wrong options are a TypeError or ValueError when a function is wrapped, before t
 """
 
 import json
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from traceback import walk_tb
@@ -43,6 +45,37 @@ class PermanentError(Exception):
 
 class InvalidBody(PermanentError):
     """The body is not what the handler's annotation says. Its text holds locations and types, never input."""
+
+
+LONGEST_DELAY_SECONDS = 12 * 60 * 60
+"""SQS hides a message for no longer, counted from its receive."""
+
+
+class RetryLater(Exception):
+    """Nothing is wrong, but it is too early: deliver this message again in `seconds`, from 0 to 43,200 (twelve hours).
+
+    A consumer with an SQS client sets the message's visibility timeout to that, and to eleven hours and forty minutes
+    at most: SQS counts its twelve hours from the receive. Without a client, the queue's own visibility timeout holds.
+    The message counts as failed, and each delay as one of its receives. In the log it is an INFO line, and no error.
+
+    Its text is stored and logged as the reason, so leave out what must not appear there. Raises ValueError for seconds
+    out of these bounds, TypeError for what is no number.
+    """
+
+    def __init__(self, reason: str = "", *, seconds: float) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise misuse(
+                TypeError(f"RetryLater takes its seconds as an int or a float, not as {type(seconds).__name__}")
+            )
+        if not 0 <= seconds <= LONGEST_DELAY_SECONDS:  # nor NaN
+            raise misuse(
+                ValueError(
+                    f"RetryLater takes from 0 to {LONGEST_DELAY_SECONDS} seconds, SQS's twelve hours: "
+                    "let EventBridge Scheduler send what is to wait longer"
+                )
+            )
+        super().__init__(reason or f"to be tried again in {seconds:g} seconds")
+        vars(self)[_DELAY] = math.ceil(seconds)
 
 
 class UnusableKey(ValueError):
@@ -106,6 +139,7 @@ class Failure:
 
     `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`).
     `started` is false where the body was refused, before the handler or by it: the attempt does not count.
+    `delay_seconds` is when a `RetryLater` wants the message to come again, in whole seconds.
     """
 
     type: str
@@ -113,6 +147,7 @@ class Failure:
     text: str | None = None
     permanent: bool = False
     started: bool = True
+    delay_seconds: int | None = None
 
     @property
     def reason(self) -> str:
@@ -123,12 +158,15 @@ class Failure:
 
     def to_json(self) -> str:
         """The record's `error` attribute."""
-        kept = {name: value for name, value in asdict(self).items() if value and name != "started"}
+        kept = {name: value for name, value in asdict(self).items() if value and name not in _NOT_STORED}
         return json.dumps(kept, ensure_ascii=False)
 
 
+_NOT_STORED = ("started", "delay_seconds")
+
 _Error = TypeVar("_Error", bound=Exception)
 _SHOWN = "_idempotent_receiver_shows"
+_DELAY = "_idempotent_receiver_delays"
 
 
 def misuse(error: _Error, *, shown: str | None = None) -> _Error:
@@ -140,18 +178,23 @@ def misuse(error: _Error, *, shown: str | None = None) -> _Error:
 
 
 def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
-    """What may be kept of `error`; its text where it is a `PermanentError`'s or a `misuse`, or `with_text`."""
+    """What may be kept of `error`; its text where it is a `PermanentError`, a `RetryLater` or a `misuse`, or
+    `with_text`.
+    """
     permanent = isinstance(error, PermanentError)
     # Not by `getattr`, which asks the user's own class; that may raise anything.
-    shown: str | None = object.__getattribute__(error, "__dict__").get(_SHOWN)
+    held = object.__getattribute__(error, "__dict__")
+    shown: str | None = held.get(_SHOWN)
+    delay_seconds = None if permanent else held.get(_DELAY)
     text = None if shown is None else _fitting(shown)
     return Failure(
         type=type(error).__qualname__,
         # A body is refused in the library's own code, whoever sent it.
         at=None if isinstance(error, InvalidBody) else _location(error.__traceback__, of_caller=shown is not None),
-        text=text_of(error) if permanent or with_text else text,
+        text=text_of(error) if permanent or delay_seconds is not None or with_text else text,
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
+        delay_seconds=delay_seconds,
     )
 
 

@@ -1,6 +1,7 @@
 """What a batch or a call reports: a log line for each message, a summary, and metrics.
 
-Bodies are never logged. A success is a DEBUG line, the summary INFO, a failure WARNING, and what needs a person ERROR.
+Bodies are never logged. A success is a DEBUG line, the summary and a delay that a handler chose INFO, a failure
+WARNING, and what needs a person ERROR.
 
 Lines and metrics leave through two small protocols, `Log` and `Metrics`. Powertools is the default behind them, and is
 imported only where the default is used: it is a good part of a consumer's cold start.
@@ -11,8 +12,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
-from logging import DEBUG, ERROR, NOTSET, WARNING
+from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -27,6 +29,7 @@ COUNTS = (
     "Duplicates",
     "InProgress",
     "Failed",
+    "Delayed",
     "Permanent",
     "TakenOver",
     "LostClaims",
@@ -191,7 +194,7 @@ class Telemetry:
             self._write(Line(level, text, fields), {})
 
     def _write(self, line: Line, fields: Fields) -> None:
-        methods = {DEBUG: self._log.debug, WARNING: self._log.warning}
+        methods = {DEBUG: self._log.debug, INFO: self._log.info, WARNING: self._log.warning}
         methods.get(line.level, self._log.error)(line.text, extra={**fields, **line.fields})
 
 
@@ -221,10 +224,7 @@ def line_of(outcome: Outcome) -> Line:
         case ended.DeadLettered(failure):
             return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
         case ended.Failed(failure, recorded):
-            fields = {**_fields_of(failure), "recorded": recorded}
-            if failure.permanent:
-                return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"))
-            return Line(WARNING, "failed, to be tried again", fields, ("Failed",))
+            return _failed(failure, recorded=recorded)
         case ended.ClaimLost():
             text = "the claim was lost to another worker, which has not completed it"
             return Line(ERROR, text, {"error_type": "ClaimLost"}, ("LostClaims", "Failed"))
@@ -254,8 +254,22 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
             return Line(DEBUG, "answered with an earlier call's result", counts=("Duplicates",))
         case ended.NotStarted():
             return Line(WARNING, "not run: too little time was left")
+        case ended.Failed(failure):
+            # Nobody delivers a call again: a delay means nothing here.
+            return line_of(replace(outcome, failure=replace(failure, delay_seconds=None)))
         case _:
             return line_of(outcome)
+
+
+def _failed(failure: Failure, *, recorded: bool) -> Line:
+    fields = {**_fields_of(failure), "recorded": recorded}
+    if failure.permanent:
+        return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"))
+    if recorded and failure.delay_seconds is not None:
+        # Without an `error_type`, by which the dashboard counts what went wrong.
+        fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
+        return Line(INFO, "to be tried again later, as its handler said", fields, ("Delayed",))
+    return Line(WARNING, "failed, to be tried again", fields, ("Failed",))
 
 
 def _fields_of(failure: Failure) -> dict[str, Any]:

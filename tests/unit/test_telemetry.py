@@ -33,6 +33,7 @@ from tests.simulation.world import sqs_record
 
 RECORD = Record(id="k", status="COMPLETED")
 FAILURE = Failure(type="Boom", at="m.f:1")
+LATER = Failure(type="RetryLater", text="too early", delay_seconds=60)
 FOR_GOOD = Failure(type="No", text="closed", permanent=True)
 
 OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
@@ -43,6 +44,8 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (NotStarted(), logging.WARNING, []),
     (Failed(FAILURE), logging.WARNING, ["Failed"]),
     (Failed(FOR_GOOD), logging.ERROR, ["Failed", "Permanent"]),
+    (Failed(LATER), logging.INFO, ["Delayed"]),
+    (Failed(LATER, recorded=False), logging.WARNING, ["Failed"]),
     (DeadLettered(FOR_GOOD), logging.ERROR, ["Permanent"]),
     (ClaimLost(None), logging.ERROR, ["Failed", "LostClaims"]),
     (SettleFailed("why"), logging.ERROR, ["Failed", "Unsettled"]),

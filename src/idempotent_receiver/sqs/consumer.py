@@ -99,8 +99,8 @@ def sqs_consumer(
     no key is claimed: the record is written once, together with the effects, in half the round trips. Two workers may
     run one message at the same time, and one of them commits.
     `concurrency` is how many messages are handled at once.
-    `sqs` is a boto3 client. With it, a failed message comes again after a backoff; one that has failed for good comes
-    again at once, five times, so that the queue's redrive policy soon moves it.
+    `sqs` is a boto3 client. With it, a failed message comes again after a backoff, or when its `RetryLater` says; one
+    that has failed for good comes again at once, five times, so that the queue's redrive policy soon moves it.
     `dead_letter_queue` is the URL of a queue to which a message goes at its first failure for good, with the reason. It
     is acknowledged once SQS has confirmed.
     `envelope` is a JMESPath expression that takes the body out of its envelope: `"detail"` for EventBridge,
@@ -110,7 +110,7 @@ def sqs_consumer(
     it they are dropped, since nobody waits for them.
     `retention_seconds` is how long a record lasts. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle and
-    answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError`.
+    answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
     `logger` is a Powertools `Logger` by default, and a `logging.Logger` fits too. `metrics` are Powertools' by default;
     whatever has their `add_metric` and `flush_metrics` fits.

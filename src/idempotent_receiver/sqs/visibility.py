@@ -74,6 +74,8 @@ def visibility_seconds(
             return min(max(0, wait), LONGEST_SECONDS)
         case NotStarted():
             return _soon(clock)
+        case Failed(failure) if failure.delay_seconds is not None:
+            return min(failure.delay_seconds, LONGEST_SECONDS)
         case Failed(failure) if left_to_sqs and failure.permanent:
             # Once SQS should have moved it, it backs off like any failure: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from logging import WARNING
+from logging import INFO
 from string import ascii_uppercase
 from types import SimpleNamespace
 from typing import Any
@@ -117,12 +117,12 @@ class Player(Worker):
 class _Log:
     """The log of a worker, which tells the trial why a message has failed."""
 
-    log_level = WARNING
+    log_level = INFO
 
     def __init__(self, cast: Cast) -> None:
         self._cast = cast
 
-    def info(self, text: str, *, extra: Mapping[str, Any]) -> None:
+    def debug(self, text: str, *, extra: Mapping[str, Any]) -> None:
         """Nothing that says why."""
 
     def error(self, text: str, *, extra: Mapping[str, Any]) -> None:
@@ -132,7 +132,7 @@ class _Log:
             kind = extra.get("error_type")
             self._cast.trial.failed(extra["message_id"], f"{kind}: {why}" if kind else why)
 
-    debug, warning = info, error
+    info = warning = error
 
 
 class _Store:

@@ -1,6 +1,7 @@
 """A batch's host outside Lambda: renews its leases, and tells SQS of each message as soon as it has its outcome."""
 
 import inspect
+import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,10 @@ from typing import Any
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.handler.attempt import Attempt
-from idempotent_receiver.handler.outcome import SUCCEEDED, HeldElsewhere, Outcome
+from idempotent_receiver.handler.outcome import SUCCEEDED, HeldElsewhere, NotStarted, Outcome
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.message import Message
-from idempotent_receiver.sqs.visibility import Backoff, visibility_seconds
+from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, visibility_seconds
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.polling import Acknowledgements
@@ -29,17 +30,28 @@ class Answers:
     clock: Clock
     left_to_sqs: bool
 
-    def give(self, message: Message, outcome: Outcome) -> None:
-        """Give it back by its outcome."""
+    def give(self, message: Message, outcome: Outcome, most_seconds: float, failed: dict[str, int]) -> None:
+        """Give it back by its outcome, for no longer than `most_seconds`. `failed` are the FIFO groups that have
+        failed, and when they come again: what was stopped behind a failure comes with it.
+        """
         if isinstance(outcome, SUCCEEDED):
             self.acknowledgements.delete(message.receipt_handle)
             return
+        seconds = min(self._seconds(message, outcome), max(0, math.floor(most_seconds)))
+        if message.fifo and message.group_id is not None:
+            if isinstance(outcome, NotStarted):
+                seconds = failed.get(message.group_id, seconds)
+            else:
+                failed.setdefault(message.group_id, seconds)
+        self.acknowledgements.change(message.receipt_handle, seconds)
+
+    def _seconds(self, message: Message, outcome: Outcome) -> int:
         now_ms = self.clock.epoch_ms()
         seconds = visibility_seconds(message, outcome, self.backoff, now_ms, self.clock, left_to_sqs=self.left_to_sqs)
         if isinstance(outcome, HeldElsewhere) and seconds > 0:
             # A lease that is renewed has no end to wait for, and asking again and again would use up receives.
             seconds = max(seconds, self.backoff.seconds(message.receive_count, self.clock))
-        self.acknowledgements.change(message.receipt_handle, seconds)
+        return seconds
 
 
 class Host:
@@ -67,6 +79,8 @@ class Host:
         self._answers = answers
         self._reports = reports
         self._messages = messages
+        self._failed: dict[str, int] = {}
+        self._began_seconds = answers.clock.monotonic_seconds()
         for index, (message, work) in enumerate(zip(messages, works, strict=True)):
             works[index] = work._replace(handle=partial(self._run, message.receipt_handle, work.handle))
             if isinstance(work.claim, Claim):
@@ -75,7 +89,9 @@ class Host:
     def ended(self, index: int, outcome: Outcome) -> None:
         """A message has its outcome."""
         message = self._messages[index]
-        self._answers.give(message, outcome)
+        # SQS hides no message beyond twelve hours from its receive, and a handler may have run for most of them.
+        gone_seconds = self._answers.clock.monotonic_seconds() - self._began_seconds
+        self._answers.give(message, outcome, LONGEST_SECONDS - gone_seconds, self._failed)
         self._in_flight.answered([message.receipt_handle])
         self._reports.ended(message.receipt_handle)
 

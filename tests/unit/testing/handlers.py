@@ -14,6 +14,7 @@ from idempotent_receiver import (
     MemoryStore,
     Message,
     PermanentError,
+    RetryLater,
     Transaction,
     body_field,
     current_claim,
@@ -64,6 +65,13 @@ def debit(order: dict[str, Any], tx: Transaction, otherwise: BaseException | Non
 
 @consumer
 def transactional(order: dict, tx: Transaction) -> None:
+    debit(order, tx)
+
+
+@consumer
+def too_early_at_first(order: dict, message: Message, tx: Transaction) -> None:
+    if message.attempt == 1:
+        raise RetryLater("the shop is closed", seconds=3600)
     debit(order, tx)
 
 
@@ -287,6 +295,11 @@ def remembering_items(order: dict, tx: Transaction) -> None:
 @consumer
 def overdrawing(order: dict, tx: Transaction) -> None:
     debit(order, tx, PermanentError("overdrawn"))
+
+
+@consumer
+def never_ready(order: dict) -> None:
+    raise RetryLater("closed", seconds=3600)
 
 
 @consumer

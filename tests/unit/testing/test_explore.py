@@ -77,6 +77,14 @@ def test_a_transaction_survives_everything() -> None:
     assert at(result, schedule.SLOW) >= calls
 
 
+def test_a_handler_may_choose_to_run_later() -> None:
+    """That is a failure which the next delivery mends, whatever else goes wrong."""
+    result = explore(handlers.too_early_at_first, ORDER, tables=accounts())
+    assert result.violations == []
+    assert result.effects == {"accounts": [{"account": "alice", "balance": 95}]}
+    assert result.acknowledged == {"message-1": "completed"}
+
+
 @pytest.mark.usefixtures("charge")
 def test_a_call_with_the_messages_key_may_be_made_again() -> None:
     result = explore(handlers.keyed, ORDER, tables=accounts())
@@ -224,6 +232,7 @@ WRONG = [
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is as it should be only the first time"),
     (handlers.remembering_items, {}, "the table accounts holds 2 items first, and then 1"),
+    (handlers.never_ready, {}, "message-1 is never acknowledged, even where nothing goes wrong:\n  closed"),
     (handlers.failing, {}, "message-1 is never acknowledged, even where nothing goes wrong:\n  ValueError: always"),
     (handlers.keyed_at_random, {}, "the key of message-1 is another at each delivery"),
     (handlers.keyed_by_delivery, {}, "the key of message-1 is another at each delivery"),

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from idempotent_receiver.handler.outcome import HeldElsewhere, NotStarted
+from idempotent_receiver import MemoryStore
+from idempotent_receiver.batch.items import Work
+from idempotent_receiver.errors import Failure, RetryLater, failure_of
+from idempotent_receiver.handler.outcome import Failed, HeldElsewhere, NotStarted, Outcome
 from idempotent_receiver.sqs.message import Message
-from idempotent_receiver.sqs.visibility import Backoff
-from idempotent_receiver.worker.host import Answers
+from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff
+from idempotent_receiver.worker.host import Answers, Host
+from idempotent_receiver.worker.in_flight import InFlight
+from idempotent_receiver.worker.leases import Leases
+from idempotent_receiver.worker.reports import Reports
 from tests.manual_clock import START_MS, ManualClock
 
 
@@ -27,9 +36,10 @@ class Acknowledgements:
 MESSAGE = Message(id="m", body="", raw_body="", attributes={"ApproximateReceiveCount": "9"}, receipt_handle="h")
 
 
-def seconds_of(outcome: HeldElsewhere | NotStarted, fraction: float) -> int:
+def seconds_of(outcome: Outcome, fraction: float) -> int:
     acknowledgements = Acknowledgements()
-    Answers(acknowledgements, Backoff(), ManualClock(fraction), left_to_sqs=True).give(MESSAGE, outcome)  # type: ignore[arg-type]
+    answers = Answers(acknowledgements, Backoff(), ManualClock(fraction), left_to_sqs=True)  # type: ignore[arg-type]
+    answers.give(MESSAGE, outcome, LONGEST_SECONDS, {})
     [seconds] = acknowledgements.changed
     return seconds
 
@@ -47,3 +57,55 @@ def test_a_duplicate_of_what_runs_elsewhere_waits_longer_the_more_often_it_was_r
 
 def test_a_duplicate_waits_no_longer_for_a_lease_that_is_over() -> None:
     assert seconds_of(HeldElsewhere(START_MS - 5_000), 0.5) == 0
+
+
+class Batch:
+    """A batch's host, of messages in these groups of a FIFO queue, and when each came again."""
+
+    def __init__(self, *groups: str) -> None:
+        self.clock = ManualClock(0.99)
+        self.told = Acknowledgements()
+        answers = Answers(self.told, Backoff(), self.clock, left_to_sqs=True)  # type: ignore[arg-type]
+        messages = [replace(MESSAGE, attributes={"MessageGroupId": group}, queue_arn="q.fifo") for group in groups]
+        timer: Any = None  # nothing is claimed
+        self.host = Host(
+            messages,
+            [Work("", Failure("E"), lambda attempt: None) for _ in groups],
+            leases=Leases(MemoryStore(), self.clock, timer, lost, lease_seconds=60, margin_seconds=3),
+            batch=None,
+            in_flight=InFlight(self.clock),
+            answers=answers,
+            reports=Reports(None, "me"),
+            draining=lambda: False,
+        )
+
+
+def lost(id: str, why: str) -> None:
+    raise AssertionError(why)
+
+
+LATER = Failed(failure_of(RetryLater(seconds=3600)))
+
+
+def test_a_message_that_chose_its_delay_takes_those_that_stopped_behind_it_along() -> None:
+    """SQS gives them out after it in any case; visible before it, they would count as a backlog."""
+    batch = Batch("g", "g", "h", "g")
+    for place, outcome in enumerate([LATER, NotStarted(), NotStarted(), NotStarted()]):
+        batch.host.ended(place, outcome)
+    assert batch.told.changed == [3600, 3600, 2, 3600]
+
+
+def test_what_a_draining_process_gives_back_first_shortens_no_delay() -> None:
+    batch = Batch("g", "g")
+    batch.host.ended(1, NotStarted())
+    batch.host.ended(0, LATER)
+    assert batch.told.changed == [2, 3600]
+
+
+@pytest.mark.parametrize(("hours", "seconds"), [(0, 3600), (11, LONGEST_SECONDS - 11 * 3600), (12, 0)])
+def test_a_delay_ends_within_sqss_twelve_hours_however_long_its_handler_ran(hours: int, seconds: int) -> None:
+    """SQS would refuse a longer one, and the message would come again at the end of its lease."""
+    batch = Batch("g")
+    batch.clock.seconds += hours * 3600
+    batch.host.ended(0, LATER)
+    assert batch.told.changed == [seconds]

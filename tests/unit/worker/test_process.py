@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from idempotent_receiver import MemoryStore, Message, sqs_consumer
+from idempotent_receiver import MemoryStore, Message, RetryLater, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker import process as module
@@ -131,6 +131,8 @@ class Worker:
     def _handle(self, body: str, message: Message) -> None:
         self.started.put(message.id)
         self.may_return[message.id].wait(SOON)
+        if message.id == "early":
+            raise RetryLater(seconds=3600)
 
 
 @pytest.fixture
@@ -198,6 +200,20 @@ def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., W
 
     assert worker.queue.deleted == ["1"]
     assert worker.started.empty()
+
+
+def test_a_message_comes_again_when_its_handler_said_and_its_group_with_it(start: Callable[..., Worker]) -> None:
+    worker = start()
+    worker.may_return |= {id: threading.Event() for id in ("early", "behind", "elsewhere")}
+    group = {"early": "g", "behind": "g", "elsewhere": "h"}
+    worker.queue.batches.put([in_group(record(id, id), group[id]) for id in group])
+    assert worker.started.get(timeout=SOON) == "early"
+    worker.finishes("early")
+    worker.finishes("elsewhere")
+
+    until(lambda: {("early", 3600), ("behind", 3600)} <= set(worker.queue.changed))
+    until(lambda: worker.queue.deleted == ["elsewhere"])
+    assert [item["status"] for item in worker.store.items.values()].count("FAILED") == 1
 
 
 def test_suspects_run_alone_after_their_neighbours_and_nothing_goes_back(start: Callable[..., Worker]) -> None:

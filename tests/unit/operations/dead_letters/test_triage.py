@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver import body_field, message_attribute, message_id
-from idempotent_receiver.errors import Failure
+from idempotent_receiver import RetryLater, body_field, message_attribute, message_id
+from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict, triage
 from idempotent_receiver.payload import EVERYTHING, Document
@@ -57,6 +57,7 @@ def record(status: str, **attributes: Any) -> Record:
 
 COMPLETED = record("COMPLETED")
 TRANSIENT = record("FAILED", error=Failure(type="ConnectionError", at="app.pay:1").to_json())
+DELAYED = record("FAILED", error=failure_of(RetryLater("the shop opens at nine", seconds=3600)).to_json())
 PERMANENT = record("FAILED", error=Failure(type="PermanentError", text="closed", permanent=True).to_json())
 ORPHAN = record("INPROGRESS", in_progress_expiration=NOW_MS - 1, owner="w")
 RELEASED = record("INPROGRESS", in_progress_expiration=NOW_MS - 1, validation=None, attempts=0)
@@ -77,6 +78,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (None, Verdict.MOVE, "no record"),
         (EXPIRED, Verdict.MOVE, "expired"),
         (TRANSIENT, Verdict.MOVE, "failed at attempt 5"),
+        (DELAYED, Verdict.MOVE, "failed at attempt 5"),
         (ORPHAN, Verdict.MOVE, "never settled"),
         (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
@@ -256,6 +258,7 @@ def failed(**error: Any) -> Record:
     [
         (TRANSIENT, None, "ConnectionError at app.pay:1", "ConnectionError", "ConnectionError@app.pay"),
         (TRANSIENT, RETURNED, "ConnectionError at app.pay:1", "ConnectionError", "ConnectionError@app.pay"),
+        (DELAYED, None, "the shop opens at nine", "RetryLater", "RetryLater"),
         (TRANSIENT, DIED, "closed", "PermanentError", "PermanentError"),
         (PERMANENT, None, "closed", "PermanentError", "PermanentError"),
         (COMPLETED, None, DUPLICATE, None, "done"),

@@ -148,6 +148,19 @@ def test_a_batch_has_one_to_ten_entries_with_different_ids_or_is_refused_whole(s
             sqs.delete_message_batch(QueueUrl=url, Entries=wrong)
 
 
+def test_a_standard_queue_takes_a_group_which_names_a_tenant_and_holds_nothing_back() -> None:
+    """Fair queues. The messages that follow one in flight are given out."""
+    with embedded_cloud() as cloud, closing(connected(cloud.endpoint_url)) as sqs:
+        url = sqs.create_queue(QueueName="fair")["QueueUrl"]
+        for body in "ab":
+            sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="tenant")
+
+        found = [receive(sqs, url, MaxNumberOfMessages=1, AttributeNames=["All"]) for _ in range(2)]
+
+        assert sorted(one["Body"] for some in found for one in some) == ["a", "b"]
+        assert [one["Attributes"]["MessageGroupId"] for some in found for one in some] == ["tenant", "tenant"]
+
+
 def test_a_queue_is_found_by_its_name_and_tells_its_arn(sqs: Any, url: str) -> None:
     name = url.rpartition("/")[2]
     assert sqs.get_queue_url(QueueName=name)["QueueUrl"] == url

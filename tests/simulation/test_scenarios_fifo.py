@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from idempotent_receiver import PermanentError
+from idempotent_receiver import PermanentError, RetryLater
 from tests.simulation.faults import works
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
@@ -142,11 +142,15 @@ def test_a_group_that_the_deadline_cuts_comes_again_from_there(scenario: Scenari
     assert scenario.keys_run == ["g1", "g2"]
 
 
-def test_a_group_id_on_a_standard_queue_orders_nothing(scenario: Scenario) -> None:
+def test_a_group_id_on_a_standard_queue_orders_nothing(either: Scenario) -> None:
+    """It names a tenant of a fair queue: its messages run side by side, and a failure or a delay stops none of them."""
     records = [sqs_record(id, group="tenant") for id in "0123"]
+    failing = either.taking(1, RetryLater("the shop is closed", seconds=3600), "1")
 
-    assert scenario.answer(scenario.taking(0, RuntimeError, "1"), *records, queue_client=True) == ["1"]
-    assert len(scenario.keys_run) == 4
+    assert either.answer(failing, *records, concurrency=4, queue_client=True) == ["1"]
+    assert sorted(either.keys_run) == list("0123")
+    assert either.world.now < 2
+    assert either.sqs.visibilities == {"1": 3600}
 
 
 def test_thousands_of_messages_behind_a_failure_are_answered_without_delay(scenario: Scenario) -> None:

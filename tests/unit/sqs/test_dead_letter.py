@@ -103,6 +103,17 @@ def test_on_a_fifo_queue_each_send_counts_for_itself(sqs: Any) -> None:
     assert {letter["MessageGroupId"] for letter in letters} == {"g"}
 
 
+def test_a_tenant_of_a_fair_queue_is_one_in_its_dead_letter_queue_too(sqs: Any) -> None:
+    """A standard queue takes a group, and no deduplication id."""
+    url = queue(sqs)
+
+    send(sqs, url, message(attributes={"MessageGroupId": "tenant"}), FAILURE, "f")
+
+    attributes = received(sqs, url)[0]["Attributes"]
+    assert attributes.get("MessageGroupId") == "tenant"
+    assert "MessageDeduplicationId" not in attributes
+
+
 def test_the_trace_goes_along(sqs: Any) -> None:
     """X-Ray then shows the dead letter in the trace."""
     url = queue(sqs)

@@ -146,8 +146,10 @@ def test_two_copies_of_one_dead_letter_run_once() -> None:
     assert bank.done == Counter(["flaky"])
 
 
-def test_body_attributes_group_and_trace_are_kept_and_the_key_is_stamped() -> None:
-    bank = Bank(fifo=True)
+@pytest.mark.parametrize("fifo", [True, False])
+def test_body_attributes_group_and_trace_are_kept_and_the_key_is_stamped(fifo: bool) -> None:
+    """The group of a standard queue, too, where it names a tenant."""
+    bank = Bank(fifo=fifo)
     attributes = {
         "tenant": {"DataType": "String.name", "StringValue": "t"},
         "amount": {"DataType": "Number", "StringValue": "1.50"},
@@ -156,7 +158,8 @@ def test_body_attributes_group_and_trace_are_kept_and_the_key_is_stamped() -> No
     body = '{ "name":"flaky", "n": 1e2 }'
     trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
     sent = {"MessageBody": body, "MessageAttributes": attributes, "MessageSystemAttributes": trace}
-    bank.sqs.send_message(QueueUrl=bank.dead.url, MessageGroupId="g", MessageDeduplicationId="d", **sent)
+    sent |= {"MessageGroupId": "g"} | ({"MessageDeduplicationId": "d"} if fifo else {})
+    bank.sqs.send_message(QueueUrl=bank.dead.url, **sent)
     letter = bank.dead.messages[0]
     letter.source = bank.queue.arn
 
@@ -166,8 +169,8 @@ def test_body_attributes_group_and_trace_are_kept_and_the_key_is_stamped() -> No
     stamp = json.loads(moved.sent["MessageAttributes"].pop(STAMP)["StringValue"])
     assert moved.sent["MessageAttributes"] == attributes
     assert moved.sent["MessageBody"] == body
-    assert moved.sent["MessageGroupId"] == "g"
-    assert moved.sent["MessageDeduplicationId"] == f"redrive-{letter.id}"
+    assert moved.sent.get("MessageGroupId") == "g"
+    assert moved.sent.get("MessageDeduplicationId") == (f"redrive-{letter.id}" if fifo else None)
     assert moved.sent["MessageSystemAttributes"] == trace
     assert stamp == {"key": letter.id, "original_id": letter.id, "first_received": START, "queue": bank.queue.arn}
 

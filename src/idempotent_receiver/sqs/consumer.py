@@ -228,9 +228,11 @@ class _Invocation:
     def _answer(self, executor: Executor) -> Response:
         owner = str(getattr(self.context, "aws_request_id", "unknown"))
         lease_until_ms = self.deadline.ends_ms + self.lease_margin_ms
-        run = self.binding.run
+        run, asynchronous = self.binding.run, self.binding.asynchronous
         for message in self.messages:
-            work = self.claims.work(message, partial(run, message), owner, lease_until_ms, self.lease_ms)
+            work = self.claims.work(
+                message, partial(run, message), owner, lease_until_ms, self.lease_ms, asynchronous=asynchronous
+            )
             self.works.append(work)
         send_dead_letter = None if self.dead_letter_queue is None else self._send_dead_letter
         host = None if self.new_host is None else self.new_host(self.messages, self.works)

@@ -1,7 +1,7 @@
 """From a message to its work: where its key comes from, what tells two payloads under one key apart, and the claim."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -98,10 +98,16 @@ def _digits(number: float, path: str) -> str:
 
 @key_for("sqs_consumer", "idempotent")
 def event_id(event: Any, *_: object) -> str:
-    """The id that EventBridge or SNS gave an event: the same each time it is delivered, whatever carries it.
+    """The id that EventBridge or SNS gave an event: the same each time it is delivered, whatever carries it. S3's own
+    notifications have no id: theirs is a SHA-256 of bucket, object key, event name, sequencer and version.
 
-    Takes an SQS message with the event in its body, or the event that a function behind EventBridge or SNS receives.
-    Raises UnusableKey for anything else.
+    Takes an SQS message with the event in its body, or the event that a function behind EventBridge, SNS or S3
+    receives. Raises UnusableKey for anything else, for several S3 events in one message, and for an S3 event without a
+    sequencer: S3 gives one to objects that are created or deleted, and EventBridge's id to every event.
+    Source: https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
+
+    A consumer with this strategy completes the `s3:TestEvent` that S3 sends when a notification is configured, without
+    running the function.
     """
     if isinstance(event, Message):
         event = _found("event's id", partial(json_of, event.raw_body))
@@ -110,7 +116,39 @@ def event_id(event: Any, *_: object) -> str:
             return id
         case {"Records": [{"Sns": {"MessageId": str(id)}}]}:
             return id
-    raise UnusableKey("no event's id to take as the key: this is neither EventBridge's event nor one of SNS")
+        case {"Records": [{"eventSource": "aws:s3"} as record]}:
+            return _s3_event_id(record)
+        case {"Records": [{"eventSource": "aws:s3"}, *_]}:
+            raise UnusableKey("the message has several S3 events, and would need several keys: send them one by one")
+    raise UnusableKey("no event's id to take as the key: this is not an event of EventBridge, SNS or S3")
+
+
+def _s3_event_id(record: Mapping[str, Any]) -> str:
+    match record:
+        case {
+            "eventName": str(name),
+            "s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), "sequencer": str(sequencer)} as found},
+        } if sequencer and isinstance(version := found.get("versionId"), str | None):
+            # As JSON, so that no two events are the same when joined; hashed, since an object's key, URL-encoded, may
+            # be longer than a record's id.
+            return sha256(json.dumps([bucket, key, name, sequencer, version]).encode()).hexdigest()
+    raise UnusableKey(
+        "no sequencer to make the S3 event's key of: S3 gives one to objects that are created or deleted; "
+        "let S3 send other events to EventBridge, which gives each an id"
+    )
+
+
+def _is_s3_test(message: Message) -> bool:
+    """Whether the message is what S3 sends when a notification is configured, by itself or through SNS."""
+    if "s3:TestEvent" not in message.raw_body:
+        return False
+    try:
+        event = json_of(message.raw_body)
+        if isinstance(event, dict) and event.get("Type") == "Notification":
+            event = json_of(event["Message"])
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return False
+    return isinstance(event, dict) and event.get("Service") == "Amazon S3" and event.get("Event") == "s3:TestEvent"
 
 
 def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
@@ -160,13 +198,21 @@ class ClaimTerms:
         owner: str,
         lease_until_ms: int,
         lease_ms: int | None = None,
+        *,
+        asynchronous: bool = False,
     ) -> Work:
-        """The message's work, with the claim to make, or with the failure of a message that has no usable key."""
+        """The message's work, with the claim to make, or with the failure of a message that has no usable key.
+
+        S3's test of a notification is completed under its messageId, without the handler.
+        """
         group = message.group_id if message.fifo else None
         id_of = partial(record_id, self.store.namespace)
+        strategy = self.key
+        if strategy is event_id and _is_s3_test(message):
+            strategy, handle = message_id, _nothing_async if asynchronous else _nothing
         try:
-            key = usable(self.key(message), id_of)
-            fingerprint = fingerprint_by(self.key, message, self.payload)
+            key = usable(strategy(message), id_of)
+            fingerprint = fingerprint_by(strategy, message, self.payload)
         except BaseException as error:  # noqa: BLE001  # the strategy is the user's, its exit too this message's alone
             return Work(key="", claim=_no_key(error), handle=_never, group=group)
         claim = Claim(
@@ -187,6 +233,14 @@ def _no_key(error: BaseException) -> Failure:
     text = text_of(error) if known else f"the key strategy raised {type(error).__name__}"
     # An exit may be the process's own, by a signal that came just then: it says nothing against the message.
     return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
+
+
+def _nothing(attempt: Attempt) -> object:
+    return None
+
+
+async def _nothing_async(attempt: Attempt) -> object:
+    return None
 
 
 def _never(attempt: Attempt) -> object:

@@ -207,7 +207,7 @@ def test_an_event_is_known_by_its_id_whatever_carries_it(clock: ManualClock, wit
     for event in (bridge, sns, bridge, sns):
         handler(event, Invocation(clock))
     assert runs == [bridge, sns]
-    with pytest.raises(UnusableKey, match="neither EventBridge's event nor one of SNS"):
+    with pytest.raises(UnusableKey, match="not an event of EventBridge, SNS or S3"):
         handler({"id": "1"}, Invocation(clock))
 
 

@@ -10,12 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idempotent_receiver import MemoryStore, Message, body_field, event_id, message_attribute, message_id, sqs_consumer
+from idempotent_receiver import (
+    MemoryStore,
+    Message,
+    Transaction,
+    body_field,
+    event_id,
+    message_attribute,
+    message_id,
+    sqs_consumer,
+)
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.protocol.record import MOST_KEY_BYTES, record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.keys import envelope_opener, fingerprint_by
+from idempotent_receiver.testing import lambda_context, sqs_event
+from idempotent_receiver.testing.worker import failed_ids
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 
@@ -129,6 +140,170 @@ def test_a_body_with_a_name_twice_has_no_usable_key(body: str) -> None:
         body_field("id")(message(body))
     with pytest.raises(UnusableKey, match="has a name twice"):
         event_id(message(body.replace("{", '{"detail-type":"x",', 1)))
+
+
+def s3_record(**changes: Any) -> dict[str, Any]:
+    """As in AWS's documentation, "Event message structure"; a change to None takes a field of the object away."""
+    found = {
+        "key": "orders/red+flower.json",
+        "size": 1024,
+        "eTag": "d41d8cd98f00b204e9800998ecf8427e",
+        "versionId": "096fKKXTRTtl3on89fVO.nfljtsv6qko",
+        "sequencer": "0055AED6DCD90281E5",
+    }
+    return {
+        "eventVersion": "2.6",
+        "eventSource": "aws:s3",
+        "awsRegion": "us-west-2",
+        "eventTime": "1970-01-01T00:00:00.000Z",
+        "eventName": changes.pop("name", "ObjectCreated:Put"),
+        "responseElements": {"x-amz-request-id": "C3D13FE58DE4C810", "x-amz-id-2": "FMyUVURIY8/IgAtTv8xRjskZQpcIZ9KG"},
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": "orders",
+            "bucket": {"name": changes.pop("bucket", "mybucket"), "arn": "arn:aws:s3:::mybucket"},
+            "object": {name: value for name, value in (found | changes).items() if value is not None},
+        },
+    }
+
+
+def s3_key(*records: dict[str, Any]) -> str:
+    return event_id(message(json.dumps({"Records": list(records)})))
+
+
+def test_an_event_of_s3_is_known_by_bucket_key_name_sequencer_and_version() -> None:
+    """S3 sends each at least once, with none but these to tell it. The key fits a record's id with any name."""
+    assert s3_key(s3_record()) == s3_key(s3_record()) == event_id({"Records": [s3_record()]})
+    others = [
+        s3_record(bucket="another"),
+        s3_record(key="orders/another.json"),
+        s3_record(name="ObjectCreated:Copy"),
+        s3_record(sequencer="0055AED6DCD90281E6"),
+        s3_record(versionId="another"),
+        s3_record(versionId=None),
+    ]
+    assert len({s3_key(one) for one in (s3_record(), *others)}) == 1 + len(others)
+    assert usable(s3_key(s3_record(key="%E6%B3%A8" * 340)), lambda key: f"orders#{key}")
+
+
+def test_nothing_else_of_an_s3_event_makes_another_key() -> None:
+    """Such as an ETag, which two uploads of one content share, and a version that is null."""
+    assert s3_key(s3_record(eTag="another", size=7)) == s3_key(s3_record())
+    null = s3_record()
+    null["s3"]["object"]["versionId"] = None
+    assert s3_key(null) == s3_key(s3_record(versionId=None))
+
+
+@pytest.mark.parametrize("between", ["/", ",", ":", "#", "\n", '","', '", "', "\\", "|"])
+def test_no_two_s3_events_have_one_key_however_their_names_read_when_joined(between: str) -> None:
+    """Nothing keeps an object's key, or whoever else may send to the queue, from any character."""
+    one = s3_record(bucket="a", key=f"b{between}c", name="d")
+    others = [s3_record(bucket=f"a{between}b", key="c", name="d"), s3_record(bucket="a", key="b", name=f"c{between}d")]
+
+    assert len({s3_key(each) for each in (one, *others)}) == 3
+
+
+def test_s3_events_behind_sns_and_eventbridge_have_the_ids_that_these_gave_them() -> None:
+    text = json.dumps({"Records": [s3_record()]})
+    assert event_id(message(json.dumps({"Type": "Notification", "MessageId": "sns-1", "Message": text}))) == "sns-1"
+    bridged = {"id": "eb-1", "detail-type": "Object Created", "source": "aws.s3", "detail": {}}
+    assert event_id(message(json.dumps(bridged))) == "eb-1"
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        ([s3_record(), s3_record()], "several S3 events, and would need several keys"),
+        ([s3_record(sequencer=None)], "no sequencer to make the S3 event's key of.*EventBridge"),
+        ([s3_record(sequencer="")], "no sequencer"),
+        ([s3_record(sequencer=7)], "no sequencer"),
+        ([s3_record(key=None)], "no sequencer"),
+        ([s3_record(versionId=["v"])], "no sequencer"),
+        ([s3_record(bucket=7)], "no sequencer"),
+        ([{"eventSource": "aws:s3"}], "no sequencer"),
+        ([], "not an event of EventBridge, SNS or S3"),
+        ([{"eventSource": "aws:kinesis"}], "not an event of EventBridge, SNS or S3"),
+    ],
+)
+def test_an_s3_event_that_cannot_be_told_from_others_has_no_usable_key(
+    records: list[dict[str, Any]], told: str
+) -> None:
+    """An ETag or a time alone would take two events for one."""
+    with pytest.raises(UnusableKey, match=told):
+        s3_key(*records)
+
+
+TEST_EVENT = {
+    "Service": "Amazon S3",
+    "Event": "s3:TestEvent",
+    "Time": "2014-10-13T15:57:02.089Z",
+    "Bucket": "amzn-s3-demo-bucket",
+    "RequestId": "5582815E1AEA5ADF",
+    "HostId": "8cLeGAmw098X5cv4Zkwcmo8vvZa3eH3eKxsPzbB9wrR+YstdA6Knx4Ip8EXAMPLE",
+}
+
+
+class Uploads:
+    """A consumer of S3's events, plain or not, and the bodies that its function was run with."""
+
+    def __init__(self, *, asynchronous: bool = False, **options: Any) -> None:
+        self.store, self.ran = MemoryStore("uploads"), list[dict[str, Any]]()
+
+        def plain(body: dict, tx: Transaction) -> None:
+            self.ran.append(body)
+
+        async def coroutine(body: dict, tx: Transaction) -> None:
+            self.ran.append(body)
+
+        function = coroutine if asynchronous else plain
+        self.handler = sqs_consumer(self.store, **{"key": event_id} | options)(function)
+
+    def receive(self, *bodies: dict[str, Any]) -> list[str]:
+        return failed_ids(self.handler(sqs_event(*bodies), lambda_context()))
+
+
+@pytest.mark.parametrize("effects", ["any", "transaction"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("carried", ["plainly", "by SNS"])
+def test_the_test_event_that_s3_sends_first_is_completed_without_the_function(
+    carried: str, asynchronous: bool, effects: str
+) -> None:
+    """S3 sends it when a notification is configured. It is a message, and no event: its key is its messageId."""
+    uploads = Uploads(asynchronous=asynchronous, effects=effects)
+    enveloped = {"Type": "Notification", "MessageId": "sns-1", "Message": json.dumps(TEST_EVENT)}
+    sent = TEST_EVENT if carried == "plainly" else enveloped
+    upload = {"Records": [s3_record()]}
+
+    assert uploads.receive(sent, upload) == []
+    assert uploads.ran == [upload]
+    assert uploads.store.items["uploads#message-1"]["status"] == "COMPLETED"
+    assert uploads.receive(sent) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**TEST_EVENT, "Service": "another"},
+        {**TEST_EVENT, "Event": "s3:ObjectCreated:Put", "Note": "s3:TestEvent"},
+        {"Records": ["s3:TestEvent"]},
+        {"Type": "Notification", "Message": "s3:TestEvent"},
+        {"Type": "Notification", "s3:TestEvent": 1},
+        {"Type": "Notification", "Message": {"Event": "s3:TestEvent"}},
+    ],
+)
+def test_what_only_mentions_a_test_event_is_none(body: dict[str, Any]) -> None:
+    """It fails for want of a key, and is not passed over."""
+    uploads = Uploads()
+
+    assert uploads.receive(body) == ["message-1"]
+    assert not uploads.store.items
+
+
+def test_a_consumer_with_another_key_gets_a_test_event_like_any_message() -> None:
+    uploads = Uploads(key=message_id)
+
+    assert uploads.receive(TEST_EVENT) == []
+    assert uploads.ran == [TEST_EVENT]
 
 
 def test_an_envelope_with_a_name_twice_is_not_opened() -> None:

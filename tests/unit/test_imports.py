@@ -22,7 +22,7 @@ OURS = {
     "dynamodb.packs", "dynamodb.statements", "dynamodb.store", "dynamodb.transactions",
     "errors", "handler", "handler.annotations", "handler.attempt",
     "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
-    "protocol", "protocol.exchange", "protocol.namespaces", "protocol.record",
+    "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",
     "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",
     "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.received", "sqs.visibility", "telemetry",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The texts that ask DynamoDB to write a record, the values that go with them, and what must not be sent. No I/O.
+"""The texts that ask DynamoDB to write a record, and the values that go with them. No I/O.
 
 A text depends on which attributes are there, not on what they hold: a consumer needs a handful, each made once.
 
@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from idempotent_receiver.protocol.record import ATTRIBUTES, MOST_KEY_BYTES, Change, Record, from_attributes
+from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record, from_attributes
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import (
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
         UniversalAttributeValueTypeDef,
         UpdateTypeDef,
     )
-
-MOST_DIGITS = 38
-_LARGEST_NUMBER = 10**MOST_DIGITS - 1
 
 Item = dict[str, str | int]
 """A record's attributes, as plain values."""
@@ -168,28 +165,3 @@ def _plain(value: Mapping[str, Any]) -> object:
             return Decimal(number)
         case _:
             return value
-
-
-def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
-    """Why each record, given as its values, the id first, must not be sent; None where it may be.
-
-    DynamoDB would refuse its whole batch with it, or mix up keys: a lone surrogate has no UTF-8, and AWS's own engine
-    takes each of them for a "?", so that two keys would be one.
-    """
-    reasons: list[str | None] = []
-    for values in writes:
-        reason, texts = None, []
-        for value in values:
-            if isinstance(value, str):
-                texts.append(value)
-            elif abs(value) > _LARGEST_NUMBER:
-                reason = f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB cannot store it"
-        try:
-            size, *_ = [len(text.encode()) for text in texts]
-        except UnicodeEncodeError:
-            reason = "the record's key or one of its values holds a lone surrogate: DynamoDB cannot store such text"
-        else:
-            if not 0 < size <= MOST_KEY_BYTES:
-                reason = f"the record's key has {size} bytes: DynamoDB takes 1 to {MOST_KEY_BYTES}; choose another key"
-        reasons.append(reason)
-    return reasons

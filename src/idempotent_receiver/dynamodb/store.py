@@ -32,9 +32,10 @@ from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, answered_by_moto, default_client, turn
 from idempotent_receiver.dynamodb.errors import ApiCall
 from idempotent_receiver.dynamodb.packs import Packs
-from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of, unsendable
+from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of
 from idempotent_receiver.dynamodb.transactions import Cancelled, Member, call_of, members_of, raw, token_of
 from idempotent_receiver.options import require_client
+from idempotent_receiver.protocol.limits import unsendable
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import (

@@ -8,22 +8,27 @@ import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Clamped, Context, Decimal, Inexact, Overflow, Rounded, Underflow
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from idempotent_receiver.dynamodb import statements
 from idempotent_receiver.dynamodb.client import RawActions
 from idempotent_receiver.dynamodb.errors import ApiCall, conflict, explained, write_failed
+from idempotent_receiver.protocol.limits import (
+    MOST_ITEM_BYTES,
+    UNSTORABLE,
+    excess,
+    number_text,
+    unsendable,
+    unusable_key,
+)
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Commit, NotApplied, Written
 from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
-
-MOST_BYTES = 4 * 1024 * 1024
-"""The most that the items of a transaction may hold together."""
 
 _VALUES = ("Item", "Key", "ExpressionAttributeValues")
 """The arguments that hold values; the others are names and expressions, and are sent as they are."""
@@ -36,13 +41,6 @@ _ARGUMENTS = frozenset(_VALUES) | {
     "ReturnValuesOnConditionCheckFailure",
 }
 """The arguments of actions. DynamoDB would overlook any other, such as a misspelt condition."""
-
-_NUMBERS = Context(
-    prec=statements.MOST_DIGITS, Emin=-128, Emax=126, traps=[Clamped, Overflow, Inexact, Rounded, Underflow]
-)
-"""DynamoDB's numbers: what does not fit exactly raises an ArithmeticError."""
-
-_TOO_LONG = 10**statements.MOST_DIGITS
 
 _WITH_BYTES = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), default=lambda value: b64encode(value).decode()
@@ -105,7 +103,9 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
     member = Member(commit, actions, text, frozenset(known))
     # The other commits may have told a wrong key.
     clash = _clash(commit, table) if len(member.items) < len(known) else None
-    why = _excess(commit.actions, text) or clash
+    # In JSON, each value takes at least as much.
+    large = excess(commit.actions) if len(text) > MOST_ITEM_BYTES else None
+    why = _misplaced(commit.actions, table) or large or clash
     return member if why is None else _refused(why)
 
 
@@ -123,7 +123,7 @@ def typed(value: Any) -> dict[str, Any]:
         case bool():
             return {"BOOL": value}
         case int() | Decimal():
-            return {"N": _number(value)}
+            return {"N": number_text(value)}
         case None:
             return {"NULL": True}
         case bytes():
@@ -198,10 +198,10 @@ def _record_action(change: Change, table: str) -> "tuple[TransactWriteItemTypeDe
     """What writes the record, and why it must not be sent."""
     if change.seen is None:
         item = attributes(change.new)
-        (reason,) = statements.unsendable([item.values()])
+        (reason,) = unsendable([item.values()])
         return {"Put": statements.put_item(table, item)}, reason
     replacement = statements.replacement_of(change)
-    (reason,) = statements.unsendable([replacement.sent])
+    (reason,) = unsendable([replacement.sent])
     return {"Update": statements.update_item(table, replacement)}, reason
 
 
@@ -220,12 +220,6 @@ def _arguments(action: Action) -> dict[str, Any]:
     }
 
 
-def _number(value: int | Decimal) -> str:
-    if isinstance(value, int) and abs(value) < _TOO_LONG:
-        return str(value)
-    return str(_NUMBERS.create_decimal(value))
-
-
 def _encoded(actions: "Sequence[TransactWriteItemTypeDef]") -> bytes:
     """In JSON, without brackets. Raises ValueError for text that has no UTF-8."""
     # Four times as fast as `json`, but its base64 is not DynamoDB's. Imported here as in `client.py`.
@@ -240,10 +234,7 @@ def _encoded(actions: "Sequence[TransactWriteItemTypeDef]") -> bytes:
 def _unstorable(actions: Sequence[Action]) -> str:
     """What is wrong with the first action that holds a value that DynamoDB cannot store."""
     number, action = next((number, one) for number, one in enumerate(actions, 1) if not _storable(one))
-    return (
-        f"{action.named(number)} holds a value that DynamoDB cannot store: a number has at most 38 digits and is"
-        f" below 1E+126, a text has no lone surrogates"
-    )
+    return f"{action.named(number)} {UNSTORABLE}"
 
 
 def _storable(action: Action) -> bool:
@@ -254,27 +245,20 @@ def _storable(action: Action) -> bool:
     return True
 
 
-def _excess(actions: Sequence[Action], text: bytes) -> str | None:
-    """Whether the actions hold more than DynamoDB takes. They take at least as much in JSON."""
-    if len(text) <= MOST_BYTES:
-        return None
-    size = sum(_bytes_of(action.arguments.get(name)) for action in actions for name in _VALUES)
-    return f"its values have {size} bytes; DynamoDB takes 4 MB in a transaction" if size > MOST_BYTES else None
-
-
-def _bytes_of(value: object) -> int:
-    """The least that DynamoDB counts for a plain value."""
-    match value:
-        case str():
-            return len(value.encode())
-        case bytes():
-            return len(value)
-        case dict():
-            return sum(_bytes_of(name) + _bytes_of(held) for name, held in value.items())
-        case list() | set():
-            return sum(_bytes_of(held) for held in value)
-        case _:
-            return 0
+def _misplaced(actions: Sequence[Action], table: str) -> str | None:
+    """What is wrong with the first key that no item can have, as far as it is known which attributes are the key."""
+    for number, action in enumerate(actions, 1):
+        put = action.kind == "Put"
+        key = action.arguments["Item" if put else "Key"]
+        if _table(action).rpartition("/")[2] == table:
+            if not isinstance(key.get("id"), str) or not (put or len(key) == 1):
+                return f"{action.named(number)} is on the records' table, whose key is the string 'id' alone"
+        elif put:
+            continue
+        for name in ("id",) if put else key:
+            if (why := unusable_key(name, key[name])) is not None:
+                return f"{action.named(number)}: {why}"
+    return None
 
 
 def _clash(commit: Commit, table: str) -> str | None:

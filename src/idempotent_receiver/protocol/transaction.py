@@ -28,7 +28,9 @@ _OPTIONAL = frozenset(
 )
 
 MOST_LEVELS = 32
-"""How deep lists and maps may nest in an argument, as in DynamoDB. This also stops a value that contains itself."""
+"""How deep an item's attributes may nest in DynamoDB, the item's own level included. This also stops a value that
+contains itself.
+"""
 
 _LONGEST_PLACE = 80
 _KEPT = frozenset({str, int, bytes, bool, type(None)})
@@ -232,7 +234,7 @@ def _require(
         raise misuse(ValueError(f"{place} takes {takes}"))
 
 
-def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
+def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS - 1) -> Any:
     """A copy of `value` that shares nothing with it, made of str, int, Decimal, bytes, bool, None, list, dict and set:
     a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
 

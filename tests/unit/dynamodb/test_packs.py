@@ -93,11 +93,11 @@ def test_no_item_is_twice_in_a_request_and_nobody_overtakes(engine: DynamoDB, fa
     def noting(number: int, account: str) -> Commit:
         tx = Transaction()
         note = {":before": number - 2, ":now": number}
-        condition = "last = :before" if number >= 2 else "attribute_not_exists(last) AND :before < :now"
+        condition = "latest = :before" if number >= 2 else "attribute_not_exists(latest) AND :before < :now"
         tx.update(
             TableName=engine.accounts,
             Key={"account": account},
-            UpdateExpression="SET last = :now",
+            UpdateExpression="SET latest = :now",
             ConditionExpression=condition,
             ExpressionAttributeValues=note,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.dynamodb.transactions import MOST_BYTES
+from idempotent_receiver.protocol.limits import MOST_BYTES, MOST_ITEM_BYTES
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 from idempotent_receiver.protocol.transaction import Action
@@ -120,9 +120,16 @@ def delete(table: str, **key: Any) -> Action:
 
 
 def large(size: int) -> dict[str, Any]:
-    """Values of every type, of so many bytes with their names."""
-    small = {"account": "a", "list": ["é", {"n": 1}], "set": {"b"}, "none": None}
-    return small | {"blob": b"x" * (size - 27)}
+    """Values of every type, of so many bytes with their names, by DynamoDB's rule."""
+    small = {
+        "account": "a",
+        "list": ["é", {"n": 1}],
+        "set": {"b"},
+        "none": None,
+        "true": True,
+        "number": Decimal("-12.50"),
+    }
+    return small | {"blob": b"x" * (size - 53)}
 
 
 ARN = f"arn:aws:dynamodb:us-east-1:123456789012:table/{TABLE}"
@@ -150,7 +157,20 @@ REFUSED_ACTIONS = {
         [Action("Put", {"TableName": "accounts", "Item": {"account": "a"}, "ConditionExpresion": SECRET})],
         "^ParamValidationError from TransactWriteItems: table accounts ",
     ),
-    "4 MB": ([put("accounts", **large(MOST_BYTES + 1))], f"{MOST_BYTES + 1} bytes; .* 4 MB"),
+    "400 KB": (
+        [put("accounts", account="b"), put("accounts", **large(MOST_ITEM_BYTES + 1))],
+        rf"action 2 \(Put on accounts\): its item has {MOST_ITEM_BYTES + 1} bytes; .*400 KB",
+    ),
+    "4 MB": ([put("accounts", **large(390_000)) for _ in range(11)], r"have 4290000 bytes; .* 4 MB"),
+    "a long key": (
+        [put("accounts", account="a"), delete("lines", line="é" * 1025)],
+        r"action 2 \(Delete on lines\): its key 'line' has 2050 bytes: DynamoDB takes 1 to 2048; hash it",
+    ),
+    "a long key of a record": ([put(TABLE, id="x" * 2049)], "its key 'id' has 2049 bytes"),
+    "an empty key of a record": ([put(TABLE, id="")], "its key 'id' has 0 bytes"),
+    "a record without an id": ([put(TABLE, key="other")], r"action 1 \(Put on records\) .* the string 'id' alone"),
+    "a record's id of bytes": ([delete(ARN, id=b"other")], "the string 'id' alone"),
+    "a record with a sort key": ([delete(TABLE, id="other", line=1)], "the string 'id' alone"),
 }
 
 
@@ -169,13 +189,20 @@ def test_actions_that_no_transaction_may_hold(actions: list[Action], reason: str
 
 
 def test_actions_at_the_limits() -> None:
-    """99 actions, other records of the same table, and equal keys in two tables are all allowed."""
+    """99 actions, other records of the same table, equal keys in two tables, an item of 400 KB, a key of 2 KB, and 4 MB
+    in all are allowed.
+    """
     wire = Wire({})
     others = [delete("accounts", id="key"), put("lines", id="key"), delete(TABLE, id="other")]
     actions = [*others, *(put("entries", entry=str(number), blob=b"x" * 42_000) for number in range(96))]
 
     assert commit_one(wire.store, change(), actions) == Applied()
-    assert commit_one(wire.store, change(), [put("accounts", **large(MOST_BYTES))]) == Applied()
+    assert commit_one(wire.store, change(), [put("accounts", **large(MOST_ITEM_BYTES))]) == Applied()
+    assert commit_one(wire.store, change(), [delete("lines", line="é" * 1024), put(TABLE, id="x" * 2048)]) == Applied()
+    whole = [put("accounts", **large(MOST_ITEM_BYTES)) for _ in range(10)]
+    assert (
+        commit_one(wire.store, change(), [*whole, put("accounts", **large(MOST_BYTES % MOST_ITEM_BYTES))]) == Applied()
+    )
 
 
 def test_a_record_that_cannot_be_stored_is_not_committed() -> None:

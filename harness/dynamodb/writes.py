@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from harness.dynamodb.partiql import Insert
 from harness.dynamodb.units import Item, TooLong, item_bytes
 from harness.dynamodb.values import plain, typed
-from idempotent_receiver.testing.expressions import holds, updated
+from idempotent_receiver.testing.expressions import holds, updated, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,10 +85,14 @@ class Table:
         try:
             place = tuple([source[name]["S"] for name in self.key])
         except KeyError:
-            raise Misfit("ValidationException", "Type mismatch for key") from None
+            kinds = {kind for name in self.key for kind in source[name]}
+            error = Misfit if kinds <= {"S", "N", "B"} else Refused
+            raise error("ValidationException", "Type mismatch for key") from None
         for text in place:
-            if not 0 < len(text) <= MOST_KEY_BYTES or len(text.encode()) > MOST_KEY_BYTES:
-                raise Refused("ValidationException", f"A key has 1 to {MOST_KEY_BYTES} bytes")
+            if not text:
+                raise Refused("ValidationException", "A key is not empty")
+            if len(text.encode()) > MOST_KEY_BYTES:
+                raise Misfit("ValidationException", f"A key has at most {MOST_KEY_BYTES} bytes")
         return place
 
 
@@ -139,12 +143,15 @@ def action_of(action: Request) -> tuple[Kind, Request]:
 
 def decided(kind: Kind, table: Table, request: Request) -> Write:
     """The write that a request asks for. Raises Refused and ExpressionError."""
+    if kind != "Put" and request["Key"].keys() - set(table.key):
+        raise Refused("ValidationException", "The number of conditions on the keys is invalid")
     place = table.place(request["Item" if kind == "Put" else "Key"])
     before = table.items.get(place)
     item = None if before is None else plain(before.item)
     names, values = request.get("ExpressionAttributeNames", {}), plain(request.get("ExpressionAttributeValues", {}))
-    condition, update = request.get("ConditionExpression"), request.get("UpdateExpression")
-    allowed = condition is None or holds(condition, item, names, values, shared_with=update)
+    condition = request.get("ConditionExpression")
+    validate(condition, request.get("UpdateExpression"), names, values)
+    allowed = condition is None or holds(condition, item, names, values)
     match kind:
         case "Put":
             after: Stored | None = _sized(request["Item"])
@@ -152,7 +159,7 @@ def decided(kind: Kind, table: Table, request: Request) -> Write:
             after = None
         case "Update" if allowed:
             old = plain(request["Key"]) if item is None else item
-            new = typed(updated(request["UpdateExpression"], old, names, values, shared_with=condition))
+            new = typed(updated(request["UpdateExpression"], old, names, values))
             after = _changed(table, place, new)
         case _:
             after = before

@@ -51,7 +51,7 @@ class Capabilities:
 
 
 ENGINES = {
-    "memory": Capabilities(wire=False, limits=False),
+    "memory": Capabilities(wire=False),
     # It runs in this process without a lock; the store sends it one request at a time, so a race would prove nothing.
     "moto": Capabilities(threads=False, wire=False, limits=False),
     "ministack": Capabilities(),

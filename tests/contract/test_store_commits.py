@@ -26,7 +26,7 @@ from tests.engines.sample_records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.engines.engine import DynamoDB, Engine
+    from tests.engines.engine import Engine
 
 
 def commits(engine: Engine, count: int) -> list[Commit]:
@@ -182,7 +182,7 @@ def test_one_that_is_invalid_fails_alone(engine: Engine, kind: str, request: pyt
     assert balances(engine, 50) == [None if number == 31 else 5 for number in range(50)]
 
 
-def test_two_on_one_item_that_only_dynamodb_can_know_fail_nobody(limited_engine: DynamoDB) -> None:
+def test_two_on_one_item_that_only_dynamodb_can_know_fail_nobody(limited_engine: Engine) -> None:
     """Where all actions are Puts, their table's key is not known here: DynamoDB refuses such a request."""
 
     def putting(number: int, account: str) -> Commit:
@@ -196,7 +196,7 @@ def test_two_on_one_item_that_only_dynamodb_can_know_fail_nobody(limited_engine:
     assert limited_engine.account("shared") == {"account": "shared", "by": 7}
 
 
-def test_an_item_that_is_too_large_fails_its_commit_alone(limited_engine: DynamoDB) -> None:
+def test_an_item_that_is_too_large_fails_its_commit_alone(limited_engine: Engine) -> None:
     """Of 400 KB with its names: its neighbours take effect."""
     tx = Transaction()
     tx.put(TableName=limited_engine.accounts, Item={"account": "large", "data": "x" * 400 * 1024})
@@ -210,8 +210,6 @@ def test_an_item_that_is_too_large_fails_its_commit_alone(limited_engine: Dynamo
 
 def test_a_record_that_cannot_be_stored_fails_its_commit_alone(engine: Engine) -> None:
     """As in a batch of inserts."""
-    if not hasattr(engine, "client"):
-        pytest.skip("a dict stores any text")
     unstorable = Commit(Change(Record(id="a\ud800", status="COMPLETED", version="v"), None), ())
 
     first, second, third = engine.store.commit([*commits(engine, 1), unstorable, committing(engine, 2)])

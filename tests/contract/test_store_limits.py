@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from idempotent_receiver import DynamoDBStore, Transaction
-from idempotent_receiver.dynamodb import transactions
+from idempotent_receiver.protocol import limits
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Applied, Unknown
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS
@@ -57,14 +57,14 @@ def put(engine: DynamoDB, **item: Any) -> object:
         lambda engine: put(engine, id={"S": "k"}, n={"N": "1" * 39}),
     ],
 )
-def test_what_the_store_does_not_send_is_refused(limited_engine: DynamoDB, ask: Callable[[DynamoDB], object]) -> None:
+def test_what_the_store_does_not_send_is_refused(wired_engine: DynamoDB, ask: Callable[[DynamoDB], object]) -> None:
     """26 statements, 101 keys or one twice, keys of 2,049 bytes or of none, and numbers of 39 digits. The store's
     chunks have the largest size.
     """
-    insert(limited_engine, WRITES_A_CALL)
-    get(limited_engine, *map(str, range(READS_A_CALL)))
+    insert(wired_engine, WRITES_A_CALL)
+    get(wired_engine, *map(str, range(READS_A_CALL)))
     with pytest.raises(ClientError) as caught:
-        ask(limited_engine)
+        ask(wired_engine)
     assert caught.value.response["Error"]["Code"] == "ValidationException"
 
 
@@ -73,7 +73,7 @@ def test_what_the_store_does_not_send_is_refused(limited_engine: DynamoDB, ask: 
 
 @pytest.mark.parametrize("key", ["k" * 2049, "\N{GRINNING FACE}" * 513, ""])
 @pytest.mark.parametrize("neighbours", [0, 3])
-def test_a_key_that_does_not_fit_is_refused_alone(limited_engine: DynamoDB, key: str, neighbours: int) -> None:
+def test_a_key_that_does_not_fit_is_refused_alone(limited_engine: Engine, key: str, neighbours: int) -> None:
     """A read finds it absent, and the others of the request are not affected."""
     store = limited_engine.store
     others = [claimed(f"key-{number}") for number in range(neighbours)]
@@ -86,7 +86,7 @@ def test_a_key_that_does_not_fit_is_refused_alone(limited_engine: DynamoDB, key:
 
 
 @pytest.mark.parametrize("neighbours", [0, 3])
-def test_a_record_that_is_too_large_is_refused_alone(limited_engine: DynamoDB, neighbours: int) -> None:
+def test_a_record_that_is_too_large_is_refused_alone(limited_engine: Engine, neighbours: int) -> None:
     """An item has at most 400 KB: a larger one is neither inserted nor replaced, and the old one stays."""
     store = limited_engine.store
     others = [claimed(f"key-{number}") for number in range(neighbours)]
@@ -103,7 +103,7 @@ def test_a_record_that_is_too_large_is_refused_alone(limited_engine: DynamoDB, n
     assert list(store.read(["large", "there"])) == [None, there]
 
 
-def test_a_record_may_be_as_large_as_an_item(limited_engine: DynamoDB) -> None:
+def test_a_record_may_be_as_large_as_an_item(limited_engine: Engine) -> None:
     """Of 400 KB by the library's count. DynamoDB trims zeros from its numbers, so it may count fewer bytes."""
     empty = claimed(data="")
     largest = empty._replace(data="x" * (400 * KB - empty.size_bytes))
@@ -140,27 +140,34 @@ def test_a_transaction_has_a_hundred_actions(engine: Engine) -> None:
     assert committed(engine, puts(engine.accounts, MOST_ACTIONS)) == Applied()
 
 
-def test_a_transaction_of_4_mb_is_committed(limited_engine: DynamoDB) -> None:
+def test_a_transaction_of_4_mb_is_committed(limited_engine: Engine) -> None:
     """Ten items of 400 KB, less the names and the record."""
     assert committed(limited_engine, puts(limited_engine.accounts, 10, 399)) == Applied()
 
 
-@pytest.mark.parametrize("checked", [True, False])
-def test_a_transaction_over_4_mb_writes_nothing(
-    limited_engine: DynamoDB, checked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not sent; DynamoDB would refuse it."""
-    if not checked:
-        monkeypatch.setattr(transactions, "MOST_BYTES", 10**9)
+def test_a_transaction_over_4_mb_writes_nothing(limited_engine: Engine) -> None:
+    """None of its items is over 400 KB."""
+    assert refused_permanently(committed(limited_engine, puts(limited_engine.accounts, 11, 390)))
 
-    written = committed(limited_engine, puts(limited_engine.accounts, 11, 390))
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize(("count", "kilobytes"), [(11, 390), (1, 400)])
+def test_what_is_too_large_is_not_sent(
+    wired_engine: DynamoDB, count: int, kilobytes: int, checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction of more than 4 MB, and an item of more than 400 KB. DynamoDB would refuse them."""
+    if not checked:
+        for name in ("MOST_BYTES", "MOST_ITEM_BYTES"):
+            monkeypatch.setattr(limits, name, 10**9)
+
+    written = committed(wired_engine, puts(wired_engine.accounts, count, kilobytes))
 
     assert refused_permanently(written)
     assert ("the transaction was not sent" in str(written)) == checked
 
 
 @pytest.mark.parametrize(("table", "data"), [("{}", TOO_LARGE), ("{}-missing", "")], ids=["too large", "no table"])
-def test_an_item_that_cannot_be_put_refuses_its_transaction(limited_engine: DynamoDB, table: str, data: str) -> None:
+def test_an_item_that_cannot_be_put_refuses_its_transaction(limited_engine: Engine, table: str, data: str) -> None:
     """As a whole, and for good."""
     tx = credit(limited_engine)
     tx.put(TableName=table.format(limited_engine.accounts), Item={"account": "bob", "data": data})

@@ -5,10 +5,9 @@ functions and actions are all operations. `expressions.py` says what each operat
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
 expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, this follows
-the service: an operation of a condition refuses its first path among its other operands, parentheses around
-parentheses are redundant, and an update's functions take no list_append.
-
-Not checked: reserved words, and limits on the number of operators and the depth of paths.
+the service: an operation of a condition and if_not_exists refuse their first path among their other operands,
+parentheses around parentheses are redundant, an update's functions take no list_append, and what counts as an operator
+is everything but parentheses and clauses.
 """
 
 import re
@@ -16,6 +15,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from itertools import combinations
 from typing import NamedTuple, NoReturn, TypeAlias, TypeVar
+
+from idempotent_receiver.testing.reserved_words import RESERVED_WORDS
 
 NamePairs: TypeAlias = tuple[tuple[str, str], ...]
 """ExpressionAttributeNames, hashable: sorted pairs of #name and attribute name."""
@@ -52,10 +53,13 @@ _Part = TypeVar("_Part")
 _TOKEN = re.compile(r"[A-Za-z]\w*|[#:]\w+|\d+|<>|<=|>=|\S", re.ASCII)
 _NAME = re.compile(r"[A-Za-z]\w*|#\w+", re.ASCII)
 _VALUE = re.compile(r":\w+", re.ASCII)
-_INDEX = re.compile(r"\d+", re.ASCII)
+_INDEX = re.compile(r"0|[1-9]\d*", re.ASCII)
 _END = "<EOF>"
 _MOST_BYTES = 4096
 _MOST_IN_OPERANDS = 100
+_MOST_OPERATORS = 300
+_MOST_LEVELS = 32
+_HIGHEST_INDEX = 2**31 - 1
 
 _Functions: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], ...]]
 """The functions that may stand in some place, and the kinds of operand that each takes."""
@@ -71,6 +75,8 @@ _PREDICATES: _Functions = {
 _SIZE: _Functions = {"size": (_ANY,)}
 _IF_NOT_EXISTS: _Functions = {"if_not_exists": (Path, _ANY)}
 _SET_FUNCTIONS: _Functions = {**_IF_NOT_EXISTS, "list_append": (_ANY, _ANY)}
+_MAY_REPEAT = frozenset({"+", "-", "list_append"})
+"""The operations that take the same document path twice."""
 
 
 @lru_cache(maxsize=512)
@@ -114,9 +120,13 @@ class _Parser:
         self._tokens = [*_tokens(expression), _END]
         self._names = dict(names)
         self._at = 0
+        self._operators = 0
 
     def whole(self, rule: "Callable[[_Parser], _Part]") -> _Part:
-        parsed = rule(self)
+        try:
+            parsed = rule(self)
+        except RecursionError:
+            raise ExpressionError("the expression nests too deep") from None
         self._expect(_END)
         return parsed
 
@@ -126,11 +136,11 @@ class _Parser:
     def _joined(self, word: str, part: Callable[[], Operation]) -> Operation:
         joined = part()
         while self._accept(word):
-            joined = Operation(word, (joined, part()))
+            joined = self._operation(word, joined, part())
         return joined
 
     def _negation(self) -> Operation:
-        return Operation("NOT", (self._negation(),)) if self._accept("NOT") else self._primary()
+        return self._operation("NOT", self._negation()) if self._accept("NOT") else self._primary()
 
     def _primary(self) -> Operation:
         if self._accept("("):
@@ -139,25 +149,21 @@ class _Parser:
             if inner.name == "()":
                 raise ExpressionError("the expression has redundant parentheses")
             return Operation("()", (inner,))
-        operation = self._call(_PREDICATES, _SIZE) if self._peek() in _PREDICATES else self._comparison()
-        first, *others = operation.operands
-        if isinstance(first, Path) and first in others:
-            raise ExpressionError(f"the first operand of {operation.name} must be distinct from the others")
-        return operation
+        return self._call(_PREDICATES, _SIZE) if self._peek() in _PREDICATES else self._comparison()
 
     def _comparison(self) -> Operation:
         left = self._operand(_SIZE)
         if self._accept("BETWEEN"):
             low = self._operand(_SIZE)
             self._expect("AND")
-            return Operation("BETWEEN", (left, low, self._operand(_SIZE)))
+            return self._operation("BETWEEN", left, low, self._operand(_SIZE))
         if self._accept("IN"):
             among = self._arguments(_SIZE)
             if len(among) > _MOST_IN_OPERANDS:
                 raise ExpressionError(f"IN takes at most {_MOST_IN_OPERANDS} operands")
-            return Operation("IN", (left, *among))
+            return self._operation("IN", left, *among)
         comparator = self._accept("=", "<>", "<", "<=", ">", ">=") or self._refuse()
-        return Operation(comparator, (left, self._operand(_SIZE)))
+        return self._operation(comparator, left, self._operand(_SIZE))
 
     def update(self) -> list[Action]:
         clauses: dict[str, list[Action]] = {}
@@ -179,7 +185,7 @@ class _Parser:
     def _set_value(self) -> Node:
         left = self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS)
         sign = self._accept("+", "-")
-        return Operation(sign, (left, self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS))) if sign else left
+        return self._operation(sign, left, self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS)) if sign else left
 
     def _operand(self, functions: _Functions, inner: _Functions | None = None) -> Node:
         if self._peek(ahead=1) == "(":
@@ -193,7 +199,16 @@ class _Parser:
         arguments = self._arguments(inner)
         if len(arguments) != len(functions[name]) or not all(map(isinstance, arguments, functions[name])):
             raise ExpressionError(f"incorrect number or kind of operands: {name}")
-        return Operation(name, arguments)
+        return self._operation(name, *arguments)
+
+    def _operation(self, name: str, *operands: Node) -> Operation:
+        """What counts as an operator."""
+        self._operators += 1
+        if self._operators > _MOST_OPERATORS:
+            raise ExpressionError(f"an expression takes at most {_MOST_OPERATORS} operators and functions")
+        if name not in _MAY_REPEAT and isinstance(operands[0], Path) and operands[0] in operands[1:]:
+            raise ExpressionError(f"the first operand of {name} must be distinct from the others")
+        return Operation(name, operands)
 
     def _arguments(self, functions: _Functions) -> tuple[Node, ...]:
         self._expect("(")
@@ -213,13 +228,26 @@ class _Parser:
             if separator == ".":
                 parts.append(self._name())
             else:
-                parts.append(int(self._take(_INDEX)))
+                parts.append(self._index())
                 self._expect("]")
+        if len(parts) > _MOST_LEVELS:
+            raise ExpressionError(f"a document path takes at most {_MOST_LEVELS} levels; this has {len(parts)}")
         return Path(parts)
 
     def _name(self) -> str:
         name = self._take(_NAME)
+        if name.upper() in RESERVED_WORDS:
+            raise ExpressionError(
+                f"{name} is a reserved word of DynamoDB's: write #{name}, with ExpressionAttributeNames "
+                f'{{"#{name}": "{name}"}}'
+            )
         return self._names.get(name, name)
+
+    def _index(self) -> int:
+        index = int(self._take(_INDEX))
+        if index > _HIGHEST_INDEX:
+            raise ExpressionError(f"a list's index is at most {_HIGHEST_INDEX}; this is {index}")
+        return index
 
     def _peek(self, ahead: int = 0) -> str:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]

@@ -4,9 +4,9 @@
 that is not there. Syntax belongs to the grammar, tables and transactions to the store: nothing is stored here.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
-expressions", "Expression attribute names" and "Using expression attribute values"; API reference, UpdateItem. Where
-they are silent, this follows the service: `<>` is true of an absent operand, and a :value of a type that its operator
-cannot take is refused whatever the item holds. Nested attributes can be added to.
+expressions", "Expression attribute names", "Using expression attribute values" and "Quotas"; API reference, UpdateItem.
+Where they are silent, this follows the service: `<>` is true of an absent operand, and a :value of a type that its
+operator cannot take is refused whatever the item holds. Nested attributes can be added to.
 """
 
 import operator
@@ -17,46 +17,54 @@ from decimal import Context, Decimal, Inexact, Overflow
 from functools import partial
 from typing import Final, TypeAlias
 
+from idempotent_receiver.protocol.limits import MOST_NAME_BYTES, item_bytes
 from idempotent_receiver.testing import expression_grammar as grammar
 from idempotent_receiver.testing.expression_grammar import ExpressionError, Node, Operation, Path, Value
 
-__all__ = ["ExpressionError", "holds", "updated"]
+__all__ = ["ExpressionError", "holds", "updated", "validate", "written"]
 
 Attributes: TypeAlias = Mapping[str, object]
 Names: TypeAlias = Mapping[str, str]
 ABSENT: Final = object()
 
 
-def holds(
-    condition: str, item: Attributes | None, names: Names, values: Attributes, *, shared_with: str | None = None
-) -> bool:
+def validate(condition: str | None, update: str | None, names: Names, values: Attributes) -> None:
+    """Refuse a request's ConditionExpression and UpdateExpression as DynamoDB does, whatever its item is.
+
+    `names` and `values` are its ExpressionAttributeNames and ExpressionAttributeValues.
+
+    Raises `ExpressionError` for bad syntax, a reserved word, an undefined or unused #name or :value, a :value of a type
+    that its operator cannot take, and for more than DynamoDB's quotas. Raises as `limits.bytes_of` does for a value
+    that DynamoDB cannot store.
+    """
+    _refuse_bad_references([text for text in (condition, update) if text is not None], names, values)
+    _refuse_bad_substitutes(names, values)
+    if condition is not None:
+        _refuse_wrong_types(_condition(condition, names), values)
+    if update is not None:
+        for _, operation in _actions(update, names):
+            _refuse_wrong_types(operation, values)
+
+
+def holds(condition: str, item: Attributes | None, names: Names, values: Attributes) -> bool:
     """Whether a ConditionExpression is true of an item; `None` is an item that is not there.
 
-    `names` and `values` are the request's ExpressionAttributeNames and ExpressionAttributeValues. `shared_with` is its
-    UpdateExpression, if it has one, which may use what the condition does not.
-
-    Raises `ExpressionError` for bad syntax, an undefined or unused #name or :value, or a :value of a wrong type.
+    `names` and `values` are as in `validate`, which must have passed the request.
     """
-    _refuse_bad_references(condition, shared_with, names, values)
-    tree = grammar.parsed_condition(condition, tuple(sorted(names.items())))
-    return _evaluate(tree, {} if item is None else item, values) is True
+    return _evaluate(_condition(condition, names), {} if item is None else item, values) is True
 
 
-def updated(
-    expression: str, item: dict[str, object], names: Names, values: Attributes, *, shared_with: str | None = None
-) -> dict[str, object]:
+def updated(expression: str, item: dict[str, object], names: Names, values: Attributes) -> dict[str, object]:
     """The item that an UpdateExpression makes of this one, which stays as it is and shares nothing with the new one.
 
     Every operand is read from the item as it was. An item that is not there yet is given as its key attributes; the
-    caller sees to it that an update leaves those alone. `names`, `values` and `shared_with`, here the request's
-    ConditionExpression, are as in `holds`.
+    caller sees to it that an update leaves those alone. `names` and `values` are as in `validate`, which must have
+    passed the request.
 
-    Raises `ExpressionError` for bad syntax, an undefined or unused #name or :value, paths that overlap, conflict or
-    lead nowhere, an operand that is absent or of a wrong type, or a sum of more than DynamoDB's 38 digits.
+    Raises `ExpressionError` for paths that lead nowhere, an attribute that is absent or of a wrong type, or a sum of
+    more than DynamoDB's 38 digits.
     """
-    _refuse_bad_references(expression, shared_with, names, values)
-    actions = grammar.parsed_update(expression, tuple(sorted(names.items())))
-    changes = [(path, _evaluate(operation, item, values)) for path, operation in actions]
+    changes = [(path, _evaluate(operation, item, values)) for path, operation in _actions(expression, names)]
     removed = [path for path, value in changes if value is ABSENT and _look_up(item, path) is not ABSENT]
     new = deepcopy(item)
     for path, value in changes:  # by rising index: what lies past a list's end is appended in that order
@@ -67,14 +75,66 @@ def updated(
     return new
 
 
-def _refuse_bad_references(expression: str, other: str | None, names: Names, values: Attributes) -> None:
-    used, defined = grammar.references(expression), names.keys() | values.keys()
+def written(expression: str, names: Names) -> frozenset[str]:
+    """The attributes that an UpdateExpression writes, whole or in part."""
+    return frozenset(str(path[0]) for path, _ in _actions(expression, names))
+
+
+def _condition(expression: str, names: Names) -> Node:
+    return grammar.parsed_condition(expression, tuple(sorted(names.items())))
+
+
+def _actions(expression: str, names: Names) -> tuple[grammar.Action, ...]:
+    return grammar.parsed_update(expression, tuple(sorted(names.items())))
+
+
+def _refuse_bad_references(expressions: list[str], names: Names, values: Attributes) -> None:
+    used = frozenset[str]().union(*map(grammar.references, expressions))
+    defined = names.keys() | values.keys()
     if undefined := used - defined:
         raise ExpressionError(f"not defined: {', '.join(sorted(undefined))}")
-    if unused := defined - used - grammar.references(other or ""):
+    if unused := defined - used:
         raise ExpressionError(f"unused in expressions: {', '.join(sorted(unused))}")
+
+
+def _refuse_bad_substitutes(names: Names, values: Attributes) -> None:
+    for placeholder in (*names, *values):
+        if len(placeholder) > _LONGEST_PLACEHOLDER:
+            raise ExpressionError(f"a #name and a :value have at most {_LONGEST_PLACEHOLDER} characters: {placeholder}")
+    for placeholder, name in names.items():
+        if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
+            raise ExpressionError(f"{placeholder} stands for a name of no bytes, or of more than {MOST_NAME_BYTES}")
     for value in values.values():
         _type_of(value)
+    size = item_bytes(names) + item_bytes(values)
+    if size > _MOST_SUBSTITUTED_BYTES:
+        raise ExpressionError(f"#names and :values have {size} bytes; DynamoDB takes 2 MB for an expression")
+
+
+def _refuse_wrong_types(node: Node, values: Attributes) -> None:
+    """Refuse operands whose type shows in the request: an attribute of a wrong type only makes a condition false."""
+    if not isinstance(node, Operation):
+        return
+    types = _OPERAND_TYPES.get(node.name, _TYPES)
+    for operand in node.operands:
+        given = _type_in_request(operand, values)
+        if given is not None and given not in types:
+            raise ExpressionError(f"incorrect operand type for {node.name}: {given}")
+        _refuse_wrong_types(operand, values)
+    given_values = [values[operand] for operand in node.operands[1:] if isinstance(operand, Value)]
+    if node.name == "BETWEEN" and len(given_values) == 2 and not _less_or_equal(*given_values):
+        raise ExpressionError("the bounds of BETWEEN must have one type, and the lower come first")
+    if node.name == "attribute_type" and (_type_of(given_values[0]) != "S" or given_values[0] not in _TYPES):
+        raise ExpressionError(f"attribute_type takes one of {', '.join(sorted(_TYPES))}")
+
+
+def _type_in_request(operand: Node, values: Attributes) -> str | None:
+    match operand:
+        case Value():
+            return _type_of(values[operand])
+        case Operation("size"):
+            return "N"
+    return None
 
 
 def _evaluate(node: Node, item: Attributes, values: Attributes) -> object:
@@ -90,20 +150,18 @@ def _evaluate(node: Node, item: Attributes, values: Attributes) -> object:
 
 
 def _refuse_wrong_operands(node: Operation, arguments: list[object]) -> None:
-    """A condition refuses only :values: an attribute that is absent or of another type makes it false."""
-    types = _OPERAND_TYPES.get(node.name, _TYPES)
-    for operand, argument in zip(node.operands, arguments, strict=True):
-        if node.name in _NEEDS_ATTRIBUTES and argument is ABSENT:
-            raise ExpressionError(f"{node.name} refers to an attribute that does not exist in the item")
-        if (node.name in _NEEDS_ATTRIBUTES or isinstance(operand, Value)) and _type_of(argument) not in types:
-            raise ExpressionError(f"incorrect operand type for {node.name}: {_type_of(argument)}")
+    """Refuse attributes that an update needs: those that are absent, or of another type."""
+    if node.name in _NEEDS_ATTRIBUTES:
+        types = _OPERAND_TYPES.get(node.name, _TYPES)
+        for argument in arguments:
+            if argument is ABSENT:
+                raise ExpressionError(f"{node.name} refers to an attribute that does not exist in the item")
+            if _type_of(argument) not in types:
+                raise ExpressionError(f"incorrect operand type for {node.name}: {_type_of(argument)}")
     if node.name in ("ADD", "DELETE") and arguments[0] is not ABSENT:
         attribute, value = map(_type_of, arguments)
         if attribute != value:
             raise ExpressionError(f"incorrect operand type for {node.name}: {value} on {attribute}")
-    between_values = node.name == "BETWEEN" and all(isinstance(bound, Value) for bound in node.operands[1:])
-    if between_values and not _less_or_equal(*arguments[1:]):
-        raise ExpressionError("the bounds of BETWEEN must have one type, and the lower come first")
 
 
 def _look_up(document: object, parts: tuple[str | int, ...]) -> object:
@@ -172,12 +230,6 @@ def _contains(value: object, operand: object) -> bool:
     return False
 
 
-def _is_of_type(value: object, descriptor: object) -> bool:
-    if descriptor not in _TYPES:
-        raise ExpressionError(f"attribute_type knows no type {descriptor}")
-    return _type_of(value) == descriptor
-
-
 def _total(compute: Callable[[Decimal, Decimal], Decimal], left: int | Decimal, right: int | Decimal) -> int | Decimal:
     """A sum or a difference as exact as DynamoDB's; of two ints it is an int."""
     try:
@@ -193,6 +245,8 @@ def _added(old: object, value: object) -> object:
     return _plus(old, value) if _type_of(value) == "N" else operator.or_(old, value)
 
 
+_LONGEST_PLACEHOLDER = 255
+_MOST_SUBSTITUTED_BYTES = 2 * 1024 * 1024
 _NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, Overflow])
 # bool comes first, since to Python it is an int.
 _DESCRIPTORS = {bool: "BOOL", int | Decimal: "N", str: "S", bytes: "B", list: "L", Mapping: "M", type(None): "NULL"}
@@ -227,7 +281,7 @@ _MEANINGS: Mapping[str, Callable[..., object]] = {
     "OR": operator.or_,
     "attribute_exists": lambda value: value is not ABSENT,
     "attribute_not_exists": lambda value: value is ABSENT,
-    "attribute_type": _is_of_type,
+    "attribute_type": lambda value, descriptor: _type_of(value) == descriptor,
     "begins_with": _of_one_type(frozenset({"S", "B"}), lambda value, start: value.startswith(start)),
     "contains": _contains,
     "size": lambda value: len(value) if isinstance(value, str | bytes | AbstractSet | list | Mapping) else ABSENT,

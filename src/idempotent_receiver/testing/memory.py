@@ -3,13 +3,33 @@
 import threading
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
+from decimal import Decimal
 from typing import Any, Self
 
+from idempotent_receiver.protocol.limits import (
+    MOST_ITEM_BYTES,
+    MOST_NAME_BYTES,
+    MOST_SORT_KEY_BYTES,
+    UNSTORABLE,
+    bytes_in,
+    excess,
+    in_words,
+    too_large,
+    unsendable,
+    unusable_key,
+)
 from idempotent_receiver.protocol.namespaces import checked, joined
-from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record, attributes, from_attributes
+from idempotent_receiver.protocol.record import (
+    ATTRIBUTES,
+    MOST_KEY_BYTES,
+    Change,
+    Record,
+    attributes,
+    from_attributes,
+)
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied, Written
-from idempotent_receiver.protocol.transaction import Action
-from idempotent_receiver.testing.expressions import holds, updated
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS, Action
+from idempotent_receiver.testing.expressions import holds, updated, validate, written
 
 Item = dict[str, Any]
 
@@ -21,6 +41,9 @@ class MemoryStore:
     `{"Accounts": "account_id", "Lines": ("order_id", "line")}`, or each as a `Table`, which may have items. Without it,
     a transaction may use any table, and the first action on a table defines the table's key: the action's `Key`, or the
     first attribute of its `Item`.
+
+    What DynamoDB refuses whatever its tables hold is refused here too, in the same order: before the record or any
+    condition is looked at. A table's key has the types that the items in it have.
     """
 
     def __init__(
@@ -66,24 +89,29 @@ class MemoryStore:
             return [self._commit(change, actions) for change, actions in commits]
 
     def _commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+        if (reason := _unstorable(change.new)) is not None:
+            return NotApplied(reason, retry=False)
         try:
             places = self._places(actions)
             if not self._stands(change):
                 return Conflict(self._found(change.new.id))
             befores = [self.tables[name].items.get(key) for name, key in places]
+            misfits = [self.tables[name].misfit(name, key) for name, key in places]
             for index, (action, before) in enumerate(zip(actions, befores, strict=True)):
-                if not _allowed(action, before):
+                if misfits[index] is None and not _allowed(action, before):
                     return ActionFailed(index)
+            if misfit := next(filter(None, misfits), None):
+                return _refused(misfit)
             afters = [_outcome(action, before) for action, before in zip(actions, befores, strict=True)]
         except (KeyError, TypeError, ValueError) as error:
-            return NotApplied(f"the transaction was refused: {error}", retry=False, own=True)
+            return _refused(error)
         for (name, key), item in zip(places, afters, strict=True):
             items = self.tables[name].items
             if item is None:
                 items.pop(key, None)
             else:
                 items[key] = item
-        return self._write(change)
+        return self._applied(change)
 
     def _found(self, id: str) -> Record | None:
         item = self.items.get(id)
@@ -94,8 +122,13 @@ class MemoryStore:
         return all(item.get(name) == value for name, value in change.expected.items())
 
     def _write(self, change: Change) -> Written:
+        if (reason := _unstorable(change.new)) is not None:
+            return NotApplied(reason, retry=False)
         if not self._stands(change):
             return Conflict(self._found(change.new.id))
+        return self._applied(change)
+
+    def _applied(self, change: Change) -> Applied:
         old = self.items.get(change.new.id, {})
         foreign = {name: value for name, value in old.items() if name not in ATTRIBUTES}
         self.items[change.new.id] = foreign | attributes(change.new)
@@ -103,17 +136,32 @@ class MemoryStore:
 
     def _places(self, actions: Sequence[Action]) -> "list[tuple[str, Key]]":
         """The table and the key of each action. Raises for actions that no transaction may hold, whatever is there."""
+        if len(actions) > MOST_ACTIONS:
+            raise ValueError(f"it has {len(actions)} actions; DynamoDB takes {MOST_ACTIONS} beside the record's own")
         places: list[tuple[str, Key]] = []
-        for action in actions:
-            name = action.arguments["TableName"]
-            if self._closed and name not in self.tables:
-                raise ValueError(f"there is no table {name!r}: MemoryStore(tables=...) names {sorted(self.tables)}")
-            first = tuple(action.arguments["Item"])[:1] if action.kind == "Put" else tuple(action.arguments["Key"])
-            key = self.tables.setdefault(name, Table(first)).key_of(action)
-            if (name, key) in places:
-                raise ValueError(f"two actions on one item of {name}: DynamoDB takes one action an item")
-            places.append((name, key))
+        size = 0
+        for number, action in enumerate(actions, 1):
+            try:
+                place = self._place(action)
+                _validate(action)
+                size += bytes_in(action)
+            except (ArithmeticError, UnicodeEncodeError) as error:
+                raise ValueError(f"{in_words(number, action)} {UNSTORABLE}") from error
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{in_words(number, action)}: {error}") from error
+            if place in places:
+                raise ValueError(f"two actions on one item of {place[0]}: DynamoDB takes one action an item")
+            places.append(place)
+        if size > MOST_ITEM_BYTES and (why := excess(actions)) is not None:
+            raise ValueError(why)
         return places
+
+    def _place(self, action: Action) -> "tuple[str, Key]":
+        name = action.arguments["TableName"]
+        if self._closed and name not in self.tables:
+            raise ValueError(f"there is no table {name!r}: MemoryStore(tables=...) names {sorted(self.tables)}")
+        first = tuple(action.arguments["Item"])[:1] if action.kind == "Put" else tuple(action.arguments["Key"])
+        return name, self.tables.setdefault(name, Table(first)).key_of(action)
 
 
 Key = tuple[object, ...]
@@ -130,20 +178,70 @@ class Table:
         self.items: dict[Key, Item] = {tuple(item[name] for name in self.key): dict(item) for item in items}
 
     def key_of(self, action: Action) -> Key:
-        """The key that an action names; ValueError if an attribute is missing, TypeError if it cannot be a key."""
+        """The key that an action names. Raises TypeError or ValueError for one that no item can have."""
         part = "Item" if action.kind == "Put" else "Key"
         source = action.arguments[part]
-        for name in self.key:
+        for most, name in zip((MOST_KEY_BYTES, MOST_SORT_KEY_BYTES), self.key, strict=False):
             if name not in source:
-                raise ValueError(f"the {part} for {action.arguments['TableName']} lacks its key {name!r}")
-            if isinstance(source[name], (dict, list, set)):
+                raise ValueError(f"the {part} lacks the table's key {name!r}")
+            value = source[name]
+            if isinstance(value, bool) or not isinstance(value, str | int | Decimal | bytes):
                 raise TypeError(f"the key {name!r} must be a plain str, number or bytes: 'a', not {{'S': 'a'}}")
+            if (why := unusable_key(name, value, most)) is not None:
+                raise ValueError(why)
+        if part == "Key" and (extra := sorted(source.keys() - set(self.key))):
+            raise ValueError(
+                f"the Key has {', '.join(map(repr, extra))} beside the table's key {', '.join(map(repr, self.key))}: "
+                f"leave it out, or name the table's key in MemoryStore(tables=...)"
+            )
         return tuple(source[name] for name in self.key)
+
+    def misfit(self, name: str, key: Key) -> str | None:
+        """Which part of a key has another type than in the items that this table, of that name, has."""
+        for attribute, value, other in zip(self.key, key, next(iter(self.items), key), strict=False):
+            if _key_type(value) != _key_type(other):
+                return f"the key {attribute!r} is {_key_type(other)} in {name}; this is {_key_type(value)}"
+        return None
+
+
+def _refused(why: object) -> NotApplied:
+    return NotApplied(f"the transaction was refused: {why}", retry=False, own=True)
+
+
+def _key_type(value: object) -> str:
+    return "a str" if isinstance(value, str) else "bytes" if isinstance(value, bytes) else "a number"
+
+
+def _unstorable(record: Record) -> str | None:
+    """Why DynamoDB would not store a record."""
+    item = attributes(record)
+    (reason,) = unsendable([item.values()])
+    # `size_bytes` counts zeros that DynamoDB trims.
+    return reason or (too_large(item) if record.size_bytes > MOST_ITEM_BYTES else None)
+
+
+def _validate(action: Action) -> None:
+    """Refuse what DynamoDB refuses of an action whatever is there, other than its key and its size."""
+    condition, update = _expressions(action)
+    validate(condition, update, *_substitutes(action))
+    _refuse_names(action.arguments.get("Item", {}))
+
+
+def _refuse_names(value: object) -> None:
+    match value:
+        case dict():
+            for name, held in value.items():
+                if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
+                    raise ValueError(f"an attribute's name has {len(name)} characters: 1 to {MOST_NAME_BYTES} bytes")
+                _refuse_names(held)
+        case list():
+            for held in value:
+                _refuse_names(held)
 
 
 def _allowed(action: Action, before: Item | None) -> bool:
-    condition, update = (action.arguments.get(name) for name in ("ConditionExpression", "UpdateExpression"))
-    return condition is None or holds(condition, before, *_substitutes(action), shared_with=update)
+    condition, _ = _expressions(action)
+    return condition is None or holds(condition, before, *_substitutes(action))
 
 
 def _outcome(action: Action, before: Item | None) -> Item | None:
@@ -160,12 +258,19 @@ def _outcome(action: Action, before: Item | None) -> Item | None:
 
 
 def _updated(action: Action, before: Item | None) -> Item:
-    key, condition = dict(action.arguments["Key"]), action.arguments.get("ConditionExpression")
-    start = key if before is None else before
-    after = updated(action.arguments["UpdateExpression"], start, *_substitutes(action), shared_with=condition)
-    if any(after.get(name) != value for name, value in key.items()):
-        raise ValueError("an update cannot change the key's attributes")
+    key = dict(action.arguments["Key"])
+    update, (names, values) = action.arguments["UpdateExpression"], _substitutes(action)
+    if rewritten := sorted(written(update, names) & key.keys()):
+        raise ValueError(f"an update cannot write {', '.join(rewritten)}, of the table's key")
+    after = updated(update, key if before is None else before, names, values)
+    if (why := too_large(after)) is not None:
+        raise ValueError(f"Update on {action.arguments['TableName']}: {why}")
     return after
+
+
+def _expressions(action: Action) -> tuple[str | None, str | None]:
+    """An action's condition, and its update."""
+    return action.arguments.get("ConditionExpression"), action.arguments.get("UpdateExpression")
 
 
 def _substitutes(action: Action) -> tuple[Mapping[str, str], Mapping[str, object]]:

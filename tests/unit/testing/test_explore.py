@@ -293,7 +293,9 @@ def test_what_a_transaction_is_refused_for_is_told() -> None:
     """In the first line, and where it happens: a table's name, for example, that is misspelt."""
     with pytest.raises(AssertionError, match=r"even where nothing goes wrong:\n.*no table") as failed:
         explore(handlers.transactional, ORDER, tables={"acounts": "account"})
-    told = r"completes message-1: the transaction was refused: there is no table 'accounts'"
+    told = (
+        r"completes message-1: the transaction was refused: action 1 \(\w+ on accounts\): there is no table 'accounts'"
+    )
     assert re.search(told, str(failed.value))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.testing.expressions import ExpressionError, holds, updated
+from idempotent_receiver.testing.expressions import ExpressionError, holds, updated, validate
 
 Item = dict[str, Any]
 
@@ -27,12 +27,16 @@ EVERY_TYPE: dict[str, object] = {
 
 def is_true(condition: str, item: Item | None, names: Mapping[str, str] | None = None, **values: object) -> bool:
     """Whether a condition holds, with `a=1` for `:a`."""
-    return holds(condition, item, names or {}, {f":{name}": value for name, value in values.items()})
+    substitutes = names or {}, {f":{name}": value for name, value in values.items()}
+    validate(condition, None, *substitutes)
+    return holds(condition, item, *substitutes)
 
 
 def after(expression: str, item: Item, names: Mapping[str, str] | None = None, **values: object) -> Item:
     """The item after an update, with `a=1` for `:a`."""
-    return updated(expression, item, names or {}, {f":{name}": value for name, value in values.items()})
+    substitutes = names or {}, {f":{name}": value for name, value in values.items()}
+    validate(None, expression, *substitutes)
+    return updated(expression, item, *substitutes)
 
 
 # Comparisons
@@ -272,7 +276,7 @@ def test_delete() -> None:
             after("DELETE a :v", item, v=value)
 
 
-@pytest.mark.parametrize("path", ["a.b", "a[0]", "l.b", "m[0]", "l[5].b", "none.b", "none[0]"])
+@pytest.mark.parametrize("path", ["a.b", "a[0]", "l.b", "m[0]", "l[5].b", "z.b", "z[0]"])
 def test_paths_that_lead_nowhere(path: str) -> None:
     """An update creates no parent documents: a path whose parent is missing, or of another kind, is an error."""
     item: Item = {"a": 1, "l": [1], "m": {"x": 1}}
@@ -335,6 +339,16 @@ def test_the_item_is_never_changed() -> None:
         "((a = :v))",
         "a = :v OR ((a = :v) )",
         "contains(a, a)",
+        "a[00] = :v",
+        "a[2147483648] = :v",
+        "begins_with(size(a), :v)",
+        "size(size(a)) = :v",
+        "status = :v",
+        "a.Status = :v",
+        f"attribute_exists(a{'.b' * 32})",
+        f"NOT {'NOT ' * 299}a = :v",
+        " OR ".join(["a = :v"] * 151),
+        "(" * 1000 + "a = :v" + ")" * 1000,
         f"a IN ({', '.join([':v'] * 101)})",
         f"a = :v OR {'a' * 4096} = :v",
     ],
@@ -343,7 +357,7 @@ def test_bad_conditions(condition: str) -> None:
     """Text outside the grammar of conditions is refused, whatever the item."""
     values = {":v": "S"} if ":v" in condition else {}
     with pytest.raises(ExpressionError):
-        holds(condition, {"a": 1}, {}, values)
+        validate(condition, None, {}, values)
 
 
 @pytest.mark.parametrize(
@@ -363,6 +377,8 @@ def test_bad_conditions(condition: str) -> None:
         "SET a = if_not_exists(a)",
         "SET a = list_append(list_append(:v, :v), :v)",
         "SET a = LIST_APPEND(:v, :v)",
+        "SET a = if_not_exists(b, b)",
+        "SET status = :v",
         "SET a = size(a)",
         "SET a = (:v)",
         "REMOVE",
@@ -378,7 +394,7 @@ def test_bad_updates(expression: str) -> None:
     """Text outside the grammar of updates is refused."""
     values = {":v": 1} if ":v" in expression else {}
     with pytest.raises(ExpressionError):
-        updated(expression, {"a": 1, "b": 1}, {}, values)
+        validate(None, expression, {}, values)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +405,7 @@ def test_overlapping_paths(one: str, other: str) -> None:
     names = {"#a": "a"} if "#a" in one else {}
     for expression in (f"SET {one} = :v, {other} = :v", f"SET {other} = :v REMOVE {one}"):
         with pytest.raises(ExpressionError, match=r"overlap|conflict"):
-            updated(expression, {}, names, {":v": 1})
+            validate(None, expression, names, {":v": 1})
 
 
 @pytest.mark.parametrize(
@@ -405,19 +421,19 @@ def test_overlapping_paths(one: str, other: str) -> None:
 def test_names_and_values_are_defined_and_used(names: Mapping[str, str], values: Mapping[str, object]) -> None:
     """A #name or :value that is not defined, or not used, is refused, even where its operand would not be looked at."""
     with pytest.raises(ExpressionError, match=r"defined|unused"):
-        holds("attribute_exists(t) OR #a = :v", {"t": 1}, names, values)
+        validate("attribute_exists(t) OR #a = :v", None, names, values)
     with pytest.raises(ExpressionError, match=r"defined|unused"):
-        updated("SET #a = if_not_exists(t, :v)", {"t": 1}, names, values)
+        validate(None, "SET #a = if_not_exists(t, :v)", names, values)
 
 
 def test_two_expressions_of_one_request() -> None:
     """A condition and an update of one request share their names and values: used by either is used."""
     condition, update = "#balance >= :amount", "SET #balance = #balance - :amount, paid = :now"
     names, values = {"#balance": "balance"}, {":amount": 5, ":now": 1}
-    assert holds(condition, {"balance": 7}, names, values, shared_with=update)
-    assert updated(update, {"balance": 7}, names, values, shared_with=condition) == {"balance": 2, "paid": 1}
-    with pytest.raises(ExpressionError, match="unused in expressions: :never"):
-        holds(condition, {}, names, {**values, ":never": 1}, shared_with=update)
+    validate(condition, update, names, values)
+    for one, other in ((condition, None), (None, update)):
+        with pytest.raises(ExpressionError, match="unused in expressions: :"):
+            validate(one, other, names, {**values, ":never": 1})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from idempotent_receiver import MemoryStore, Transaction
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
+from idempotent_receiver.protocol.transaction import Action
 from tests.many_operations import commit_one
 
 HELD = Record(id="k", status="INPROGRESS", version="held")
@@ -99,6 +101,85 @@ def test_an_invalid_transaction_is_refused_for_good_as_a_whole(
     assert not answer.retry
     assert balances(store) == {"a": 10, "b": 0}
     assert store.items["k"] == attributes(HELD)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "why"),
+    [
+        (
+            "delete",
+            {"TableName": "Lines", "Key": {"order": "o", "line": 1, "x": 1}},
+            "Key has 'x' beside the table's key",
+        ),
+        ("put", {"TableName": "Lines", "Item": {"order": "", "line": 1}}, "its key 'order' has 0 bytes: .* 1 to 2048"),
+        (
+            "put",
+            {"TableName": "Lines", "Item": {"order": "o", "line": "x" * 1025}},
+            "'line' has 1025 bytes: .* 1 to 1024",
+        ),
+        ("put", {"TableName": "Lines", "Item": {"order": "o", "line": None}}, "key 'line' must be a plain str, number"),
+        (
+            "put",
+            {"TableName": "Accounts", "Item": {"id": "c", "x": "y" * 410_000}},
+            "its item has 410004 bytes; .*400 KB",
+        ),
+        ("put", {"TableName": "Accounts", "Item": {"id": "c", "x": 10**38 + 1}}, "holds a value .* at most 38 digits"),
+        ("put", {"TableName": "Accounts", "Item": {"id": "c", "x": ["\ud800"]}}, "holds a value .* no lone surrogates"),
+        ("put", {"TableName": "Accounts", "Item": {"id": "c", "x": [{"": 1}]}}, "an attribute's name has 0 characters"),
+        (
+            "update",
+            {"TableName": "Accounts", "Key": {"id": "b"}, "UpdateExpression": "REMOVE x.status"},
+            "status is a reserved word of DynamoDB's: write #status, with ExpressionAttributeNames",
+        ),
+    ],
+)
+def test_a_refusal_names_the_action_and_the_remedy(
+    store: MemoryStore, method: str, arguments: dict[str, Any], why: str
+) -> None:
+    """The second action, which is refused before the first one's condition fails."""
+    tx = Transaction()
+    move(tx, "a", -11)
+    getattr(tx, method)(**arguments)
+
+    answer = commit_one(store, DONE, tx.actions)
+
+    assert isinstance(answer, NotApplied)
+    assert (answer.retry, answer.own) == (False, True)
+    assert re.search(rf"^the transaction was refused: action 2 \(\w+ on {arguments['TableName']}\).*{why}", answer.why)
+
+
+def test_a_key_has_the_type_of_those_in_the_table(store: MemoryStore) -> None:
+    """As its table in DynamoDB would have."""
+    tx = Transaction()
+    tx.delete(TableName="Accounts", Key={"id": 1})
+
+    answer = commit_one(store, DONE, tx.actions)
+
+    assert isinstance(answer, NotApplied)
+    assert answer.why == "the transaction was refused: the key 'id' is a str in Accounts; this is a number"
+
+
+def test_an_update_does_not_write_the_key(store: MemoryStore) -> None:
+    """Not even with the same value."""
+    tx = Transaction()
+    same = {"ExpressionAttributeValues": {":same": "b"}}
+    tx.update(TableName="Accounts", Key={"id": "b"}, UpdateExpression="SET id = :same", **same)
+
+    answer = commit_one(store, DONE, tx.actions)
+
+    assert isinstance(answer, NotApplied)
+    assert "an update cannot write id, of the table's key" in answer.why
+
+
+def test_a_transaction_has_99_actions_beside_the_records_own(store: MemoryStore) -> None:
+    """However they were collected."""
+    puts = [Action("Put", {"TableName": "Accounts", "Item": {"id": str(number)}}) for number in range(100)]
+
+    answer = commit_one(store, DONE, puts)
+
+    assert isinstance(answer, NotApplied)
+    assert "it has 100 actions; DynamoDB takes 99" in answer.why
+    assert commit_one(store, DONE, puts[1:]) == Applied()
 
 
 def test_without_names_a_table_takes_its_key_from_the_first_action_on_it() -> None:

@@ -3,6 +3,7 @@ rather than with every message later.
 """
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, TypeVar
 
 from idempotent_receiver.payload import payload_key
@@ -85,12 +86,36 @@ def require_callables(**options: object) -> None:
 
 
 def require_client(client: object, service: str, option: str) -> None:
-    """Raise TypeError for a boto3 client of another service and for a boto3 resource."""
-    model = getattr(getattr(client, "meta", None), "service_model", None)
-    found = getattr(model, "service_name", service)
-    if found != service or hasattr(getattr(client, "meta", None), "client"):
-        what = f"one of {found}" if found != service else "a boto3 resource"
+    """Raise TypeError for a boto3 client of another service, for a boto3 resource, and for a client that converts
+    DynamoDB's values, as the one does that a resource has.
+    """
+    meta = getattr(client, "meta", None)
+    found = getattr(getattr(meta, "service_model", None), "service_name", service)
+    what = (
+        f"one of {found}" if found != service
+        else "a boto3 resource" if hasattr(meta, "client")
+        else "a resource's, resource.meta.client, which converts values" if _converts_values(meta)
+        else None
+    )  # fmt: skip
+    if what is not None:
         raise TypeError(f"{option} must be a boto3 client of {service}, boto3.client('{service}'); it is {what}")
+
+
+def _converts_values(meta: Any) -> bool:
+    """Whether boto3 has registered with a client's events what turns plain values into DynamoDB's and back.
+
+    Events do not tell what is registered. But a name that is taken by a handler that is not counted is refused to one
+    that is; asked of a copy, this changes nothing.
+    """
+    events = copy(getattr(meta, "events", None))
+    if events is None:
+        return False
+    taken = "dynamodb-attr-value-input"
+    try:
+        events.register(taken, lambda **event: None, unique_id=taken, unique_id_uses_count=True)
+    except ValueError:
+        return True
+    return False
 
 
 def require_dead_letter_queue(url: object, sqs: object) -> None:

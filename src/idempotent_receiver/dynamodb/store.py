@@ -73,7 +73,7 @@ class DynamoDBStore:
     configuration bounds its requests. Safe to call from several threads.
 
     Raises ValueError for a `table_name` that is not a table's name (an ARN is not, since PartiQL takes none), and for a
-    namespace that is empty or has a `#`.
+    namespace that is empty or has a `#`; TypeError for a client of another service, or of a boto3 resource.
     """
 
     def __init__(self, table_name: str, namespace: str | None = None, client: "DynamoDBClient | None" = None) -> None:

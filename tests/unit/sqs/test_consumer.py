@@ -18,6 +18,7 @@ from idempotent_receiver import (
     Message,
     Payload,
     PermanentError,
+    S3Results,
     Transaction,
     UnusableKey,
     body_field,
@@ -396,6 +397,23 @@ def test_an_object_that_is_no_store_is_refused_at_set_up() -> None:
         sqs_consumer("records")  # type: ignore[arg-type]  # a table's name is no store
     with pytest.raises(TypeError, match="client must be a boto3 client of dynamodb"):
         DynamoDBStore("records", client=boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]
+
+
+def test_a_client_that_converts_values_is_refused_at_set_up() -> None:
+    """It would turn what the store sends into something else: each duplicate and retry would fail. A client of the
+    same session is as usual, and one of a resource of SQS or S3 works.
+    """
+    session = boto3.session.Session(region_name="us-east-1")
+    resource = session.resource("dynamodb")
+    for converting in (resource.meta.client, resource.Table("records").meta.client):
+        with pytest.raises(TypeError, match=r"boto3\.client\('dynamodb'\); it is a resource's, resource\.meta\.client"):
+            DynamoDBStore("records", client=converting)
+
+    plain = session.client("dynamodb")
+
+    assert [DynamoDBStore("records", client=plain).client for _ in range(2)] == [plain] * 2
+    sqs_consumer(MemoryStore(), sqs=session.resource("sqs").meta.client)(handle)
+    S3Results("results", session.resource("s3").meta.client)
 
 
 # Keys that somebody else chose.

@@ -13,7 +13,6 @@ from idempotent_receiver.protocol.limits import (
     UNSTORABLE,
     bytes_in,
     excess,
-    in_words,
     too_large,
     unsendable,
     unusable_key,
@@ -146,9 +145,9 @@ class MemoryStore:
                 _validate(action)
                 size += bytes_in(action)
             except (ArithmeticError, UnicodeEncodeError) as error:
-                raise ValueError(f"{in_words(number, action)} {UNSTORABLE}") from error
+                raise ValueError(f"{action.named(number)} {UNSTORABLE}") from error
             except (TypeError, ValueError) as error:
-                raise ValueError(f"{in_words(number, action)}: {error}") from error
+                raise ValueError(f"{action.named(number)}: {error}") from error
             if place in places:
                 raise ValueError(f"two actions on one item of {place[0]}: DynamoDB takes one action an item")
             places.append(place)

@@ -7,13 +7,13 @@ claim within which the call is made. Outside, `lease_seconds` says how long a ca
 import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cached_property, update_wrapper
 from typing import Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
+from idempotent_receiver.arguments import Arguments, Given, is_context
 from idempotent_receiver.calls import Call, Calls, Key
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.handler import outcome
@@ -21,7 +21,7 @@ from idempotent_receiver.handler.annotations import hints_of, runnable, wants_tr
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
-from idempotent_receiver.payload import EVERYTHING, Document, Payload
+from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from idempotent_receiver.protocol.store import RecordStore
@@ -50,9 +50,11 @@ def idempotent(
     namespace. A parameter annotated `Transaction` is not for the caller to pass: its writes commit together with the
     completion. The function may be an `async def`; then another thread waits for the store.
 
-    `payload` says which part of the arguments must be the same under one key: by default all of them that are JSON,
-    models and dates included. What is not JSON, such as a client or `self`, never counts. A single such argument is the
-    payload itself; several are an object by their names. None compares nothing.
+    `payload` says which part of the arguments must be the same under one key: by default all of them but a Lambda
+    context and `self`, by their JSON form. One that equals its default counts as not given. The first required one,
+    given alone, is the payload itself; several are an object by their names. None compares nothing.
+    What has no JSON form, such as a client, must be named: `payload=Payload(without=["session", "order.client"])`, or
+    `key=payload_key(without=...)` if the key is made of the payload, which on a method has to name `self` as well.
     `lease_seconds`, needed outside Lambda, is how long a call may run before another may take its key over. Inside,
     the lease lasts until the invocation's deadline and `lease_margin_seconds`.
     `results` is where results go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
@@ -61,11 +63,12 @@ def idempotent(
     raised to the caller and recorded; the next call runs again.
 
     The wrapped function raises what the function raises, and instead of a result InProgress, FingerprintMismatch,
-    LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable. Raises TypeError or ValueError at
-    set-up for options that cannot work.
+    LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable; and UnusableKey, before anything
+    runs, for arguments that could not be told apart from others. Raises TypeError or ValueError at set-up for options
+    that cannot work.
     """
     if lease_seconds is not None:
-        options.require_numbers(lease_seconds=lease_seconds)
+        options.require_lease(lease_seconds)
     calls = Calls(
         store=store,
         key=key,
@@ -102,6 +105,8 @@ class _Wrapped:
         self.full_signature = inspect.signature(function)
         callers = [one for one in self.full_signature.parameters.values() if one.name != self.transaction]
         self.signature = self.full_signature.replace(parameters=callers)
+        self.arguments = Arguments(function, self.name, self.signature)
+        self.arguments.check(calls.key, calls.payload)
         self.result_type = hints_of(function, self.name).get("return", Any)
 
     def plain(self) -> Callable[..., Any]:
@@ -146,11 +151,8 @@ class _Wrapped:
             text = f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give"
             raise errors.misuse(TypeError(text))
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
-        document = _document(bound)
-        made = calls.key.fingerprint(document) if isinstance(calls.key, Payload) else calls.key(*args, **kwargs)
-        key = calls.usable(made)
-        fingerprint = None if calls.payload is None else calls.payload.fingerprint(document)
-        context = next(filter(_is_context, bound.values()), None)
+        key, fingerprint = self._key_and_fingerprint(bound, args, kwargs)
+        context = next(filter(is_context, bound.values()), None)
         if context is not None:
             return calls.begin(key, fingerprint, context)
         outer = current_attempt.get()
@@ -166,6 +168,16 @@ class _Wrapped:
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
         return Call(calls, key, fingerprint, deadline, "outside Lambda")
+
+    def _key_and_fingerprint(
+        self, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, str | None]:
+        key, payload = self.calls.key, self.calls.payload
+        # Where neither is made of the arguments, none is looked into.
+        given = self.arguments.given(bound) if isinstance(key, Payload) or payload is not None else Given({}, ())
+        made = self.arguments.key(given, key) if isinstance(key, Payload) else key(*args, **kwargs)
+        usable = self.calls.usable(made)
+        return usable, None if payload is None else self.arguments.fingerprint(given, payload, key)
 
     def _run(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function, with its transaction in its place among the caller's arguments."""
@@ -246,24 +258,3 @@ async def _to_its_end(job: Callable[[], Result]) -> Result:
         return done.result()
     done.exception()  # retrieved, or asyncio would complain that nobody did
     raise cancelled
-
-
-def _is_context(argument: object) -> bool:
-    """Whether it is Lambda's context, or serves as one."""
-    return callable(getattr(argument, "get_remaining_time_in_millis", None))
-
-
-def _document(arguments: Mapping[str, Any]) -> Document:
-    """The arguments that are JSON: the only one as it is, or an object of several by their names."""
-    # Imported where it is used: consumers of a queue need none of it.
-    from pydantic_core import PydanticSerializationError, to_json  # noqa: PLC0415
-
-    parts: dict[str, bytes] = {}
-    for name, value in arguments.items():
-        if not _is_context(value):
-            with suppress(PydanticSerializationError, ValueError, RecursionError, TypeError):
-                parts[name] = to_json(value, inf_nan_mode="constants")
-    if len(parts) == 1:
-        return Document.of_bytes(next(iter(parts.values())))
-    pairs = [f'"{name}":'.encode() + part for name, part in sorted(parts.items())]
-    return Document.of_bytes(b"{" + b",".join(pairs) + b"}")

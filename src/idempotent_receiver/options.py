@@ -4,7 +4,7 @@ rather than with every message later.
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from idempotent_receiver.payload import payload_key
 from idempotent_receiver.protocol.namespaces import checked
@@ -145,6 +145,15 @@ def require_numbers(**seconds: object) -> None:
     for name, value in seconds.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
             raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
+
+
+def require_lease(lease_seconds: object) -> None:
+    """Raise ValueError for a lease that would be over as it begins."""
+    require_numbers(lease_seconds=lease_seconds)
+    if not cast(float, lease_seconds) > 0:
+        raise ValueError(
+            f"lease_seconds must be more than 0: how long a call may hold its key; it is {lease_seconds!r}"
+        )
 
 
 def require_flags(**flags: object) -> None:

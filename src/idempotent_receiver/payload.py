@@ -74,7 +74,8 @@ def _copied(names: object, option: str, kind: str) -> tuple[str, ...]:
 class Payload:
     """The part of a payload that counts: all of it, the `fields` that a JMESPath expression finds, or all but some.
 
-    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; a missing one does no harm.
+    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; a missing one does no harm. Of a
+    function's arguments it names one, `"session"`, or what is within, `"order.client"`; else a field of the single one.
     `without_query` names parameters of an HTTP request's query string to leave out: all others count, whatever the
     `fields`. Two payloads are the same if the parts that count are. As a key strategy it makes the fingerprint the key.
 
@@ -112,18 +113,21 @@ class Payload:
         digest.update(self._counting(document))
         return digest.hexdigest()
 
-    def _counting(self, document: Document) -> bytes:
+    def part(self, document: Document) -> Any:
+        """The value that counts of a document's. Raises UnusableKey if the fields that count are missing."""
         if not document.is_json:
-            if self.fields is None:
-                return document.raw
             raise UnusableKey(
                 f"the payload has no {self.fields!r}: it is not JSON, or it has a name twice in one object"
             )
         part = document.value
         for path in self.without:
             part = _left_out(part, path.split("."))
-        if self.fields is not None:
-            part = self._selected(part)
+        return part if self.fields is None else self._selected(part)
+
+    def _counting(self, document: Document) -> bytes:
+        if not document.is_json and self.fields is None:
+            return document.raw
+        part = self.part(document)
         try:
             return rfc8785.dumps(part)
         except (ValueError, RecursionError, rfc8785.CanonicalizationError):
@@ -160,7 +164,7 @@ def payload_key(
     are meant to be two must differ in something that counts. Over HTTP, method, path and query string count too, except
     for parameters in `without_query`; the default `payload` does not compare those either. It does compare fields that
     are not part of the key, so other values of them are a mismatch: give `payload` the same exceptions,
-    `payload=Payload(without=["sent_at"])`.
+    `payload=Payload(without=["sent_at"])`. For a function, `without` must name what has no JSON form, and `self`.
 
         payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
     """

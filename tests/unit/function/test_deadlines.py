@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver import NotStarted, current_claim
+from idempotent_receiver import NotStarted, Payload, current_claim
 from tests.contexts import Context as Invocation
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
@@ -173,7 +173,7 @@ def test_a_coroutine_whose_loop_stood_still_after_its_claim_is_not_started(
 
 
 def test_a_coroutine_that_is_cancelled_is_recorded_as_failed(store: CountingStore, once: Any) -> None:
-    @once()
+    @once(payload=Payload(without=["started"]))
     async def work(order: dict[str, Any], started: asyncio.Event) -> None:
         started.set()
         await asyncio.Event().wait()

@@ -1,0 +1,184 @@
+"""The arguments of a call as a payload: what two calls of one function must have in common to be one call.
+
+A function's first required argument, given alone, is the payload itself; several are an object by their names. One that
+equals its default counts as not given. A call with a value that has no JSON form is refused unless `without` names it:
+left out, it would make two calls one.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.json_form import document_of, json_text, odd_in
+from idempotent_receiver.payload import EVERYTHING, Document, Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of a call by name, and the `names` of all parameters that may count in it."""
+
+    documents: Mapping[str, Document]
+    names: Collection[str]
+
+    def without(self, *names: str) -> "Given":
+        """The same without these arguments."""
+        return replace(self, documents={name: each for name, each in self.documents.items() if name not in names})
+
+
+class Arguments:
+    """How the arguments of one function count. `signature` is the one that its callers see."""
+
+    def __init__(self, function: Callable[..., Any], name: str, signature: inspect.Signature) -> None:
+        self._name, self._parameters = name, signature.parameters
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        with_default = {name for name, each in self._parameters.items() if each.default is not each.empty}
+        self._required = {name for name, each in self._parameters.items() if each.kind not in several} - with_default
+        first = next(iter(self._parameters), None)
+        self._object = first if first in ("self", "cls") else None
+        owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+        self._is_method = self._object is not None and owner != "" and not owner.endswith("<locals>")
+
+    def check(self, key: object, payload: Payload | None) -> None:
+        """Raise ValueError for a key or payload that cannot be meant for this function."""
+        if self._is_method and isinstance(key, Payload):
+            self._require_object_left_out(key)
+        counting = self._parameters.keys() - {self._object}
+        for each in (key, payload):
+            if isinstance(each, Payload) and counting and counting <= set(each.without):
+                raise ValueError(
+                    f"without names every argument of {self._name}, so all calls would be one; a field within an "
+                    "argument is named by its path, such as 'order.sent_at'"
+                )
+
+    def given(self, values: Mapping[str, Any]) -> Given:
+        """What a call was given. A Lambda context does not count."""
+        # Before the function runs, because it may change a default.
+        defaults = self._defaults
+        documents = {name: document_of(value, name) for name, value in values.items() if not is_context(value)}
+        names = [name for name in self._parameters if not is_context(values.get(name))]
+        # The very default counts as not given even if it has no form.
+        same = [name for name in documents.keys() & defaults.keys() if values[name] is self._parameters[name].default]
+        return Given(documents, names).without(*(name for name in same if _has_odd(documents[name])))
+
+    def key(self, given: Given, key: Payload) -> str:
+        """The key that is made of a call. Raises UnusableKey."""
+        self._require_object_left_out(key)
+        return self._fingerprint(given, key, "payload_key")
+
+    def fingerprint(self, given: Given, payload: Payload, key: object) -> str:
+        """What must be the same under one key. It leaves out the object of a method, and what a key of the payload does
+        if it could not be compared. Raises UnusableKey.
+        """
+        if self._object is not None:
+            given = replace(given.without(self._object), names=[name for name in given.names if name != self._object])
+        if isinstance(key, Payload) and key.without:
+            odd = [each.path for document in given.documents.values() for each in odd_in(document.value)]
+            excused = [path for path in key.without if any(self._reaches(path, each) for each in odd)]
+            payload = replace(payload, without=(*payload.without, *excused)) if excused else payload
+        return self._fingerprint(given, payload, "payload=Payload")
+
+    def _fingerprint(self, given: Given, payload: Payload, option: str) -> str:
+        # A required argument that has a form stays until the payload takes it out of several: recorded keys have it so.
+        named = [name for name in given.documents if name in payload.without]
+        given = given.without(*(n for n in named if n not in self._required or _has_odd(given.documents[n])))
+        given = replace(given, names=[name for name in given.names if name not in payload.without])
+        payload, document = self._whole(given, payload) if payload.fields is None else self._selected(given, payload)
+        for odd in odd_in(payload.part(document) if document.is_json else document.value):
+            what = f"argument {odd.path!r}" if odd.path in self._parameters else f"{odd.path!r} among the arguments"
+            raise UnusableKey(
+                f"{self._name}: {what} (a {odd.kind}) has no JSON form, so two calls could not be told apart by it. "
+                f'Leave it out: {option}(without=["{odd.path}"])'
+            )
+        return payload.fingerprint(document)
+
+    def _whole(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
+        """All that differs from its default, as one document that no other arguments have, and what counts of it."""
+        given = given.without(
+            *(name for name, each in given.documents.items() if self._is_default(name, each, payload))
+        )
+        lead = self._lead(given)
+        if given.documents.keys() != {lead}:
+            return payload, _joined(given.documents)
+        alone, document = self._alone(lead, payload), given.documents[lead]
+        part = alone.part(document) if document.is_json else None
+        if self._reads_like_several(part, lead, given.names):
+            return EVERYTHING, _joined({lead: Document(json_text(part), part, is_json=True)})
+        return alone, document
+
+    def _selected(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
+        """The document in which the fields are: of the arguments as they were given or else, by name, of all."""
+        documents, lead = given.documents, self._lead(given)
+        alone = documents.keys() == {lead}
+        found = (self._alone(lead, payload), documents[lead]) if alone else (payload, _joined(documents))
+        try:
+            found[0].part(found[1])
+        except UnusableKey:
+            defaults = {name: each for name, each in self._defaults.items() if name in given.names}
+            return payload, _joined({**defaults, **documents})
+        return found
+
+    def _lead(self, given: Given) -> str:
+        """The argument that is the payload itself where it is given alone: always the same one, or two would be one."""
+        required = [name for name in given.names if name in self._required]
+        return next(iter([*required, *given.names]), "")
+
+    def _alone(self, lead: str, payload: Payload) -> Payload:
+        """The payload for a single argument: its paths that begin with the argument's name, or with none's."""
+        fields = [path for path in payload.without if path.partition(".")[0] not in self._parameters]
+        return replace(payload, without=(*_within(lead, payload), *fields))
+
+    def _reads_like_several(self, part: object, lead: str, names: Collection[str]) -> bool:
+        """Whether several arguments could make this document, or one that is kept apart from such a document."""
+        if not isinstance(part, dict) or not self._required & set(names) <= part.keys() <= set(names):
+            return False
+        return part.keys() != {lead} or self._reads_like_several(part[lead], lead, names)
+
+    def _is_default(self, name: str, document: Document, payload: Payload) -> bool:
+        """Whether an argument counts like its default. Not by `==`: True is 1 by that, and an array raises."""
+        default, counting = self._defaults.get(name), Payload(without=_within(name, payload))
+        if default is None or any(each.is_json and any(odd_in(counting.part(each))) for each in (default, document)):
+            return False
+        return counting.fingerprint(default) == counting.fingerprint(document)
+
+    def _reaches(self, path: str, other: str) -> bool:
+        """Whether leaving out this path leaves out the other, which begins with an argument's name."""
+        within = other if path.partition(".")[0] in self._parameters else other.partition(".")[2]
+        return f"{within}.".startswith(f"{path}.")
+
+    def _require_object_left_out(self, key: Payload) -> None:
+        if self._object is not None and self._object not in key.without:
+            raise UnusableKey(
+                f"{self._name}: a key of the payload cannot be made of {self._object!r}, the object of a method. Leave "
+                f'it out: payload_key(without=["{self._object}"]). Equal calls on two objects are then one call, so '
+                "put what tells them apart, such as a tenant, into an argument"
+            )
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, Document]:
+        parameters = self._parameters.items()
+        return {name: document_of(each.default, name) for name, each in parameters if each.default is not each.empty}
+
+
+def is_context(argument: object) -> bool:
+    """Whether it is Lambda's context, or serves as one."""
+    return callable(getattr(argument, "get_remaining_time_in_millis", None))
+
+
+def _has_odd(document: Document) -> bool:
+    return any(odd_in(document.value))
+
+
+def _joined(documents: Mapping[str, Document]) -> Document:
+    """An object of several by their names."""
+    ordered = sorted(documents.items())
+    raw = b",".join(f'"{name}":'.encode() + document.raw for name, document in ordered)
+    value = {name: document.value for name, document in ordered}
+    return Document(b"{" + raw + b"}", value, is_json=all(document.is_json for _, document in ordered))
+
+
+def _within(name: str, payload: Payload) -> list[str]:
+    """The payload's paths within an argument, from there."""
+    return [path.removeprefix(f"{name}.") for path in payload.without if path.startswith(f"{name}.")]

@@ -1,0 +1,178 @@
+"""The JSON form of a Python value, by which arguments are compared: pydantic's, with a set as its sorted members.
+
+What has no form cannot be told apart from others of its kind. In a form an `Odd` stands in its place.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import rfc8785
+
+from idempotent_receiver.payload import Document, json_of
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """Stands for a value without a form: where it is, as a path for `without`, and its type."""
+
+    path: str
+    kind: str
+
+    def __str__(self) -> str:
+        # JMESPath's `to_string` would make one text of all of them.
+        raise TypeError("a value without a JSON form has no text")
+
+
+def document_of(value: object, path: str) -> Document:
+    """The form of an argument, or of the part of one that is at this path. Its value may hold `Odd`."""
+    try:
+        nested = list(_nested(value))
+        if any(each is value for each in nested[1:]):
+            raise ValueError("it holds itself")
+        if not any(_is_misread(each) for each in nested):
+            with suppress(*_NO_FORM):
+                return Document.of_bytes(_pydantic_json(value))
+        form = _form(value, path)
+        return Document(json_text(form), form, is_json=True)
+    except _NO_FORM:
+        odd = _odd(value, path)
+        return Document(json_text(odd), odd, is_json=True)
+
+
+def odd_in(form: Any) -> Iterator[Odd]:
+    """The values without a form in it."""
+    if isinstance(form, Odd):
+        yield form
+    elif isinstance(form, (dict, list)):
+        for each in form.values() if isinstance(form, dict) else form:
+            yield from odd_in(each)
+
+
+def json_text(form: Any, *, sort_keys: bool = False) -> bytes:
+    """The form as JSON; null for what has none."""
+    text = json.dumps(form, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys, default=lambda odd: None)
+    return text.encode("utf-8", "surrogatepass")
+
+
+_NO_FORM = (ValueError, TypeError, AttributeError, RecursionError)
+"""What pydantic raises for it, and the user's own classes."""
+
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def _is_misread(value: object) -> bool:
+    """Whether pydantic's JSON does not tell it apart: a set in any order, an iterator, which it uses up, a secret."""
+    return isinstance(value, (set, frozenset, Iterator)) or hasattr(type(value), "get_secret_value")
+
+
+def _nested(value: object) -> Iterator[object]:
+    """The value and all that it holds, each once; the value again if it holds itself."""
+    # Kept, so that no other object gets the id of one that was made on the way.
+    seen: dict[int, object] = {}
+    todo = [value]
+    while todo:
+        each = todo.pop()
+        if id(each) not in seen:
+            seen[id(each)] = each
+            todo.extend(part for part in _parts(each) if type(part) not in _SCALARS)
+        elif each is not value:
+            continue
+        yield each
+
+
+def _parts(value: Any) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return value
+    if _is_model(value):
+        return [*vars(value).values(), *(value.__pydantic_extra__ or {}).values()]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, each.name, None) for each in fields(value)]
+    return ()
+
+
+def _form(value: Any, path: str) -> Any:
+    """The form of a value that pydantic cannot be given whole, from its parts. Raises one of `_NO_FORM`."""
+    if isinstance(value, (list, tuple, deque)):
+        return [_part(each, _within(path, ".")) for each in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_part(each, _within(path, ".")) for each in value), key=_canonical)
+    if isinstance(value, dict):
+        named = {_name(name): _part(each, _within(path, _name(name))) for name, each in value.items()}
+        if len(named) != len(value):
+            raise ValueError("a name twice")
+        return named
+    if _is_model(value):
+        return _model(value, path)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _part(getattr(value, each.name), _within(path, each.name)) for each in fields(value)}
+    raise TypeError(f"a {type(value).__qualname__} has no JSON form")
+
+
+def _part(value: Any, path: str) -> Any:
+    document = document_of(value, path)
+    return document.value if document.is_json else _odd(value, path)
+
+
+def _odd(value: object, path: str) -> Odd:
+    return Odd(path.removesuffix(_CLOSED), type(value).__qualname__)
+
+
+def _within(path: str, name: str) -> str:
+    """The path of a part by this name, or the whole's, closed, where no path of `without` leads to the part."""
+    if path.endswith(_CLOSED):
+        return path
+    return f"{path}{_CLOSED}" if "." in name else f"{path}.{name}"
+
+
+_CLOSED = "[]"
+"""Ends the path of what is in a list, or under a name with dots."""
+
+
+def _name(key: object) -> str:
+    (name,) = json_of(_pydantic_json({key: None}).decode())
+    return str(name)
+
+
+def _canonical(form: Any) -> bytes:
+    try:
+        return rfc8785.dumps(form)
+    except (ValueError, RecursionError, rfc8785.CanonicalizationError):
+        return json_text(form, sort_keys=True)
+
+
+def _is_model(value: object) -> bool:
+    return hasattr(type(value), "__pydantic_root_model__")
+
+
+def _model(model: Any, path: str) -> Any:
+    """A model's form, field by field: pydantic's, with the field's alias and serializer, where it has one."""
+    kind = type(model)
+    if kind.__pydantic_root_model__:
+        return _part(model.root, path)
+    form: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        value, alias = getattr(model, name), field.serialization_alias or name
+        # A serializer of the whole model gives everything, whichever field is asked for.
+        if not kind.__pydantic_decorators__.model_serializers and not any(map(_is_misread, _nested(value))):
+            with suppress(*_NO_FORM):
+                form.update(json_of(_pydantic_json(model, include={name}).decode()))
+                continue
+        if not field.exclude:
+            form[alias] = _part(value, _within(path, alias))
+    for name, value in (model.__pydantic_extra__ or {}).items():
+        form[name] = _part(value, _within(path, name))
+    return form
+
+
+def _pydantic_json(value: object, **options: Any) -> bytes:
+    # Imported where it is used: consumers of a queue need none of it.
+    from pydantic_core import to_json  # noqa: PLC0415
+
+    return to_json(value, inf_nan_mode="constants", **options)

@@ -90,7 +90,7 @@ class Arguments:
             what = f"argument {odd.path!r}" if odd.path in self._parameters else f"{odd.path!r} among the arguments"
             raise UnusableKey(
                 f"{self._name}: {what} (a {odd.kind}) has no JSON form, so two calls could not be told apart by it. "
-                f'Leave it out: {option}(without=["{odd.path}"])'
+                f'Leave it out, {option}(without=["{odd.path}"]), or make it data, such as a dataclass'
             )
         return payload.fingerprint(document)
 

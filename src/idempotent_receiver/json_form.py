@@ -33,7 +33,7 @@ def document_of(value: object, path: str) -> Document:
         nested = list(_nested(value))
         if any(each is value for each in nested[1:]):
             raise ValueError("it holds itself")
-        if not any(_is_misread(each) for each in nested):
+        if not _is_misread(value) and not any(_is_misread(each) or _is_cut(each) for each in nested[1:]):
             with suppress(*_NO_FORM):
                 return Document.of_bytes(_pydantic_json(value))
         form = _form(value, path)
@@ -68,6 +68,12 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 def _is_misread(value: object) -> bool:
     """Whether pydantic's JSON does not tell it apart: a set in any order, an iterator, which it uses up, a secret."""
     return isinstance(value, (set, frozenset, Iterator)) or hasattr(type(value), "get_secret_value")
+
+
+def _is_cut(part: object) -> bool:
+    """Whether pydantic may give less than all of a model's part: what the type has that its field is declared to be."""
+    bases = type(part).__mro__[1:]
+    return any(getattr(each, "model_fields", None) or getattr(each, "__dataclass_fields__", None) for each in bases)
 
 
 def _nested(value: object) -> Iterator[object]:
@@ -157,10 +163,13 @@ def _model(model: Any, path: str) -> Any:
     if kind.__pydantic_root_model__:
         return _part(model.root, path)
     form: dict[str, Any] = {}
+    decorators = kind.__pydantic_decorators__
+    serialized = {name for each in decorators.field_serializers.values() for name in each.info.fields}
     for name, field in kind.model_fields.items():
         value, alias = getattr(model, name), field.serialization_alias or name
+        is_misread = any(_is_misread(each) or _is_cut(each) for each in _nested(value))
         # A serializer of the whole model gives everything, whichever field is asked for.
-        if not kind.__pydantic_decorators__.model_serializers and not any(map(_is_misread, _nested(value))):
+        if not decorators.model_serializers and (name in serialized or not is_misread):
             with suppress(*_NO_FORM):
                 form.update(json_of(_pydantic_json(model, include={name}).decode()))
                 continue

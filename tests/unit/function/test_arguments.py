@@ -54,6 +54,30 @@ class Login(BaseModel):
     password: SecretStr
 
 
+class Payment(BaseModel):
+    """What a field is declared to be."""
+
+    amount: int
+
+
+class CardPayment(Payment):
+    """What it is; pydantic gives what the declared type has of it."""
+
+    number: str
+
+
+class Bill(BaseModel):
+    """A model whose parts may be more than is declared."""
+
+    payment: Payment
+    others: list[Payment] = []
+    last: Payment | None = None
+
+    @field_serializer("last")
+    def _number(self, last: Any) -> Any:
+        return last and last.number
+
+
 class Tagged(BaseModel):
     """A model with sets, one of them under another name, and a serializer of its own."""
 
@@ -195,6 +219,16 @@ def test_a_typed_field_and_one_in_a_list_or_a_set_are_found() -> None:
         with pytest.raises(UnusableKey, match=f'without=\\["{path}"\\]'):
             work(order)
         assert runs == []
+
+
+def test_all_of_a_part_counts_whatever_its_field_is_declared_to_be() -> None:
+    work, _ = counted(ship)
+    one, other = (CardPayment(amount=1, number=number) for number in "ab")
+    assert [work(Bill(payment=each)) for each in (one, other, Payment(amount=1), one)] == [1, 2, 3, 1]
+    assert [work(Bill(payment=one, others=[each])) for each in (one, other, one)] == [4, 5, 4]
+    assert work(Bill(payment=one, last=one)) == work(
+        {"payment": {"amount": 1, "number": "a"}, "others": [], "last": "a"}
+    ), "a serializer of the field's own says what counts of it"
 
 
 def test_objects_that_hold_each_other_are_refused_at_once() -> None:

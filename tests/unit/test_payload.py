@@ -163,6 +163,30 @@ def test_a_fingerprint_without_a_query_is_for_ever(
     assert payload.fingerprint(Document.of_bytes(body), *context, query=()) == fingerprint
 
 
+WHOLE = b'{"b": 1, "meta": {"trace": "x", "kind": "k"}}'
+LARGE = b'{"b": 1, "meta": {"trace": "x", "kind": "k"}, "a": 1152921504606846976}'
+
+
+@pytest.mark.parametrize(
+    ("payload", "body", "fingerprint"),
+    [
+        (Payload(without=["meta.trace"]), LARGE, "df2d2837694749d5b4f9021b43b654132ffe777d349340237bfc92c0ab718ed6"),
+        (Payload(without=["meta.trace"]), WHOLE, "2be1aacf62c47ea17dc822c7868d3415855949397e4ecd5d2e965e4ffbfa358e"),
+        (
+            Payload("meta", without=["meta.trace"]),
+            WHOLE,
+            "7f71ae8a6f888f93ef341db1f4ad4753f63980082424df51f96e69a2938f1714",
+        ),
+        (Payload(without=["a"]), b"text", "982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1"),
+        (Payload(without=["a"]), b'{"a":1,"a":2}', "1c53ee0df7b12fd4d65b976120c7fa6b847dc41dffd7f0331c3237a1ceab1756"),
+    ],
+)
+def test_a_fingerprint_of_a_part_is_for_ever(payload: Payload, body: bytes, fingerprint: str) -> None:
+    """A message's key, too, where it is made of the body."""
+    assert payload.fingerprint(Document.of_bytes(body)) == fingerprint
+    assert payload(Message(id="1", body=body.decode(), raw_body=body.decode())) == fingerprint
+
+
 METHOD = st.sampled_from(["POST", "", "?", "?2:", "1:a1:b"]) | st.text(max_size=6)
 QUERY = st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=3).map(tuple)
 RAW = st.binary(max_size=12) | st.sampled_from([b"", b"?", b"2:", b"1:a1:b", b"/1:a1:b"])

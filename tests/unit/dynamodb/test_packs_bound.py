@@ -51,11 +51,11 @@ def sizes(engine: DynamoDB, faults: Faults) -> list[int]:
 
 @pytest.mark.parametrize("answer", [all_conflict, all_throttled])
 def test_packs_shrink_to_one(engine: DynamoDB, faults: Faults, answer: Callable[[Sent], Answer]) -> None:
-    """By half with each pack that met a conflict or was throttled, and they stay so from call to call."""
+    """By three quarters with each that met a conflict or was throttled, and they stay so from call to call."""
     faults.answer = answer
 
     assert sizes(engine, faults) == [50]
-    assert sizes(engine, faults) == [25, 12, 6, 3, *[1] * 4]
+    assert sizes(engine, faults) == [12, 3, *[1] * 35]
     assert sizes(engine, faults) == [1] * 50
 
 
@@ -78,16 +78,16 @@ def test_a_failed_condition_shrinks_nothing(engine: DynamoDB, faults: Faults) ->
 
 
 def test_packs_grow_again(engine: DynamoDB, faults: Faults) -> None:
-    """With each pack that was cut short and took effect: from one commit to fifty in thirty that were cut short."""
+    """With every fourth pack that was cut short and took effect."""
     faults.answer = all_conflict
     for _ in range(2):
         engine.store.commit(fifty(engine))
     faults.answer = lambda sent: None
 
-    grown = [size for _ in range(40) for size in sizes(engine, faults)]
+    grown = [size for _ in range(60) for size in sizes(engine, faults)]
 
-    assert grown[:8] == [1, 2, 2, 3, 3, 4, 4, 5]
-    assert grown.index(50) <= 45
+    assert grown[:21] == [1] * 12 + [2] * 8 + [3]
+    assert grown.index(50) <= 140
     assert grown[-1] == 50
 
 
@@ -97,27 +97,28 @@ def test_packs_that_were_not_cut_short_prove_nothing(engine: DynamoDB, faults: F
     engine.store.commit(fifty(engine))
     faults.answer = lambda sent: None
     for _ in range(20):
-        engine.store.commit(fifty(engine)[:25])
+        engine.store.commit(fifty(engine)[:12])
 
-    assert sizes(engine, faults) == [25, 25]
+    assert sizes(engine, faults) == [12, 12, 12, 12, 2]
 
 
 def test_a_pack_is_cut_short_by_any_that_did_not_fit(engine: DynamoDB, faults: Faults) -> None:
     """Although a later one did."""
     bound = engine.store._packs.bound
-    bound.shrink(8)
-    small, large, last = fifty(engine)[:3]
-    large = large._replace(actions=[action for name in "abc" for action in credit(engine, name).actions])
-    engine.store.commit([small, large, last])
+    bound.shrink(16)
+    for _ in range(4):
+        small, large, last = fifty(engine)[:3]
+        large = large._replace(actions=[action for name in "abc" for action in credit(engine, name).actions])
+        engine.store.commit([small, large, last])
 
-    assert (faults.sizes, bound.writes) == ([2, 1], 5)
+    assert (faults.sizes, bound.writes) == ([2, 1] * 4, 5)
 
 
-def test_packs_that_were_under_way_together_halve_the_bound_once() -> None:
+def test_packs_that_were_under_way_together_shrink_the_bound_once() -> None:
     bound = Bound()
     for _ in range(8):
         bound.shrink(100)
-    assert bound.writes == 50
+    assert bound.writes == 25
 
 
 def test_the_bound_is_kept_under_threads() -> None:
@@ -125,13 +126,14 @@ def test_the_bound_is_kept_under_threads() -> None:
     bound = Bound()
     bound.shrink(2)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: bound.grow(), range(14)))
+        list(pool.map(lambda _: bound.grow(), range(4 * 14)))
     assert bound.writes == 15
-    for _ in range(18):
+    for _ in range(4 * 18):
         assert bound.writes < 100
         bound.grow()
     assert bound.writes == 100
-    bound.grow()
+    for _ in range(4):
+        bound.grow()
     assert bound.writes == 100
     bound.shrink(1)
     assert bound.writes == 1

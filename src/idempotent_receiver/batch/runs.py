@@ -65,7 +65,7 @@ class Runs:
         host = self._settings.host
         draining = host is not None and host.draining()
         in_time = moment.left_to_start_seconds > self.needed_seconds + self._turns.wait_seconds
-        return in_time and not draining and not self._stopped and not self._turns.full
+        return in_time and not draining and not self._stopped
 
     def _worker_loop(self) -> None:
         """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""

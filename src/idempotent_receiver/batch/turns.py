@@ -6,6 +6,7 @@ committed before the deadline, so whatever waits for its turn counts against wha
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from idempotent_receiver.clock import Deadline
@@ -47,14 +48,10 @@ class Turns:
         self._uncommitted.add(index)
 
     @property
-    def full(self) -> bool:
-        """Whether too many runs are not committed for another one to start."""
-        return len(self._uncommitted) >= MOST_UNCOMMITTED
-
-    @property
     def wait_seconds(self) -> float:
-        """How long those that wait may take, if they are all on one item."""
-        return (len(self._uncommitted) - self._under_way) * self._longest_seconds
+        """How long those that wait may take, if they are all on one item; for ever where too many are uncommitted."""
+        uncommitted = len(self._uncommitted)
+        return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - self._under_way) * self._longest_seconds
 
     def enter(self, operation: Operation[Any], items: Sequence[ActionItem]) -> None:
         """Let a transaction on these items begin, now or when its turn has come."""

@@ -36,8 +36,9 @@ from idempotent_receiver.workflow.executions import Start, Workflow, name_of
 from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, accept
 
 Parse = Callable[[bytes], Any]
-"""Makes the machine's payload from a body, as plain JSON values. Raises PermanentError with a text for the client. Of
-any ValueError, such as `json.loads` and pydantic raise, the client is told kinds and places, and none of the values.
+"""Makes the machine's payload from a body, as plain JSON values or a pydantic model. Raises PermanentError with a text
+for the client. Of any ValueError, such as `json.loads` and pydantic raise, the client is told kinds and places, and
+none of the values.
 """
 
 RETRY_SECONDS = 5

@@ -101,9 +101,13 @@ class Workflow:
         return Deadline.after(self.clock, milliseconds)
 
     def start_of(self, name: str, fingerprint: str, payload: Any) -> Start:
-        """What to start for a payload. Raises ValueError if that is not JSON, or too long for Step Functions."""
+        """What to start for a payload: plain JSON values, and what pydantic makes such of. Raises TypeError for other
+        kinds of values, ValueError for NaN and the like, or if it is too long for Step Functions.
+        """
         fields = {"record": self.id_of(name), "fingerprint": fingerprint, "payload": payload}
-        text = json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(
+            fields, default=_jsonable, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
         size = len(text.encode())
         if size > MOST_INPUT_BYTES:
             raise ValueError(f"it makes an input of {size} bytes; an execution takes {MOST_INPUT_BYTES}")
@@ -132,6 +136,17 @@ class Workflow:
             return None
         except (ClientError, BotoCoreError) as error:
             return unavailable("DescribeExecution", error)
+
+
+def _jsonable(value: Any) -> Any:
+    """A pydantic model, a date or the like as plain JSON values. Raises TypeError for what is no such thing."""
+    # Imported where it is used: plain values need none of it.
+    from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
+
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError as error:
+        raise TypeError(f"the payload that parse has made is not JSON: {error}") from error
 
 
 def unavailable(operation: str, error: ClientError | BotoCoreError) -> Unavailable:

@@ -204,6 +204,26 @@ def test_a_body_that_cannot_be_parsed_is_a_bad_request_that_shows_none_of_it(
     assert "secret" not in f"{answer}{[vars(line) for line in caplog.records]}"
 
 
+@pytest.mark.parametrize(
+    "parse", [Order.model_validate_json, lambda body: {**json.loads(body), "lines": [Line(amount=1)]}]
+)
+def test_a_parse_may_return_pydantic_models(api: Api, parse: Any) -> None:
+    """The machine gets them as plain JSON."""
+    api.set_up(parse=parse)
+
+    assert api.post('{"to": "bob", "lines": [{"amount": 1}]}')["statusCode"] == 202
+    assert json.loads(api.machines.executions[NAME]["input"])["payload"] == {"to": "bob", "lines": [{"amount": 1}]}
+
+
+def test_a_payload_that_is_not_json_is_lambdas_error_and_nothing_is_stored(api: Api) -> None:
+    """No other body would do better: the parse has to change, not the client."""
+    api.set_up(parse=lambda body: {"of": object()})
+
+    with pytest.raises(TypeError, match="object"):
+        api.post()
+    assert (api.machines.executions, api.store.items) == ({}, {})
+
+
 def test_what_a_parse_raised_of_its_own_is_logged_by_its_place(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     """It may be the client's fault or the parse's: only its author can tell."""
     api.set_up(parse=number)

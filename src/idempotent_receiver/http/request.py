@@ -90,7 +90,7 @@ def request_of(event: object) -> Request:
     """The request in an event: payload format 1.0 (REST API, and HTTP API if configured), 2.0 (HTTP API, Function URL),
     or an Application Load Balancer's.
 
-    Raises InvalidRequest for anything else.
+    Raises InvalidRequest for anything else, such as an event whose body somebody has parsed.
     Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/lambda-functions.html
     """
     fields: Any = event
@@ -220,8 +220,14 @@ def _every_value(
 
 def _body(event: Mapping[str, Any]) -> bytes:
     body = event.get("body")
-    if not isinstance(body, str):
+    if body is None:
         return b""
+    if not isinstance(body, str):
+        # As no body, it would make all requests the same one.
+        raise InvalidRequest(
+            f"the body is of type {type(body).__name__}, not text as API Gateway sends it: what parses it has to come "
+            "after http_endpoint or workflow_endpoint"
+        )
     if event.get("isBase64Encoded") is True:
         with suppress(ValueError):  # not Base64 after all
             return base64.b64decode(body, validate=True)

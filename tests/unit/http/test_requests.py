@@ -319,3 +319,15 @@ def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
     with pytest.raises(InvalidRequest, match="API Gateway"):
         api(event)
     assert api.runs == []
+
+
+@pytest.mark.parametrize("body", [{"amount": 5}, [5], b'{"amount": 5}', 5])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_body_that_somebody_has_parsed_already_is_refused(form: str, body: Any) -> None:
+    """A middleware may put a dict in its place. If it counted as no body, all requests would be the same one."""
+    api = Api(key=payload_key(), scope=None)
+    with pytest.raises(
+        InvalidRequest, match=rf"the body is of type {type(body).__name__}, not text.*after http_endpoint"
+    ):
+        api({**request(None, form=form), "body": body})
+    assert api.untouched

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from idempotent_receiver.protocol.store import TransactionalStore
 from idempotent_receiver.protocol.transaction import Transaction
@@ -19,11 +19,15 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
     """The name of the parameter that is annotated `Transaction`, if there is one. Raises TypeError where there are
-    several, or where the store has none to give.
+    several, where one is annotated as optional, or where the store has none to give.
     """
     name = name_of(function)
     hints = hints_of(function, name)
     names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
+    for one in inspect.signature(function).parameters:
+        # It would be given none, and what it writes "if there is one" would be written never.
+        if Transaction in get_args(hints.get(one)):
+            raise TypeError(f"{name}: annotate {one!r} with Transaction alone, not as optional: every call gets one")
     if len(names) > 1:
         raise TypeError(f"{name} asks for several Transactions; there is one a call")
     if names:

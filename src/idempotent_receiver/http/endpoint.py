@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import update_wrapper
 from http import HTTPStatus
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -34,7 +34,7 @@ from idempotent_receiver.calls import NOT_FINAL, Calls, Key
 from idempotent_receiver.clock import Clock, require_context
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.annotations import wants_transaction
+from idempotent_receiver.handler.annotations import runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
@@ -162,10 +162,11 @@ def http_endpoint(
     def wrap(function: Callable[..., HandlerResponse]) -> HttpHandler:
         if iscoroutinefunction(function):
             raise TypeError(f"{function.__qualname__} is a coroutine function, which Lambda never awaits: use def")
+        transaction = _transaction_of(function, store)
         endpoint = _Endpoint(
             calls=calls,
             function=function,
-            transaction=wants_transaction(function, store),
+            transaction=transaction,
             scope=scope,
             required=required,
             wait_seconds=wait_seconds,
@@ -184,6 +185,18 @@ def http_endpoint(
         return update_wrapper(lambda_handler, function)
 
     return wrap
+
+
+def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore) -> str | None:
+    """The name of the parameter that takes a transaction, if there is one. Raises TypeError for a function that could
+    not be called with each request.
+    """
+    name, transaction = runnable(function), wants_transaction(function, store)
+    try:
+        signature(function).bind("event", "context", **({} if transaction is None else {transaction: "one"}))
+    except TypeError as error:
+        raise TypeError(f"{name} must take (event, context), or (event, context, tx: Transaction): {error}") from None
+    return transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -284,6 +284,7 @@ class NoTransactions:
 
 def wants_two(order: dict[str, Any], one: Transaction, two: Transaction) -> None: ...
 def wants_one(order: dict[str, Any], tx: Transaction) -> None: ...
+def may_want_one(order: dict[str, Any], tx: Transaction | None = None) -> None: ...
 def yields(order: dict[str, Any]) -> Any:
     yield order
 
@@ -299,6 +300,7 @@ def yields(order: dict[str, Any]) -> Any:
         (MemoryStore("a"), {"payload": "id"}, None, TypeError, "Payload\\("),
         (MemoryStore("a"), {"results": "bucket"}, None, TypeError, "S3Results"),
         (MemoryStore("a"), {}, wants_two, TypeError, "one a call"),
+        (MemoryStore("a"), {}, may_want_one, TypeError, "annotate 'tx' with Transaction alone"),
         (NoTransactions(), {}, wants_one, TypeError, "has none"),
         (MemoryStore("a"), {}, yields, TypeError, "generator"),
     ],

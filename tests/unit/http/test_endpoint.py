@@ -408,7 +408,7 @@ def test_a_response_that_was_not_kept_is_gone(api: Api) -> None:
 
 
 def test_an_endpoint_looks_like_its_function() -> None:
-    def pay(event: object) -> None:
+    def pay(event: object, context: object) -> None:
         """Takes a payment."""
 
     endpoint: Any = http_endpoint(MemoryStore("pay"))(pay)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools import Logger
 
-from idempotent_receiver import MemoryStore, body_field, header, http_endpoint, message_id, payload_key
+from idempotent_receiver import MemoryStore, Transaction, body_field, header, http_endpoint, message_id, payload_key
 from tests.unit.http.api import ANSWER, FORMATS, Api, problem, raising, request
 
 
@@ -168,6 +168,20 @@ def test_an_answer_without_a_status_is_replayed_in_the_load_balancers_form(api: 
 
 def handle(event: Any, context: Any) -> None: ...
 async def coroutine(event: Any, context: Any) -> None: ...
+def generator(event: Any, context: Any) -> Any:
+    yield {"statusCode": 201}
+
+
+def without_a_context(event: Any) -> None: ...
+def unannotated(event: Any, context: Any, tx) -> None: ...  # type: ignore[no-untyped-def]
+def transaction_first(tx: Transaction, event: Any, context: Any) -> None: ...
+def optional(event: Any, context: Any, tx: Transaction | None = None) -> None: ...
+
+
+class Handlers:
+    def method(self, event: Any, context: Any) -> None: ...
+
+
 def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -205,6 +219,20 @@ def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-d
         (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=True), ValueError, "retry_after_seconds must be"),
         (lambda: http_endpoint(MemoryStore("a"), on_exception="keep"), ValueError, "'retry' or 'replay'"),
         (lambda: http_endpoint(MemoryStore("a"))(coroutine), TypeError, "coroutine"),
+        (lambda: http_endpoint(MemoryStore("a"))(generator), TypeError, "^generator is a generator"),
+        *(
+            (
+                lambda wrong=wrong: http_endpoint(MemoryStore("a"))(wrong),
+                TypeError,
+                rf"^{wrong.__qualname__} must take \(event, context\), or \(event, context, tx: Transaction\)",
+            )
+            for wrong in (without_a_context, unannotated, transaction_first, Handlers.method)
+        ),
+        (
+            lambda: http_endpoint(MemoryStore("a"))(optional),
+            TypeError,
+            "^optional: annotate 'tx' with Transaction alone, .* every call gets one",
+        ),
         (lambda: http_endpoint(MemoryStore("a"))(unresolved), TypeError, "^unresolved: an annotation cannot be"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
         (lambda: header(""), ValueError, "Idempotency-Key"),

@@ -41,7 +41,14 @@ from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
-from idempotent_receiver.http.response import Headers, HttpResponse, in_form_of, marked_as_replayed, with_headers
+from idempotent_receiver.http.response import (
+    Headers,
+    HttpResponse,
+    in_form_of,
+    marked_as_replayed,
+    with_headers,
+    with_numbers,
+)
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
@@ -231,7 +238,7 @@ class _Endpoint:
 
         def handle(attempt: Attempt) -> HandlerResponse:
             extra = {} if self.transaction is None else {self.transaction: attempt.transaction}
-            return self.function(event, context, **extra)
+            return with_numbers(self.function(event, context, **extra))
 
         call = self.calls.begin(key, fingerprint, context)
         with self.lifetime(call.deadline):

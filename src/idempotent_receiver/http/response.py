@@ -5,6 +5,7 @@ Errors are `application/problem+json` (RFC 9457). They tell a client what to do 
 
 import json
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from http import HTTPStatus
 from typing import Any
 
@@ -43,6 +44,27 @@ def problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: in
     if retry_after_seconds is not None:
         headers["Retry-After"] = str(retry_after_seconds)
     return json_response(status, json.dumps(document), headers)
+
+
+def with_numbers(response: Any) -> Any:
+    """A handler's response with each Decimal as the number that Lambda sends for it: kept as it is, it would be a text
+    in the replay. What has numbers that JSON has not, or nests too deep, stays as it is.
+    """
+    try:
+        return _with_numbers(response)
+    except (ArithmeticError, RecursionError):
+        return response
+
+
+def _with_numbers(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case dict():
+            return {name: _with_numbers(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_with_numbers(part) for part in value]
+    return value
 
 
 def with_headers(response: HttpResponse, headers: Headers | None, event: Any, telemetry: Telemetry) -> HttpResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextvars import Context
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -164,6 +165,37 @@ def test_an_answer_without_a_status_is_replayed_in_the_load_balancers_form(api: 
         "body": '{"ok":true}',
         "isBase64Encoded": False,
     }
+
+
+def test_a_number_is_replayed_as_the_number_that_lambda_sends(api: Api) -> None:
+    """boto3's resources read numbers as Decimal: Lambda sends them as numbers, pydantic would keep them as text."""
+    price = {"price": Decimal("12.50"), "counts": [Decimal(3), (Decimal("1E+2"),)]}
+    api.does = lambda event: price
+    first = api(request())
+
+    assert json.dumps(first) == '{"price": 12.5, "counts": [3, [100]]}'
+    assert json.loads(api(request())["body"]) == first
+
+    api.does = lambda event: {"statusCode": Decimal(201), "body": "accepted"}
+    assert api(request("k-2"))["statusCode"] == api(request("k-2"))["statusCode"] == 201
+
+
+def nested(levels: int) -> Any:
+    found: Any = {}
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("part", [Decimal("-sNaN"), Decimal("Infinity"), nested(5000)])
+def test_an_answer_that_is_not_json_is_the_first_clients_and_runs_once(api: Api, part: Any) -> None:
+    """What took effect is not undone by its answer."""
+    answer = {"a": part}
+    api.does = lambda event: answer
+
+    assert api(request()) is answer
+    api(request())
+    assert len(api.runs) == 1
 
 
 def handle(event: Any, context: Any) -> None: ...

@@ -60,6 +60,7 @@ class Calls:
         options.require_kind(self.payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
         options.require_kind(self.results, "results", "a S3Results(bucket, client)", "put", "get")
         options.require_count(self.retention_seconds, "retention_seconds")
+        options.require_flags(error_texts=self.error_texts)
         options.require_numbers(
             lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )

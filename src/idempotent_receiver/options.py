@@ -2,11 +2,12 @@
 rather than with every message later.
 """
 
+import math
 from collections.abc import Callable
 from copy import copy
 from typing import Any, TypeVar, cast
 
-from idempotent_receiver.payload import payload_key
+from idempotent_receiver.payload import Payload, payload_key
 from idempotent_receiver.protocol.namespaces import checked
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -17,10 +18,11 @@ SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
 
 def require_store(store: object, way_in: str) -> None:
     """Raise TypeError unless it is a store, TypeError or ValueError unless its namespace can be one."""
-    if all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
+    made = not isinstance(store, type)
+    if made and all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
         checked(getattr(store, "namespace", None))
         return
-    if callable(store):
+    if made and callable(store):
         raise TypeError(f"{way_in} needs a store before it wraps a function: @{way_in}(store)")
     raise TypeError(f"store must be a store, such as DynamoDBStore('records'); it is {store!r}")
 
@@ -73,8 +75,18 @@ def require_payload(payload: object, key: object, message_id: object) -> None:
 def require_call_key(key: object, way_in: str) -> None:
     """Raise TypeError unless it makes keys of this way in's calls."""
     if not callable(key) or not _is_for(key, way_in):
+        header = "header(name), " if way_in == "http_endpoint" else ""
         raise TypeError(
-            f"key must be payload_key(...) or a callable from what it is called with to a str; it is {key!r}"
+            f"key must be {header}payload_key(...) or a callable from what it is called with to a str; it is {key!r}"
+        )
+
+
+def require_scope(scope: object, way_in: str) -> None:
+    """Raise TypeError unless it tells of an HTTP event whose request it is; None stands for everybody's."""
+    if scope is not None and (not callable(scope) or isinstance(scope, Payload) or not _is_for(scope, way_in)):
+        raise TypeError(
+            "scope must be a callable from the event to whose request it is, such as an authoriser's claim or "
+            f"header('X-Tenant'); it is {scope!r}"
         )
 
 
@@ -86,13 +98,14 @@ def require_callables(**options: object) -> None:
 
 
 def require_client(client: object, service: str, option: str) -> None:
-    """Raise TypeError for a boto3 client of another service, for a boto3 resource, and for a client that converts
-    DynamoDB's values, as the one does that a resource has.
+    """Raise TypeError for None, for a boto3 client of another service, for a boto3 resource, and for a client that
+    converts DynamoDB's values, as the one does that a resource has.
     """
     meta = getattr(client, "meta", None)
     found = getattr(getattr(meta, "service_model", None), "service_name", service)
     what = (
-        f"one of {found}" if found != service
+        "None" if client is None
+        else f"one of {found}" if found != service
         else "a boto3 resource" if hasattr(meta, "client")
         else "a resource's, resource.meta.client, which converts values" if _converts_values(meta)
         else None
@@ -141,9 +154,9 @@ def require_effects(effects: object) -> None:
 
 
 def require_numbers(**seconds: object) -> None:
-    """Raise ValueError for times that are negative or not numbers."""
+    """Raise ValueError for times that are negative, infinite or not numbers."""
     for name, value in seconds.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:  # nor NaN
             raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
 
 
@@ -163,6 +176,12 @@ def require_flags(**flags: object) -> None:
             raise TypeError(f"{name} must be True or False; it is {value!r}")
 
 
+def require_text(value: object, option: str, wanted: str) -> None:
+    """Raise ValueError unless it is a text that is not blank: a variable that is not set makes neither."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{option} must be {wanted}; it is {value!r}: is a variable not set?")
+
+
 def require_queue_retention(retention_seconds: int) -> None:
     """Raise ValueError for a retention shorter than SQS may take to deliver a message again."""
     require_count(retention_seconds, "retention_seconds")
@@ -174,6 +193,6 @@ def require_queue_retention(retention_seconds: int) -> None:
 
 
 def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
-    """Raise TypeError for a value that lacks one of the names; None stands for the default."""
-    if value is not None and not all(hasattr(value, name) for name in names):
+    """Raise TypeError for a value that lacks one of the names, and for a class; None stands for the default."""
+    if value is not None and (isinstance(value, type) or not all(hasattr(value, name) for name in names)):
         raise TypeError(f"{option} must be {wanted}; it is {value!r}")

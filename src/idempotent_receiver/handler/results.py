@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.handler.attempt import dropped, idempotency_key, marked, marker
-from idempotent_receiver.options import require_client
+from idempotent_receiver.options import require_client, require_text
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transitions import Claimed
 
@@ -58,7 +58,12 @@ class S3Results:
     kms_key_id: str | None = None
 
     def __post_init__(self) -> None:
+        require_text(self.bucket, "bucket", "the name of an S3 bucket")
         require_client(self.client, "s3", "client")
+        if not isinstance(self.prefix, str):
+            raise TypeError(f"prefix must be a text, such as 'results/'; it is {self.prefix!r}")
+        if self.kms_key_id is not None:
+            require_text(self.kms_key_id, "kms_key_id", "the id of a KMS key, or None")
 
     def put(self, name: str, data: str) -> dict[str, str]:
         """Write the object."""

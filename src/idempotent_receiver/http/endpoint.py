@@ -159,7 +159,7 @@ def http_endpoint(
             )
         scope = None
     options.require_callables(is_final=is_final)
-    options.require_kind(scope, "scope", "a callable", "__call__")
+    options.require_scope(scope, "http_endpoint")
     options.require_kind(headers, "headers", "a callable", "__call__")
     if on_exception not in ("retry", "replay"):
         raise ValueError(f"on_exception must be 'retry' or 'replay'; it is {on_exception!r}")

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
 from idempotent_receiver.errors import UnusableKey, text_of
-from idempotent_receiver.options import key_for
+from idempotent_receiver.options import key_for, require_text
 from idempotent_receiver.payload import Document, Payload, Query
 
 MOST_KEY_CHARACTERS = 255
@@ -130,8 +130,7 @@ def header(name: str) -> Callable[[Any], str]:
     Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
     Source: https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
-    if not name:
-        raise ValueError("header needs the header's name, such as 'Idempotency-Key'; it is empty")
+    require_text(name, "name", "a header's, such as 'Idempotency-Key'")
 
     def key(event: Any) -> str:
         request = request_of(event)
@@ -181,7 +180,9 @@ def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
     except MissingKey as error:
         # The scope is missing, not the key: as a MissingKey, it would run unprotected where no key is required.
         raise UnusableKey(f"the request belongs to nobody: {text_of(error)}") from None
-    if not isinstance(scope, str) or not scope:
+    if scope is not None and not isinstance(scope, str):
+        raise UnusableKey(f"the request belongs to nobody: its scope is of type {type(scope).__name__}, not a string")
+    if not scope:
         raise UnusableKey("the request belongs to nobody: its scope is empty")
     return scope
 

@@ -67,7 +67,7 @@ def workflow_endpoint(
     """
     _require(key, payload)
     options.require_callables(parse=parse)
-    options.require_kind(scope, "scope", "a callable", "__call__")
+    options.require_scope(scope, "workflow_endpoint")
     options.require_kind(headers, "headers", "a callable", "__call__")
     if running_status not in (HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT):
         raise ValueError(f"running_status must be 202 or 409; it is {running_status!r}")

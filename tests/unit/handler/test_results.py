@@ -170,6 +170,16 @@ def test_a_place_without_a_name_is_none_of_its_results(s3: Any, place: dict[str,
         S3Results("results", s3).get(place, "owned/")
 
 
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [("bucket", None), ("bucket", ""), ("prefix", None), ("prefix", 5), ("client", None), ("kms_key_id", "")],
+)
+def test_what_could_keep_no_result_is_refused_at_set_up(s3: Any, option: str, wrong: Any) -> None:
+    """Usually a variable that is not set: large results would be lost, one by one, after their effects."""
+    with pytest.raises((TypeError, ValueError), match=rf"^{option} must be"):
+        S3Results(**{"bucket": "results", "client": s3, option: wrong})
+
+
 def test_a_client_of_another_service_is_refused_at_set_up() -> None:
     with pytest.raises(TypeError, match=r"^client must be a boto3 client of s3"):
         S3Results("results", boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]

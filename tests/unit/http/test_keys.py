@@ -184,6 +184,15 @@ def test_one_tenant_never_sees_anothers_answer() -> None:
     assert problem(api(request("k")), 400)["detail"] == "the request belongs to nobody: its scope is empty"
 
 
+def test_an_owner_that_is_no_text_is_said_to_be_none() -> None:
+    """An authoriser may tell a tenant's number."""
+    api = Api(scope=lambda event: 7)
+
+    told = problem(api(request()), 400)["detail"]
+    assert told == "the request belongs to nobody: its scope is of type int, not a string"
+    assert api.untouched
+
+
 def test_with_the_payload_as_the_key_each_client_gets_the_answer_to_its_own_request() -> None:
     """Two customers may order the same."""
     api = Api(key=payload_key(), scope=lambda event: event["headers"].get("X-Tenant"))

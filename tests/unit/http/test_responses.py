@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 from aws_lambda_powertools import Logger
 
-from idempotent_receiver import MemoryStore, Transaction, body_field, header, http_endpoint, message_id, payload_key
+from idempotent_receiver import (
+    MemoryStore,
+    Payload,
+    Transaction,
+    body_field,
+    header,
+    http_endpoint,
+    message_id,
+    payload_key,
+)
 from tests.unit.http.api import ANSWER, FORMATS, Api, problem, raising, request
 
 
@@ -225,7 +234,18 @@ def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-d
         (lambda: http_endpoint(MemoryStore("a"), key=header), TypeError, "key must be"),
         (lambda: http_endpoint(MemoryStore("a"), key=message_id), TypeError, "key must be"),
         (lambda: http_endpoint(MemoryStore("a"), key=body_field), TypeError, "key must be"),
-        (lambda: http_endpoint(MemoryStore("a"), scope="tenant"), TypeError, "scope must be a callable"),
+        (lambda: http_endpoint(MemoryStore("a"), key="Idempotency-Key"), TypeError, r"key must be header\(name\), "),
+        *(
+            (
+                lambda wrong=wrong: http_endpoint(MemoryStore("a"), scope=wrong),
+                TypeError,
+                r"scope must be a callable .*header\('X-Tenant'\); it is",
+            )
+            for wrong in ("tenant", header, payload_key("tenant"), payload_key)
+        ),
+        (lambda: http_endpoint(MemoryStore("a"), payload=Payload), TypeError, r"payload must be a Payload\(fields"),
+        (lambda: http_endpoint(MemoryStore("a"), error_texts="false"), TypeError, "error_texts must be True or False"),
+        (lambda: http_endpoint(MemoryStore("a"), wait_seconds=float("nan")), ValueError, "wait_seconds"),
         (
             lambda: http_endpoint(MemoryStore("a"), key=payload_key("order_id")),
             ValueError,
@@ -268,6 +288,9 @@ def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-d
         (lambda: http_endpoint(MemoryStore("a"))(unresolved), TypeError, "^unresolved: an annotation cannot be"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
         (lambda: header(""), ValueError, "Idempotency-Key"),
+        (lambda: header(" "), ValueError, "Idempotency-Key"),
+        (lambda: header(None), ValueError, "Idempotency-Key"),
+        (lambda: header(5), ValueError, "Idempotency-Key"),
     ],
 )
 def test_what_can_be_known_at_set_up_is_said_there(wrong: Any, error: type[Exception], text: str) -> None:

@@ -380,6 +380,10 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         # A lease must outlast the process.
         ("lease_margin_seconds must be a number of seconds, and not negative", {"lease_margin_seconds": -0.1}),
         ("stop_margin_seconds must be a number of seconds, and not negative", {"stop_margin_seconds": -0.1}),
+        *[("lease_margin_seconds must be", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
+        # Of an environment variable, "false" would store what errors say.
+        ("error_texts must be True or False", {"error_texts": "false"}),
+        ("results must be a S3Results", {"results": S3Results}),
         (r"envelope\('detail\['\) is not a JMESPath", {"envelope": "detail["}),
     ],
 )
@@ -390,9 +394,11 @@ def test_an_invalid_option_is_refused_at_set_up_by_its_name(told: str, wrong: di
 
 
 def test_an_object_that_is_no_store_is_refused_at_set_up() -> None:
-    """Usually the decorator was used without calling it."""
+    """Usually the decorator, or the store's class, was used without calling it."""
     with pytest.raises(TypeError, match=r"@sqs_consumer\(store\)"):
         sqs_consumer(handle)  # type: ignore[arg-type]  # the slip
+    with pytest.raises(TypeError, match=r"store must be a store.*; it is <class"):
+        sqs_consumer(MemoryStore)  # type: ignore[arg-type]  # the slip
     with pytest.raises(TypeError, match="such as DynamoDBStore"):
         sqs_consumer("records")  # type: ignore[arg-type]  # a table's name is no store
     with pytest.raises(TypeError, match="client must be a boto3 client of dynamodb"):

@@ -350,7 +350,7 @@ def test_a_503_does_not_say_that_nothing_was_done(api: Api, refusal: Exception) 
     [
         ({"key": header}, "key must be header"),
         ({"key": payload_key()}, "key must be header"),
-        ({"scope": "tenant"}, "scope must be a callable"),
+        *(({"scope": wrong}, "scope must be a callable") for wrong in ("tenant", header, payload_key("tenant"))),
         ({"payload": None}, "payload must be a Payload"),
         ({"headers": {"Vary": "Origin"}}, "headers must be a callable"),
         ({"parse": None}, "parse must be a callable"),

@@ -21,7 +21,7 @@ from logging import WARNING
 from typing import Any, Literal
 
 from idempotent_receiver import options
-from idempotent_receiver.clock import Deadline
+from idempotent_receiver.clock import Deadline, require_context
 from idempotent_receiver.errors import PermanentError, UnusableKey, invalid_body, text_of
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
@@ -65,7 +65,7 @@ def workflow_endpoint(
 
     Raises TypeError or ValueError at set-up for options that cannot work.
     """
-    _require(key, payload)
+    _require(workflow, key, payload)
     options.require_callables(parse=parse)
     options.require_scope(scope, "workflow_endpoint")
     options.require_kind(headers, "headers", "a callable", "__call__")
@@ -97,10 +97,11 @@ def workflow_endpoint(
         except PermanentError as error:
             return problem(HTTPStatus.BAD_REQUEST, "The request is refused", text_of(error))
         # Relative to the request's own address, which may begin with a stage or a domain's base path.
-        location = f"{_last_part(request.path)}/{start.name}"
+        location = start.name if request.path.endswith("/") else f"{_last_part(request.path)}/{start.name}"
         return _response_to(accept(workflow, start, deadline, owner), location, running_status, deadline.now_ms)
 
     def lambda_handler(event: Any, context: Any) -> HttpResponse:
+        require_context(context)
         request = request_of(event)
         deadline = workflow.deadline(context.get_remaining_time_in_millis())
         if request.method == "POST":
@@ -114,7 +115,12 @@ def workflow_endpoint(
     return lambda_handler
 
 
-def _require(key: object, payload: object) -> None:
+def _require(workflow: object, key: object, payload: object) -> None:
+    if not isinstance(workflow, Workflow):
+        raise TypeError(
+            "workflow_endpoint needs a Workflow(store, client=..., state_machine_arn=..., timeout_seconds=...); "
+            f"it is {workflow!r}"
+        )
     if not callable(key) or key is header or isinstance(key, Payload):
         raise TypeError(f"key must be header(name) or a callable from the event to a str; it is {key!r}")
     if not isinstance(payload, Payload):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask
@@ -56,11 +57,14 @@ def name_of(key: str, scope: str | None = None) -> str:
 class Workflow:
     """A STANDARD state machine that runs one execution for each key.
 
+    `client` is a boto3 client of Step Functions, and `state_machine_arn` the machine's, without a version or an alias.
     `timeout_seconds` is the machine's own TimeoutSeconds: an execution holds its key for as long. The store is the
     workflow's alone and needs a namespace. The machine gets `{"record", "fingerprint", "payload"}` as its input, and
     writes its outcome into the record `record` as `long_runs.Conclusion` would.
 
     `starts.accept` starts an execution, `starts.recover_orphan` mends what a starter left behind when it died.
+
+    Raises TypeError or ValueError for what cannot work.
     """
 
     store: RecordStore = field(kw_only=False)
@@ -72,10 +76,21 @@ class Workflow:
     clock: Clock | None = None
 
     def __post_init__(self) -> None:
-        if namespaces.checked(self.store.namespace) is None:
+        options.require_store(self.store, "Workflow")
+        if self.store.namespace is None:
             raise ValueError('a workflow needs a store with a namespace: DynamoDBStore("...", namespace="transfers")')
-        if ":stateMachine:" not in self.state_machine_arn:
+        options.require_client(self.client, "stepfunctions", "client")
+        parts = str(self.state_machine_arn).split(":")
+        if parts[5:6] != ["stateMachine"]:
             raise ValueError(f"{self.state_machine_arn!r} is not the ARN of a state machine")
+        if len(parts) != 7:  # an ARN's parts, the last of which is the machine's name
+            raise ValueError(
+                f"{self.state_machine_arn!r} names a version or an alias: give the machine's ARN without a version or "
+                "an alias, because its executions are known by that"
+            )
+        options.require_count(self.timeout_seconds, "timeout_seconds")
+        options.require_count(self.retention_seconds, "retention_seconds")
+        options.require_numbers(lease_margin_seconds=self.lease_margin_seconds)
         if self.retention_seconds <= self.longest_seconds:
             raise ValueError(
                 f"retention_seconds {self.retention_seconds} must be longer than an execution may last, which is "

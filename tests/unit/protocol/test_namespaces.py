@@ -15,6 +15,7 @@ from moto import mock_aws
 from idempotent_receiver import DynamoDBStore, MemoryStore, body_field, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.workflow import Workflow
 from tests.contexts import Context
+from tests.fake_step_functions import FakeStepFunctions
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 from tests.unit.http.api import request
@@ -123,11 +124,12 @@ def test_every_way_in_takes_its_namespace(store: Store) -> None:
 
     with pytest.raises(ValueError, match=r"handler \(http_endpoint\)"):
         http_endpoint(store)(handler)
+    machines: Any = FakeStepFunctions()
     arn = "arn:aws:states:us-east-1:123456789012:stateMachine:transfer"
     with pytest.raises(ValueError, match="stateMachine:transfer"):
-        Workflow(store, client=None, state_machine_arn=arn, timeout_seconds=60)  # type: ignore[arg-type]
-    Workflow(store.named("transfer"), client=None, state_machine_arn=arn, timeout_seconds=60)  # type: ignore[arg-type]
-    Workflow(store.named("transfer"), client=None, state_machine_arn=arn, timeout_seconds=60)  # type: ignore[arg-type]
+        Workflow(store, client=machines, state_machine_arn=arn, timeout_seconds=60)
+    Workflow(store.named("transfer"), client=machines, state_machine_arn=arn, timeout_seconds=60)
+    Workflow(store.named("transfer"), client=machines, state_machine_arn=arn, timeout_seconds=60)
     assert http_endpoint(store.named("http"))(handler)(request("k"), Context(ManualClock()))["statusCode"] == 200
 
 

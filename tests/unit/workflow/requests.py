@@ -18,8 +18,8 @@ OVERDRAWN = '{"type": "PermanentError", "text": "overdrawn", "status": 422}'
 
 
 def workflow_of(store: MemoryStore, machines: FakeStepFunctions, **options: Any) -> Workflow:
-    usual = {"state_machine_arn": MACHINE, "timeout_seconds": TIMEOUT_SECONDS}
-    return Workflow(store, client=machines, **usual | options)  # type: ignore[arg-type]  # it has the methods called
+    usual = {"client": machines, "state_machine_arn": MACHINE, "timeout_seconds": TIMEOUT_SECONDS}
+    return Workflow(store, **usual | options)
 
 
 class Requests:

@@ -6,13 +6,13 @@ import base64
 import json
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urljoin
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from pydantic import BaseModel
 
-from idempotent_receiver import PermanentError, header, payload_key
+from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
 from idempotent_receiver.workflow import workflow_endpoint
 from tests.unit.workflow.requests import ARN, NAME, OVERDRAWN, Requests
 
@@ -91,6 +91,14 @@ def test_a_request_is_accepted_with_its_location_and_so_it_is_while_it_runs(api:
     assert api.get() == (200, RUNNING)
     assert api.post() == answer
     assert len(api.machines.executions) == 1
+
+
+@pytest.mark.parametrize("path", ["/workflows/transfers", "/v1/workflows/transfers/", "/transfers", "/"])
+def test_the_location_leads_from_the_requests_own_address_to_the_execution(api: Api, path: str) -> None:
+    """A slash at its end makes another relative address."""
+    answer = api.call("POST", path, "1", Idempotency_Key="key")
+
+    assert urljoin(path, answer["headers"]["Location"]) == f"{path.rstrip('/')}/{NAME}"
 
 
 def test_asked_again_while_it_runs_it_may_be_a_conflict(api: Api) -> None:
@@ -343,6 +351,17 @@ def test_a_503_does_not_say_that_nothing_was_done(api: Api, refusal: Exception) 
     answer = api.post()
     assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "1")
     assert "not known whether it is done" in answer["body"]["detail"]
+
+
+def test_a_workflow_that_is_none_is_refused_at_set_up() -> None:
+    """Usually its store or its client was passed instead."""
+    with pytest.raises(TypeError, match=r"needs a Workflow\(store, .*\); it is"):
+        workflow_endpoint(MemoryStore("w"), parse=parsed)  # type: ignore[arg-type]  # the slip
+
+
+def test_without_a_context_the_test_learns_what_to_pass(api: Api) -> None:
+    with pytest.raises(TypeError, match="needs Lambda's context"):
+        api.handler({"httpMethod": "GET", "path": "/"}, None)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
@@ -243,12 +244,21 @@ def test_an_input_is_always_the_same_text(requests: Requests) -> None:
     ("store", "options", "said"),
     [
         (MemoryStore(), {}, "namespace"),
+        (None, {}, "store must be a store"),
+        (MemoryStore("n"), {"client": None}, "client must be a boto3 client of stepfunctions.* it is None"),
+        (MemoryStore("n"), {"client": boto3.client("sqs", region_name="us-east-1")}, "it is one of sqs"),
         (MemoryStore("n"), {"state_machine_arn": "transfers"}, "not the ARN of a state machine"),
+        (MemoryStore("n"), {"state_machine_arn": None}, "None is not the ARN of a state machine"),
+        (MemoryStore("n"), {"state_machine_arn": f"{MACHINE}:live"}, "without a version or an alias"),
+        *((MemoryStore("n"), {"timeout_seconds": wrong}, "timeout_seconds must be") for wrong in (None, "60", 60.5, 0)),
+        *((MemoryStore("n"), {"retention_seconds": wrong}, "retention_seconds must be") for wrong in (None, 1e7)),
+        (MemoryStore("n"), {"lease_margin_seconds": "3"}, "lease_margin_seconds must be"),
         (MemoryStore("n"), {"retention_seconds": HAND_OVER_MARGIN_SECONDS + 1}, "longer than an execution may last"),
     ],
 )
-def test_what_cannot_work_is_refused_at_set_up(store: MemoryStore, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_work_is_refused_at_set_up(store: Any, options: dict[str, Any], said: str) -> None:
+    """Otherwise a request would find out, with its key claimed already."""
+    with pytest.raises((TypeError, ValueError), match=said):
         workflow_of(store, FakeStepFunctions(), **{"timeout_seconds": 1, "retention_seconds": 10**6, **options})
 
 

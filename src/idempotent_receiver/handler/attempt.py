@@ -64,11 +64,15 @@ current_attempt: ContextVar[Attempt | None] = ContextVar("current_claim", defaul
 def current_claim() -> Attempt:
     """The attempt that is running here: `key`, `attempt`, `idempotency_key`, `remaining_time_ms()`.
 
-    Raises LookupError outside a wrapped function.
+    Raises LookupError outside a wrapped function, and in one that serves an HTTP request without protection.
     """
     attempt = current_attempt.get()
     if attempt is None:
-        raise misuse(LookupError("current_claim() is only known inside a wrapped handler, while it runs"))
+        text = (
+            "current_claim() is only known inside a wrapped handler, while it runs under a key; an HTTP request that "
+            "is a GET or has no key has none"
+        )
+        raise misuse(LookupError(text))
     return attempt
 
 

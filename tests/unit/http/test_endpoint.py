@@ -480,3 +480,14 @@ def test_the_transaction_of_an_unprotected_request_takes_nothing(event: Any, sai
     writes.clear()
     assert handler(event, Invocation(clock)) == ANSWER
     assert (store.asked, store.tables) == ([], {})
+
+
+def test_an_unprotected_request_has_no_claim_and_is_told_why() -> None:
+    """Code that all methods share may ask for the idempotency key."""
+    api = Api(required=False)
+    api.does = lambda event: {"statusCode": 200, "body": current_claim().key}
+
+    assert api(request())["body"] == "k-1"
+    for unprotected in (request(method="GET"), request(None)):
+        with pytest.raises(LookupError, match="an HTTP request that is a GET or has no key has none"):
+            api(unprotected)

@@ -5,6 +5,7 @@ rather than with every message later.
 import math
 from collections.abc import Callable
 from copy import copy
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
 from idempotent_receiver.payload import Payload, payload_key
@@ -46,11 +47,16 @@ def _is_for(key: object, way_in: str) -> bool:
 
 def require_key(key: object, store: Any, message_id: object) -> None:
     """Raise TypeError unless it makes keys of messages, ValueError if it needs a namespace that the store has not."""
-    uncalled = not _is_for(key, "sqs_consumer")
-    if not callable(key) or uncalled:
+    why = (
+        ", which wants to be called with a name" if not _is_for(key, "sqs_consumer")
+        else ", a coroutine function, which nothing awaits" if iscoroutinefunction(key)
+        else None if callable(key)
+        else ""
+    )  # fmt: skip
+    if why is not None:
         raise TypeError(
             "key must be message_id, message_attribute(name), body_field(path), payload_key(fields), event_id or a "
-            f"callable from Message to str; it is {key!r}{', which wants to be called with a name' if uncalled else ''}"
+            f"callable from Message to str; it is {key!r}{why}"
         )
     if key is not message_id:
         require_namespace(store)
@@ -193,6 +199,9 @@ def require_queue_retention(retention_seconds: int) -> None:
 
 
 def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
-    """Raise TypeError for a value that lacks one of the names, and for a class; None stands for the default."""
-    if value is not None and (isinstance(value, type) or not all(hasattr(value, name) for name in names)):
+    """Raise TypeError for a value that lacks one of the names, and for a class that was not called to make one. None
+    stands for the default.
+    """
+    uncalled = isinstance(value, type) and "__call__" not in names
+    if value is not None and (uncalled or not all(hasattr(value, name) for name in names)):
         raise TypeError(f"{option} must be {wanted}; it is {value!r}")

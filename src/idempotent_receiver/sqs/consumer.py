@@ -131,7 +131,8 @@ def sqs_consumer(
     options.require_count(concurrency, "concurrency")
     options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
     options.require_flags(error_texts=error_texts, end_process_at_deadline=end_process_at_deadline)
-    options.require_kind(backoff, "backoff", "a Backoff(first_seconds=..., longest_seconds=...)", "seconds")
+    wanted = "a Backoff(first_seconds=..., longest_seconds=...)"
+    options.require_kind(backoff, "backoff", wanted, "seconds", "outage_seconds")
     options.require_kind(logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
     options.require_kind(metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
     send_back = None

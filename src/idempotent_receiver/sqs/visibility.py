@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.handler.outcome import ClaimFailed, Failed, HeldElsewhere, NotStarted, Outcome, SettleFailed
@@ -38,10 +39,15 @@ class Backoff:
     While the store is unavailable the bound grows ninefold at each receive, and the wait is at least three quarters of
     it. With the defaults, four waits outlast a quarter of an hour, so that an outage does not use up a sound message's
     five receives.
+
+    Raises ValueError for times that are negative, endless or not numbers.
     """
 
     first_seconds: float = 4.0
     longest_seconds: float = 900.0
+
+    def __post_init__(self) -> None:
+        options.require_numbers(first_seconds=self.first_seconds, longest_seconds=self.longest_seconds)
 
     def seconds(self, receive_count: int, clock: Clock) -> int:
         """How long to wait after that many receives; at least one second."""

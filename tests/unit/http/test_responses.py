@@ -254,6 +254,7 @@ def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-d
         (lambda: http_endpoint(MemoryStore("a"), headers={"X": "1"}), TypeError, "headers must be a callable"),
         (lambda: http_endpoint(MemoryStore("a"), is_final=None), TypeError, "is_final must be a callable"),
         (lambda: http_endpoint(MemoryStore("a"), required=None), TypeError, "required must be True or False"),
+        (lambda: http_endpoint(MemoryStore("a"), error_texts="no"), TypeError, "error_texts must be True or False"),
         (
             lambda: http_endpoint(MemoryStore("a"), logger=3),
             TypeError,

@@ -13,6 +13,7 @@ import pytest
 from pydantic import Field
 
 from idempotent_receiver import (
+    Backoff,
     DynamoDBStore,
     MemoryStore,
     Message,
@@ -354,6 +355,11 @@ def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
     assert store.items["1"]["status"] == "COMPLETED"
 
 
+async def key_from_elsewhere(message: Message) -> str:
+    """A key that somebody would have to await."""
+    return message.id
+
+
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
 METRICS = (("add", ""), ("flush", "s"))
 DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
@@ -369,6 +375,15 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         ("a queue's URL, not its name or ARN", {"sqs": object(), "dead_letter_queue": URL.replace("https://", "arn:")}),
         (r"sqs=boto3.client\('sqs'\)", {"dead_letter_queue": URL}),
         ("backoff must be a Backoff", {"backoff": {"first_seconds": 1}}),
+        ("backoff must be a Backoff", {"backoff": Backoff}),
+        # What waits for the table asks it another question.
+        ("backoff must be a Backoff", {"backoff": SimpleNamespace(seconds=lambda receives, clock: 1)}),
+        # The text of an environment's variable: "false" would store what was to stay out of the table.
+        *[("error_texts must be True or False", {"error_texts": wrong}) for wrong in ("false", "", None)],
+        # Nothing is ever later than NaN, and with all time reserved nothing would start.
+        *[("stop_margin_seconds must be a number", {"stop_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
+        *[("lease_margin_seconds must be a number", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
+        ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
         *[("logger must be a Powertools", {"logger": SimpleNamespace(**{name: print})}) for name in ("info", "error")],
         *[("metrics must be", {"metrics": SimpleNamespace(**{f"{name}_metric{s}": 1})}) for name, s in METRICS],
         *[("results must be a S3Results", {"results": SimpleNamespace(**{name: print})}) for name in ("put", "get")],

@@ -30,7 +30,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from traceback import walk_tb
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -179,11 +179,11 @@ def misuse(error: _Error, *, shown: str | None = None) -> _Error:
 
 def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
     """What may be kept of `error`; its text where it is a `PermanentError`, a `RetryLater` or a `misuse`, or
-    `with_text`.
+    `with_text`. Of a group it is the error that tells most.
     """
+    error = _telling(error)
     permanent = isinstance(error, PermanentError)
-    # Not by `getattr`, which asks the user's own class; that may raise anything.
-    held = object.__getattribute__(error, "__dict__")
+    held = _held(error)
     shown: str | None = held.get(_SHOWN)
     delay_seconds = None if permanent else held.get(_DELAY)
     text = None if shown is None else _fitting(shown)
@@ -196,6 +196,32 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
         started=not isinstance(error, InvalidBody),
         delay_seconds=delay_seconds,
     )
+
+
+def _held(error: BaseException) -> dict[str, Any]:
+    # Not by `getattr`, which asks the user's own class; that may raise anything.
+    found: dict[str, Any] = object.__getattribute__(error, "__dict__")
+    return found
+
+
+def _telling(error: BaseException) -> BaseException:
+    """The error itself; of a group, such as an `asyncio.TaskGroup` raises, the one that tells whether a retry can help.
+    It cannot if one error is permanent, and to wait is enough only if all of them wait: then for the longest time.
+    """
+    single: list[BaseException] = []
+    left = [error]
+    while left:
+        one = left.pop(0)
+        if isinstance(one, BaseExceptionGroup):
+            left.extend(BaseExceptionGroup.exceptions.__get__(one))
+        else:
+            single.append(one)
+    return min(single, key=_rank)
+
+
+def _rank(error: BaseException) -> tuple[bool, bool, int]:
+    delay_seconds = _held(error).get(_DELAY)
+    return not isinstance(error, PermanentError), delay_seconds is not None, -(delay_seconds or 0)
 
 
 def invalid_body(error: "ValidationError", names: Collection[str]) -> InvalidBody:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from idempotent_receiver import PermanentError
+from idempotent_receiver import PermanentError, RetryLater
 from idempotent_receiver.errors import Failure, InvalidBody, failure_of, invalid_body, misuse
 from idempotent_receiver.handler.annotations import field_names
 
@@ -54,6 +55,49 @@ def test_a_permanent_errors_text_was_chosen_to_be_read() -> None:
 def test_texts_are_kept_if_the_user_enables_them() -> None:
     """For errors of every kind."""
     assert failure_of(caught(ValueError("x")), with_text=True).text == "x"
+
+
+@pytest.mark.parametrize(
+    ("errors", "type", "permanent", "delay_seconds"),
+    [
+        ([ValueError("4111"), KeyError("4111")], "ValueError", False, None),
+        ([ValueError("4111"), Overdrawn("closed")], "Overdrawn", True, None),
+        ([RetryLater(seconds=9), ExceptionGroup("", [PermanentError("no")])], "PermanentError", True, None),
+        ([RetryLater(seconds=9), ValueError("4111")], "ValueError", False, None),
+        ([RetryLater(seconds=9), RetryLater(seconds=60)], "RetryLater", False, 60),
+    ],
+)
+def test_of_several_errors_the_one_is_kept_that_tells_whether_a_retry_can_help(
+    errors: list[Exception], type: str, permanent: bool, delay_seconds: int | None
+) -> None:
+    """An `asyncio.TaskGroup` raises a group of them. A retry cannot help what one has given up; to wait is enough only
+    if all of them wait.
+    """
+
+    async def run() -> None:
+        async with asyncio.TaskGroup():
+            raise ExceptionGroup("4111", errors)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(run())
+    failure = failure_of(raised.value)
+
+    assert (failure.type, failure.permanent, failure.delay_seconds) == (type, permanent, delay_seconds)
+    assert "4111" not in failure.reason
+
+
+def test_of_an_error_in_a_task_group_its_own_place_is_kept() -> None:
+    async def fail() -> None:
+        throw(ValueError("4111"))
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(run())
+
+    assert str(failure_of(raised.value).at).startswith(f"{__name__}.throw:")
 
 
 def misusing() -> None:

@@ -243,7 +243,10 @@ class _Invocation:
         ended = enumerate(processed.outcomes)
         failed = [(self._keyed(place), outcome) for place, outcome in ended if not isinstance(outcome, SUCCEEDED)]
         if self.send_back is not None and failed and host is None:
-            self.send_back(failed, executor, self.deadline)
+            try:
+                self.send_back(failed, executor, self.deadline)
+            except Exception as error:  # noqa: BLE001  # the backoff may be a user's own, and changes no answer
+                self.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
         counts = {"claimed": processed.claimed, "taken_over": processed.taken_over, "released": processed.released}
         self.telemetry.report(processed.outcomes, self._log_fields, self.deadline.elapsed_seconds, **counts)
         return _failures([message for message, _ in failed])

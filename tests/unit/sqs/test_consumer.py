@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from idempotent_receiver import (
     message_id,
     sqs_consumer,
 )
+from idempotent_receiver.clock import Clock
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.message import InvalidEvent
@@ -353,6 +355,24 @@ def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
 
     assert failed_ids(wrapped(event(sqs_record("1")), Context())) == []
     assert store.items["1"]["status"] == "COMPLETED"
+
+
+def test_a_backoff_that_raises_changes_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """What has been done would come again with each message that fails, and be a dead letter in the end."""
+
+    class Broken(Backoff):
+        def seconds(self, receive_count: int, clock: Clock) -> int:
+            raise ZeroDivisionError
+
+    def handle_most(body: dict) -> None:
+        if body.get("fails"):
+            raise ValueError
+
+    sqs = SimpleNamespace(meta=SimpleNamespace(endpoint_url=""))
+    wrapped = sqs_consumer(MemoryStore(), sqs=sqs, backoff=Broken(), logger=logging.getLogger())(handle_most)  # type: ignore[arg-type]
+
+    assert failed_ids(wrapped(event(sqs_record("1", '{"fails": 1}'), sqs_record("2")), Context())) == ["1"]
+    assert "the backoff raised, so the queue's visibility timeout holds" in caplog.text
 
 
 async def key_from_elsewhere(message: Message) -> str:

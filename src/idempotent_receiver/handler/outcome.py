@@ -80,7 +80,11 @@ SUCCEEDED = Completed | Duplicate | DeadLettered
 
 Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted
 
-OVERTAKEN = Failure(type="RecordChanged", text="under this key is a record that the handler's run had not read")
+OVERTAKEN = Failure(
+    type="RecordChanged",
+    text="under this key is a record that the handler's run had not read. The next delivery reads it first: in an event "
+    "of your own, let ApproximateReceiveCount be 2",
+)
 """The failure of a run without a claim whose completion was refused."""
 
 Ending = Outcome | transitions.AlreadyFailed | OtherPayload

@@ -16,7 +16,7 @@ from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.counting_store import CountingStore
 from tests.engines.faulty import faulty_dynamodb
-from tests.simulation.world import FIFO, sqs_record
+from tests.simulation.world import FIFO, QUEUE, sqs_record
 from tests.unit.sqs.test_consumer import Context
 
 if TYPE_CHECKING:
@@ -52,6 +52,29 @@ def there(store: MemoryStore, **fields: Any) -> Record:
     record = Record(**{"id": "m", "version": "theirs", "attempts": 1, "expiration": LATER, **fields})
     store.items["m"] = dict(attributes(record))
     return record
+
+
+@pytest.mark.parametrize("queue", [QUEUE, FIFO])
+def test_an_event_that_says_each_time_that_it_is_the_first_is_told_how_to_be_read(
+    store: CountingStore, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a test, the console or `sam local invoke` sends it, with a permanent failure behind it, or any in a group: it
+    would fail for ever. SQS counts.
+    """
+
+    def refuse(body: dict, tx: Transaction) -> None:
+        raise PermanentError("no")
+
+    first, second = (sqs_record("m", receives=receives, queue=queue, group="g") for receives in (1, 2))
+    assert deliver(store, refuse, first) == ["m"]
+
+    consumer = sqs_consumer(store, effects="transaction", logger=logging.getLogger(), metrics=SILENT)(post)
+    assert failed_ids(consumer({"Records": [first]}, Context())) == ["m"]
+    (line,) = [line for line in caplog.records if vars(line).get("error_type") == "RecordChanged"]
+    assert "in an event of your own, let ApproximateReceiveCount be 2" in vars(line)["reason"]
+
+    assert failed_ids(consumer({"Records": [second]}, Context())) == []
+    assert posted(store) == ["m"]
 
 
 class Hurried(SystemClock):

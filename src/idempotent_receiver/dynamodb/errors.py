@@ -3,6 +3,7 @@
 The texts are for the person on call. They name the table, AWS's code and the remedy, and never what an item holds.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -89,8 +90,30 @@ _EXPRESSIONS: Final = (
 )
 """How messages begin that are about an expression."""
 
-_NAMES_ONLY: Final = (_ENDPOINT, "User: ", *_EXPRESSIONS)
-"""How messages begin that hold nothing but names (where, who, which action, which expression): safe to show."""
+_NO_VALUES: Final = (
+    "The provided expression refers to",
+    "The document path provided",
+    "An operand in the update expression",
+    "Item size ",
+    "Number overflow",
+    "The provided key element",
+    "One of the required keys",
+    "Transaction request cannot include multiple operations",
+    *(
+        f"One or more parameter values were invalid: {what}"
+        for what in ("Missing the key", "Type mismatch for key", "Cannot update attribute")
+    ),
+    "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty",
+)
+"""How messages begin that say what is wrong with an item, and name its key's attributes at most."""
+
+_NAMES_ONLY: Final = (_ENDPOINT, "User: ", *_EXPRESSIONS, *_NO_VALUES)
+"""How messages begin that hold nothing but names (where, who, which action, which expression): safe to show, up to the
+first value.
+"""
+
+_VALUE: Final = re.compile(r"[^;:]*:? ?AttributeValue: ?\{.*", re.DOTALL)
+"""A message from where it quotes a value, as the one about the bounds of BETWEEN does."""
 
 _SHAPE: Final = frozenset({"ResourceNotFound", "AccessDenied", "UnknownOperation"})
 """The codes by which a request is refused for what it names, rather than for what its items hold."""
@@ -153,7 +176,9 @@ def explained(code: str, call: ApiCall, *, where: str = "") -> str:
 
 
 def _shown(message: str | None) -> str:
-    return f" ({message})" if message is not None and message.startswith(_NAMES_ONLY) else ""
+    if message is None or not message.startswith(_NAMES_ONLY):
+        return ""
+    return f" ({_VALUE.sub('', message).rstrip('; ')})"
 
 
 def _short(code: str) -> str:

@@ -190,7 +190,8 @@ def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str) -> 
     for number, code in enumerate(codes):
         if code != "None":
             where = member.commit.actions[number - 1].named(number) if number else "the record itself"
-            return write_failed(code, call_of([member], table), where=f", {where}", own=number > 0)
+            message = reasons[number].get("Message")
+            return write_failed(code, call_of([member], table), message, where=f", {where}", own=number > 0)
     return None
 
 

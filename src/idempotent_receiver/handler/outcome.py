@@ -82,8 +82,8 @@ Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimF
 
 OVERTAKEN = Failure(
     type="RecordChanged",
-    text="under this key is a record that the handler's run had not read. The next delivery reads it first: in an event "
-    "of your own, let ApproximateReceiveCount be 2",
+    text="under this key is a record that the handler's run had not read. The next delivery reads it first: "
+    "in an event of your own, let ApproximateReceiveCount be 2",
 )
 """The failure of a run without a claim whose completion was refused."""
 

@@ -111,6 +111,47 @@ def test_an_invalid_expression_is_shown() -> None:
     assert message in why(written)
 
 
+def test_a_value_that_aws_quotes_is_not_shown() -> None:
+    """DynamoDB's message about the bounds of BETWEEN has both."""
+    rule = "Invalid ConditionExpression: The BETWEEN operator requires same data type for lower and upper bounds"
+    values = f"lower bound operand: AttributeValue: {{N:4111}}, upper bound operand: AttributeValue: {{S:{SECRET}}}"
+
+    written = commit_one(Wire(Refusal("ValidationException", f"{rule}; {values}")).store, change(), adding().actions)
+
+    assert rule in why(written)
+    assert "4111" not in why(written)
+
+
+INVALID = "One or more parameter values were invalid:"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("The provided expression refers to an attribute that does not exist in the item", True),
+        ("An operand in the update expression has an incorrect data type", True),
+        ("The document path provided in the update expression is invalid for update", True),
+        ("Item size to update has exceeded the maximum allowed size", True),
+        ("Item size has exceeded the maximum allowed size", True),
+        ("The provided key element does not match the schema", True),
+        ("Transaction request cannot include multiple operations on one item", True),
+        (f"{INVALID} Missing the key account in the item", True),
+        (f"{INVALID} Type mismatch for key account expected: S actual: N", True),
+        (f"{INVALID} Cannot update attribute account. This attribute is part of the key", True),
+        (f"{INVALID} Input collection [{SECRET}, {SECRET}] contains duplicates", False),
+        (f"1 validation error detected: Value '{SECRET}' failed to satisfy constraint", False),
+    ],
+)
+def test_what_is_wrong_with_a_transaction_is_shown_unless_it_may_hold_a_value(message: str, shown: bool) -> None:
+    """Whether DynamoDB says it of the request or of an action: nobody finds a wrong item by "check the sizes"."""
+    reasons = [{"Code": "None"}, {"Code": "ValidationError", "Message": message}]
+    whole = Refusal("ValidationException", message)
+    single = Refusal("TransactionCanceledException", CancellationReasons=reasons)
+
+    for refusal in (whole, single):
+        assert (message in why(commit_one(Wire(refusal).store, change(), adding().actions[:1]))) is shown
+
+
 def put(table: str, **item: Any) -> Action:
     return Action("Put", {"TableName": table, "Item": item})
 

@@ -402,7 +402,10 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         *[("error_texts must be True or False", {"error_texts": wrong}) for wrong in ("false", "", None)],
         # Nothing is ever later than NaN, and with all time reserved nothing would start.
         *[("stop_margin_seconds must be a number", {"stop_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
-        *[("lease_margin_seconds must be a number", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
+        *[
+            ("lease_margin_seconds must be a number", {"lease_margin_seconds": float(wrong)})
+            for wrong in ("nan", "inf")
+        ],
         ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
         *[("logger must be a Powertools", {"logger": SimpleNamespace(**{name: print})}) for name in ("info", "error")],
         *[("metrics must be", {"metrics": SimpleNamespace(**{f"{name}_metric{s}": 1})}) for name, s in METRICS],

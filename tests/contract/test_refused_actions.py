@@ -115,6 +115,11 @@ LIMITS: dict[str, tuple[Add, Add]] = {
         check(f"n BETWEEN :a AND :b OR {ANYWAY}", a=1, b=Decimal("1.0")),
         check(f"n BETWEEN :a AND :b OR {ANYWAY}", a=2, b=1),
     ),
+    "parentheses around a value": (update("SET n = (:n), m = (:n) + (:n)", n=1), update("SET n = ((:n))", n=1)),
+    "parentheses around a sum": (
+        update("SET n = (if_not_exists(n, :n) + :n)", n=1),
+        update("SET n = (:n + :n) + :n", n=1),
+    ),
     "a list's index": (
         check(f"attribute_not_exists(n[{2**31 - 1}])"),
         check(f"attribute_not_exists(n[{2**31}])"),
@@ -155,6 +160,7 @@ _NAMES = {"a long name", "a name of no characters"}
 _BOTH = _NAMES | {
     *("another attribute in a key", "a name of none", "one attribute on both sides", "an order of lists"),
     *("the beginning of a number", "a type that does not exist", "bounds of two types", "2 MB of values", "operators"),
+    *("parentheses around a value", "parentheses around a sum"),
     *("functions", "operands of IN", "a path of 32 levels", "a placeholder of 255 characters", "a list's index"),
 }
 LENIENT: dict[str, set[str]] = {
@@ -169,7 +175,7 @@ LENIENT: dict[str, set[str]] = {
 }
 """What an emulator takes."""
 
-STRICT = {"moto": {"an item of 400 KB", "functions"}}
+STRICT = {"moto": {"an item of 400 KB", "functions", "parentheses around a value", "parentheses around a sum"}}
 """What an emulator refuses."""
 
 NAMES_NOBODY = ("moto", "ministack")

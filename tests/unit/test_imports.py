@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.progress", "batch.settlements",
     "batch.receiver", "batch.runs", "batch.settings", "batch.turns", "clock", "dynamodb",
-    "dynamodb.client", "dynamodb.errors", "dynamodb.packs", "dynamodb.statements", "dynamodb.store", "dynamodb.transactions",
-    "errors", "handler", "handler.annotations", "handler.attempt",
+    "dynamodb.client", "dynamodb.errors", "dynamodb.packs", "dynamodb.statements", "dynamodb.store",
+    "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
     "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
     "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",
     "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",

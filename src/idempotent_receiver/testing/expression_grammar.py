@@ -60,6 +60,7 @@ _MOST_IN_OPERANDS = 100
 _MOST_OPERATORS = 300
 _MOST_LEVELS = 32
 _HIGHEST_INDEX = 2**31 - 1
+_REDUNDANT = "the expression has redundant parentheses"
 
 _Functions: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], ...]]
 """The functions that may stand in some place, and the kinds of operand that each takes."""
@@ -147,7 +148,7 @@ class _Parser:
             inner = self.condition()
             self._expect(")")
             if inner.name == "()":
-                raise ExpressionError("the expression has redundant parentheses")
+                raise ExpressionError(_REDUNDANT)
             return Operation("()", (inner,))
         return self._call(_PREDICATES, _SIZE) if self._peek() in _PREDICATES else self._comparison()
 
@@ -183,11 +184,27 @@ class _Parser:
         return path, Operation(keyword, (path, Value(self._take(_VALUE))))
 
     def _set_value(self) -> Node:
-        left = self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS)
-        sign = self._accept("+", "-")
-        return self._operation(sign, left, self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS)) if sign else left
+        """A sum, of two at most, or a value; either may stand in parentheses."""
+        operand = partial(self._operand, _SET_FUNCTIONS, _IF_NOT_EXISTS)
+        opened = self._accept("(")
+        left = operand()
+        if opened and self._accept(")"):
+            opened = None
+        if sign := self._accept("+", "-"):
+            left = self._operation(sign, left, operand())
+        if opened:
+            self._expect(")")
+            if not sign:
+                raise ExpressionError(_REDUNDANT)
+        return left
 
     def _operand(self, functions: _Functions, inner: _Functions | None = None) -> Node:
+        if self._accept("("):
+            if self._peek() == "(":
+                raise ExpressionError(_REDUNDANT)
+            inside = self._operand(functions, inner)
+            self._expect(")")
+            return inside
         if self._peek(ahead=1) == "(":
             return self._call(functions, functions if inner is None else inner)
         return Value(self._take(_VALUE)) if self._peek().startswith(":") else self._path()

@@ -186,16 +186,17 @@ class _Parser:
     def _set_value(self) -> Node:
         """A sum, of two at most, or a value; either may stand in parentheses."""
         operand = partial(self._operand, _SET_FUNCTIONS, _IF_NOT_EXISTS)
-        opened = self._accept("(")
+        around = self._accept("(")
+        doubled = around is not None and self._peek() == "("
         left = operand()
-        if opened and self._accept(")"):
-            opened = None
+        if around and self._accept(")"):
+            around = None
+            if doubled:
+                raise ExpressionError(_REDUNDANT)
         if sign := self._accept("+", "-"):
             left = self._operation(sign, left, operand())
-        if opened:
+        if around:
             self._expect(")")
-            if not sign:
-                raise ExpressionError(_REDUNDANT)
         return left
 
     def _operand(self, functions: _Functions, inner: _Functions | None = None) -> Node:

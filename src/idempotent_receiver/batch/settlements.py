@@ -208,9 +208,10 @@ class Settlements:
 
 def _unreachable(operations: Operations) -> str | None:
     """Why the store did not answer one of these, or refused all of several: then it would do so with the next, too. To
-    lose to others' transactions again and again is an answer, and so is what concerns one commit's own actions.
+    lose to others' transactions again and again is an answer. So is a commit that is refused: its own actions may be at
+    fault, and if not, its failure cannot be recorded either.
     """
     about_store = [one for one in operations if not (one.contended or one.own)]
     refused = [one.answer for one in about_store if isinstance(one.answer, Unavailable)]
-    of_all = len(refused) == len(operations) > 1
+    of_all = len(refused) == len(operations) > 1 and not any(one.actions for one in operations)
     return next((answer.why for answer in refused if answer.retry or of_all), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -328,12 +329,17 @@ def test_a_commit_that_is_never_answered_is_no_failure_of_the_message(
 
 
 @pytest.mark.parametrize(("size", "stops"), [(1_000, True), (1, False)])
-def test_nothing_more_starts_either_after_all_of_several_commits_were_refused_for_good(size: int, stops: bool) -> None:
-    """As for a missing permission. One alone may be at fault itself."""
+def test_nothing_more_starts_either_if_the_failures_of_several_commits_cannot_be_recorded(
+    size: int, stops: bool
+) -> None:
+    """As without a permission on the records. One alone may be at fault itself."""
 
     class Denied(CountingStore):
         def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-            return [NotApplied("access denied", retry=False)] * len(commits)
+            return self.insert([one.change.new for one in commits])
+
+        def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+            return [NotApplied("access denied", retry=False)] * len(records)
 
     denied, started = Denied(namespace=None), []
 
@@ -361,6 +367,33 @@ def test_messages_that_cannot_be_committed_stop_no_neighbour() -> None:
     ids = ["bad-1", "bad-2", *(f"m{n}" for n in range(300))]
 
     assert deliver(CountingStore(namespace=None), handle, *[sqs_record(id) for id in ids]) == ["bad-1", "bad-2"]
+
+
+def test_messages_whose_table_is_not_there_stop_no_neighbour() -> None:
+    """They leave together and are refused without a word on whose fault it is; but their failures can be recorded. If
+    they stopped those that begin later, a new kind of message without its table would take along the others.
+    """
+
+    class Missing(CountingStore):
+        def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+            bad = [one for one in commits if one.change.new.id.startswith("bad")]
+            good = iter(super().commit([one for one in commits if one not in bad]))
+            return [NotApplied("no such table", retry=False) if one in bad else next(good) for one in commits]
+
+        def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+            refused.set()
+            return super().insert(records)
+
+    together, refused = threading.Barrier(2), threading.Event()
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        post(body, message, tx)
+        together.wait(10) if message.id.startswith("bad") else refused.wait(10)
+
+    ids = ["bad-1", "bad-2", *(f"m{n}" for n in range(100))]
+    failed = deliver(Missing(namespace=None), handle, *[sqs_record(id) for id in ids], concurrency=2)
+
+    assert failed == ["bad-1", "bad-2"]
 
 
 @pytest.mark.slow

@@ -166,6 +166,11 @@ class Telemetry:
         """Log what went wrong beside a message's own outcome."""
         self._try_to_write(ERROR, text, {**fields, "error_type": type(error).__name__})
 
+    def report_too_short(self, seconds: float, stop_margin_seconds: float) -> None:
+        """Log that an invocation had no time for any message, as all others of its function."""
+        text = "nothing starts in so short an invocation: raise the function's timeout above stop_margin_seconds"
+        self._try_to_write(ERROR, text, {"seconds": seconds, "stop_margin_seconds": stop_margin_seconds})
+
     def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
         """Log what coroutines had left running when the answer had to leave."""
         text = "what a coroutine left behind still runs, and was not waited for any longer"

@@ -216,6 +216,8 @@ class _Invocation:
         self.messages = lined_up(messages_of(event, self.open_envelope))
         if not self.messages:
             return {"batchItemFailures": []}
+        if (left_seconds := self.deadline.left_seconds) <= self.stop_margin_seconds:
+            self.telemetry.report_too_short(left_seconds, self.stop_margin_seconds)
         with self.lifetime(self.deadline):
             executor = new_executor()
             try:

@@ -35,6 +35,7 @@ from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.message import InvalidEvent
 from idempotent_receiver.testing.worker import failed_ids
+from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
 
@@ -355,6 +356,21 @@ def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
 
     assert failed_ids(wrapped(event(sqs_record("1")), Context())) == []
     assert store.items["1"]["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(("left_ms", "told"), [(2_000, True), (2_001, False)])
+def test_an_invocation_too_short_for_any_message_names_what_to_change(
+    left_ms: int, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise each message would come again until it is a dead letter, and none would say why."""
+    wrapped = sqs_consumer(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(
+        handle
+    )
+
+    answer = wrapped(event(sqs_record("1")), Context(left_ms))
+
+    assert ("raise the function's timeout above stop_margin_seconds" in caplog.text) is told
+    assert failed_ids(answer) == (["1"] if told else [])
 
 
 def test_a_backoff_that_raises_changes_no_answer(caplog: pytest.LogCaptureFixture) -> None:

@@ -154,11 +154,16 @@ def _is_s3_test(message: Message) -> bool:
 def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
     """The fingerprint that goes with a strategy's keys.
 
-    SQS ties a messageId to one body, to the byte, while producers may write one payload in several ways. Raises
+    SQS ties a messageId to one body, to the byte, while producers may write one payload in several ways. Of S3's own
+    notifications of one event AWS promises that what makes their key is the same, and nothing of the rest. Raises
     UnusableKey where the fields that should count are missing.
     """
     if strategy is message_id:
         return sha256(message.raw_body.encode("utf-8", "surrogatepass")).hexdigest()
+    if strategy is event_id and payload is EVERYTHING:
+        match json_of(message.raw_body):
+            case {"Records": [{"eventSource": "aws:s3"}]}:
+                return event_id(message)
     return payload.fingerprint(Document.of_text(message.body))
 
 

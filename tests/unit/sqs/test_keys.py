@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from idempotent_receiver import (
     MemoryStore,
     Message,
+    Payload,
     Transaction,
     body_field,
     event_id,
@@ -260,6 +261,15 @@ class Uploads:
 
     def receive(self, *bodies: dict[str, Any]) -> list[str]:
         return failed_ids(self.handler(sqs_event(*bodies), lambda_context()))
+
+
+def test_a_second_notification_of_one_s3_event_is_a_duplicate_whatever_else_it_says() -> None:
+    """AWS promises of the two that the sequencer is the same, and nothing of the rest. A named payload counts."""
+    again = s3_record() | {"eventTime": "1970-01-01T00:00:01.000Z", "responseElements": {"x-amz-request-id": "another"}}
+    both = [{"Records": [record]} for record in (s3_record(), again)]
+
+    assert Uploads().receive(*both) == []
+    assert Uploads(payload=Payload("Records[0].eventTime")).receive(*both) == ["message-2"]
 
 
 @pytest.mark.parametrize("effects", ["any", "transaction"])

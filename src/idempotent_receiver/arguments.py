@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.json_form import document_of, json_text, odd_in
@@ -42,7 +42,9 @@ class Arguments:
         self._is_method = self._object is not None and owner != "" and not owner.endswith("<locals>")
 
     def check(self, key: object, payload: Payload | None) -> None:
-        """Raise ValueError for a key or payload that cannot be meant for this function."""
+        """Raise TypeError or ValueError for a key or payload that cannot be meant for this function."""
+        if not isinstance(key, Payload):
+            self._require_taken(cast(Callable[..., Any], key))
         if self._is_method and isinstance(key, Payload):
             self._require_object_left_out(key)
         counting = self._parameters.keys() - {self._object}
@@ -57,11 +59,18 @@ class Arguments:
         """What a call was given. A Lambda context does not count."""
         # Before the function runs, because it may change a default.
         defaults = self._defaults
-        documents = {name: document_of(value, name) for name, value in values.items() if not is_context(value)}
-        names = [name for name in self._parameters if not is_context(values.get(name))]
+        contexts = [name for name, value in values.items() if is_context(value)]
+        counting = {name: self._counting(name, value) for name, value in values.items() if name not in contexts}
+        documents = {name: document_of(value, name) for name, value in counting.items()}
+        names = [name for name in self._parameters if name not in contexts]
         # The very default counts as not given even if it has no form.
         same = [name for name in documents.keys() & defaults.keys() if values[name] is self._parameters[name].default]
         return Given(documents, names).without(*(name for name in same if _has_odd(documents[name])))
+
+    def _counting(self, name: str, value: Any) -> Any:
+        """An argument, without the context in `*args`, as a handler has it under a decorator that forgot its names."""
+        several = self._parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        return tuple(each for each in value if not is_context(each)) if several else value
 
     def key(self, given: Given, key: Payload) -> str:
         """The key that is made of a call. Raises UnusableKey."""
@@ -143,6 +152,21 @@ class Arguments:
             return False
         return counting.fingerprint(default) == counting.fingerprint(document)
 
+    def _require_taken(self, key: Callable[..., Any]) -> None:
+        """Raise TypeError if the key cannot be called with the arguments that each call has."""
+        required = [each for name, each in self._parameters.items() if name in self._required]
+        named = {each.name: None for each in required if each.kind is each.KEYWORD_ONLY}
+        try:
+            signature = inspect.signature(key)
+        except ValueError:  # a built-in that does not tell
+            return
+        try:
+            signature.bind_partial(*required[: len(required) - len(named)], **named)
+        except TypeError as error:
+            names = ", ".join(each.name for each in required)
+            text = f"{self._name}: key is called with all arguments of the function, ({names}), and cannot be: {error}"
+            raise TypeError(f"{text}. Let it take the rest by *_ and **_") from None
+
     def _reaches(self, path: str, other: str) -> bool:
         """Whether leaving out this path leaves out the other, which begins with an argument's name."""
         within = other if path.partition(".")[0] in self._parameters else other.partition(".")[2]
@@ -163,8 +187,9 @@ class Arguments:
 
 
 def is_context(argument: object) -> bool:
-    """Whether it is Lambda's context, or serves as one."""
-    return callable(getattr(argument, "get_remaining_time_in_millis", None))
+    """Whether it is Lambda's context, or serves as one. A mock has every name: it must tell the time that is left."""
+    left = getattr(argument, "get_remaining_time_in_millis", None)
+    return callable(left) and not inspect.iscoroutinefunction(left) and isinstance(left(), int | float)
 
 
 def _has_odd(document: Document) -> bool:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from dataclasses import replace
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from typing import Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
@@ -152,7 +152,7 @@ class _Wrapped:
             raise errors.misuse(TypeError(text))
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         key, fingerprint = self._key_and_fingerprint(bound, args, kwargs)
-        context = next(filter(is_context, bound.values()), None)
+        context = next(filter(is_context, (*args, *kwargs.values())), None)
         if context is not None:
             return calls.begin(key, fingerprint, context)
         outer = current_attempt.get()
@@ -200,10 +200,11 @@ class _Wrapped:
     def _replayed(self, record: Record, key: str) -> Any:
         try:
             data = fetched(record, self.calls.results)
-            return None if data is None else self._validated(data)
         except ResultGone as error:
             raise errors.ResultUnavailable(key, f"the effect is done; {error}") from error
-        except ValueError as error:
+        try:
+            return None if data is None else self._validated(data)
+        except Exception as error:  # a user's type may raise anything, which is not the function's error
             text = f"the effect is done; its result no longer fits the return type {self.result_type!r}"
             raise errors.ResultUnavailable(key, text) from error
 
@@ -212,7 +213,8 @@ class _Wrapped:
         # Imported where it is used: the first call of a key needs none of it.
         from pydantic import TypeAdapter  # noqa: PLC0415
 
-        return TypeAdapter(self.result_type).validate_json
+        # By the fields' names, by which results are kept, or by aliases, by which they were.
+        return partial(TypeAdapter(self.result_type).validate_json, by_alias=True, by_name=True)
 
 
 def _error(ended: Ending, key: str) -> BaseException:

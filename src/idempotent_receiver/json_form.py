@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
 from typing import Any
 
 import rfc8785
@@ -62,7 +63,7 @@ _NO_FORM = (ValueError, TypeError, AttributeError, RecursionError)
 """What pydantic raises for it, and the user's own classes."""
 
 
-_SCALARS = frozenset({str, int, float, bool, type(None)})
+_SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def _is_misread(value: object) -> bool:
@@ -71,9 +72,15 @@ def _is_misread(value: object) -> bool:
 
 
 def _is_cut(part: object) -> bool:
-    """Whether pydantic may give less than all of a model's part: what the type has that its field is declared to be."""
+    """Whether pydantic may give less of it where it is a model's part: what the type has that its field is declared to
+    be, which may be the bare `BaseModel`; and null for an infinite number.
+    """
     bases = type(part).__mro__[1:]
-    return any(getattr(each, "model_fields", None) or getattr(each, "__dataclass_fields__", None) for each in bases)
+    return isinstance(part, float) or _is_model(part) or any(hasattr(each, "__dataclass_fields__") for each in bases)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and isfinite(value)
 
 
 def _nested(value: object) -> Iterator[object]:
@@ -85,7 +92,7 @@ def _nested(value: object) -> Iterator[object]:
         each = todo.pop()
         if id(each) not in seen:
             seen[id(each)] = each
-            todo.extend(part for part in _parts(each) if type(part) not in _SCALARS)
+            todo.extend(part for part in _parts(each) if type(part) not in _SCALARS and not _is_finite(part))
         elif each is not value:
             continue
         yield each
@@ -158,22 +165,27 @@ def _is_model(value: object) -> bool:
 
 
 def _model(model: Any, path: str) -> Any:
-    """A model's form, field by field: pydantic's, with the field's alias and serializer, where it has one."""
+    """A model's form, field by field: pydantic's, with the field's alias and serializer, where it has one. A model that
+    has a serializer of its own is what that gives.
+    """
     kind = type(model)
+    decorators = kind.__pydantic_decorators__
+    if decorators.model_serializers:
+        return _part(kind.__pydantic_serializer__.to_python(model, by_alias=True), path)
     if kind.__pydantic_root_model__:
         return _part(model.root, path)
     form: dict[str, Any] = {}
-    decorators = kind.__pydantic_decorators__
     serialized = {name for each in decorators.field_serializers.values() for name in each.info.fields}
-    for name, field in kind.model_fields.items():
-        value, alias = getattr(model, name), field.serialization_alias or name
+    # As PlainSerializer and WrapSerializer have it, in a field's annotation.
+    serialized |= {n for n, each in kind.model_fields.items() if any(hasattr(m, "when_used") for m in each.metadata)}
+    for name, field in {**kind.model_fields, **kind.model_computed_fields}.items():
+        value, alias = getattr(model, name), getattr(field, "serialization_alias", None) or field.alias or name
         is_misread = any(_is_misread(each) or _is_cut(each) for each in _nested(value))
-        # A serializer of the whole model gives everything, whichever field is asked for.
-        if not decorators.model_serializers and (name in serialized or not is_misread):
+        if name in serialized or not is_misread:
             with suppress(*_NO_FORM):
                 form.update(json_of(_pydantic_json(model, include={name}).decode()))
                 continue
-        if not field.exclude:
+        if not getattr(field, "exclude", None):
             form[alias] = _part(value, _within(path, alias))
     for name, value in (model.__pydantic_extra__ or {}).items():
         form[name] = _part(value, _within(path, name))

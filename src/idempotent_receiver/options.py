@@ -163,7 +163,7 @@ def require_numbers(**seconds: object) -> None:
     """Raise ValueError for times that are negative, infinite or not numbers."""
     for name, value in seconds.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:  # nor NaN
-            raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
+            raise ValueError(f"{name} must be a finite number of seconds, and not negative; it is {value!r}")
 
 
 def require_lease(lease_seconds: object) -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -171,11 +171,15 @@ def serialised(result: object) -> str | None:
     """
     if result is None:
         return None
+    if isinstance(result, Iterator):
+        # Whoever is returned it would find it used up.
+        return dropped(f"a {type(result).__name__} can be read once: return a list")
     # Imported where it is used: a handler of plain bodies without a result does without pydantic.
     from pydantic_core import to_json  # noqa: PLC0415
 
     try:
-        text = to_json(result, inf_nan_mode="constants").decode()
+        # By the fields' own names, and without what is computed: a model may read none of what it is written by.
+        text = to_json(result, by_alias=False, round_trip=True, inf_nan_mode="constants").decode()
         if "NaN" in text or "Infinity" in text:
             json.loads(text, parse_constant=_refuse)
     except Exception as error:  # noqa: BLE001  # a user's serialiser may raise anything; RecursionError is among them

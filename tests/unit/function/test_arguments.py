@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr, field_serializer, model_serializer
 
 from idempotent_receiver import FingerprintMismatch, MemoryStore, Payload, UnusableKey, idempotent, payload_key
 from tests.contexts import Context as Invocation
@@ -78,6 +79,42 @@ class Bill(BaseModel):
         return last and last.number
 
 
+class Event(BaseModel):
+    """What all events have: nothing."""
+
+
+class Placed(Event):
+    """What one has."""
+
+    id: int
+
+
+@dataclass
+class Kind:
+    """The same as a dataclass."""
+
+
+@dataclass
+class Special(Kind):
+    """What one has."""
+
+    id: int
+
+
+class Envelope(BaseModel):
+    """A model whose parts are declared to be nothing in particular."""
+
+    event: Event | None = None
+    kind: Kind | None = None
+    body: BaseModel | None = None
+
+
+class Limit(BaseModel):
+    """A model with a number that JSON may not have."""
+
+    most: float | None
+
+
 class Tagged(BaseModel):
     """A model with sets, one of them under another name, and a serializer of its own."""
 
@@ -119,7 +156,7 @@ def answer(work: Any, *args: Any) -> Any:
     """What a call returns, or the type of what it raises."""
     try:
         return work(*args)
-    except (FingerprintMismatch, UnusableKey) as error:
+    except Exception as error:  # noqa: BLE001  # whatever it is
         return type(error)
 
 
@@ -231,6 +268,25 @@ def test_all_of_a_part_counts_whatever_its_field_is_declared_to_be() -> None:
     ), "a serializer of the field's own says what counts of it"
 
 
+@pytest.mark.parametrize("make", [
+    lambda number: Envelope(event=Placed(id=number)),
+    lambda number: Envelope(kind=Special(number)),
+    lambda number: Envelope(body=Placed(id=number)),
+], ids=["a model", "a dataclass", "any model"])  # fmt: skip
+def test_all_of_a_part_counts_where_nothing_is_declared_of_it(make: Any) -> None:
+    """Two events in one envelope were one call, and the second was lost."""
+    work, _ = counted(ship)
+    assert [work(make(1)), work(make(2)), work([make(1)]), work([make(2)]), work(make(1))] == [1, 2, 3, 4, 1]
+
+
+def test_an_infinite_number_in_a_model_is_not_none() -> None:
+    """It is null in pydantic's JSON of a model."""
+    work, _ = counted(ship)
+    numbers = (None, float("inf"), float("-inf"), float("nan"), 1.5)
+    assert [work(Limit(most=each)) for each in numbers] == [1, 2, 3, 4, 5]
+    assert [work(Limit(most=each)) for each in numbers] == [1, 2, 3, 4, 5], "each is found again"
+
+
 def test_objects_that_hold_each_other_are_refused_at_once() -> None:
     """Followed along every path, twenty of them would take for ever."""
     crowd = [Order(str(number), []) for number in range(20)]
@@ -269,6 +325,30 @@ def test_without_a_payload_nothing_is_compared_and_nothing_refused() -> None:
 def test_the_context_of_an_invocation_stays_out_by_itself(clock: ManualClock) -> None:
     work, _ = counted(lambda event, context: None)
     assert work({"id": 1}, Invocation(clock)) == work({"id": 1}, Invocation(clock)) == 1
+
+
+def test_a_context_among_several_arguments_is_found(clock: ManualClock) -> None:
+    """As a decorator without `functools.wraps` leaves a handler's."""
+    runs = []
+
+    def handler(*args: Any) -> int:
+        runs.append(args)
+        return len(runs)
+
+    work = idempotent(MemoryStore("tests"), key=payload_key(), clock=clock)(handler)
+    assert [answer(work, {"id": number}, Invocation(clock)) for number in (1, 1, 2)] == [1, 1, 2]
+    assert [len(args) for args in runs] == [2, 2], "the function gets it"
+
+
+@pytest.mark.parametrize("mock", [MagicMock, AsyncMock])
+def test_a_mock_is_no_context_only_because_it_has_every_name(mock: Any) -> None:
+    """A client's, in a test: it was asked for the time that is left, and broke the call."""
+    work, _ = counted(send, key=payload_key(without=["session"]))
+    assert answer(work, "7", mock()) == answer(work, "7", mock()) == 1
+    assert answer(counted(send)[0], "7", mock()) is UnusableKey
+    context = MagicMock()
+    context.get_remaining_time_in_millis.return_value = 30_000
+    assert answer(counted(send)[0], "7", context) == 1
 
 
 def test_an_argument_of_the_name_goes_before_a_field_of_the_single_argument() -> None:
@@ -441,6 +521,23 @@ def test_a_set_is_the_list_of_its_members_by_their_canonical_json() -> None:
 SELF = r"'self', .* payload_key\(without=\[\"self\"\]\).*calls on two objects are then one call.* into an argument"
 
 
+def test_what_a_model_s_own_serializer_gives_counts_and_nothing_else() -> None:
+    """Also where the model holds what pydantic's JSON does not tell apart."""
+
+    class Stamped(BaseModel):
+        tags: set[str]
+        seen_by: set[int]
+
+        @model_serializer
+        def _tags(self) -> dict[str, Any]:
+            return {"tags": self.tags}
+
+    work, _ = counted(ship)
+    assert work(Stamped(tags={"b", "a"}, seen_by={1})) == work(Stamped(tags={"a", "b"}, seen_by={2})) == 1
+    assert work({"tags": ["a", "b"]}) == 1
+    assert work(Stamped(tags={"a"}, seen_by={1})) == 2
+
+
 def test_the_object_of_a_method_must_be_left_out_of_a_key_of_its_payload_at_set_up(once: Any) -> None:
     """Two tenants' objects would be one, or two copies of one object two."""
     for key in (payload_key(), payload_key("order"), payload_key(without=["order"])):
@@ -479,3 +576,11 @@ def test_a_lease_of_no_time_is_refused_at_set_up(once: Any) -> None:
     for seconds in (0, 0.0):
         with pytest.raises(ValueError, match="lease_seconds must be more than 0"):
             once(lease_seconds=seconds)
+
+
+@pytest.mark.parametrize("option", ["lease_seconds", "lease_margin_seconds", "stop_margin_seconds"])
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
+def test_a_time_that_never_comes_is_refused_at_set_up(once: Any, option: str, seconds: float) -> None:
+    """An infinite lease raised OverflowError at each call."""
+    with pytest.raises(ValueError, match=f"{option} must be a finite number of seconds"):
+        once(**{option: seconds})

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, Json, computed_field, model_validator
 
 from idempotent_receiver import (
     FingerprintMismatch,
@@ -58,6 +58,93 @@ def test_the_first_result_is_returned_to_every_later_call_as_the_annotated_type(
     assert store.asked == ["insert", "replace", "insert"]
     assert first == again == Receipt(order="1", amount=Decimal("9.90"), at=datetime(2026, 1, 2, tzinfo=UTC))
     assert (charge({"id": "2"}).order, runs) == ("2", ["1", "2"])
+
+
+class Paid(BaseModel):
+    """What a service answers, and a web page shows, under other names."""
+
+    id: str = Field("unknown", validation_alias="paymentId")
+    cents: int = Field(serialization_alias="amount")
+    at: datetime = Field(alias="paidAt")
+
+
+class Sum(BaseModel, extra="forbid"):
+    """A model with a field that is computed, and one that is parsed."""
+
+    parts: Json[list[int]]
+
+    @computed_field
+    @property
+    def total(self) -> int:
+        return sum(self.parts)
+
+
+def answer(call: Any) -> Any:
+    """What a call returns or raises."""
+    try:
+        return call(ORDER)
+    except Exception as error:  # noqa: BLE001  # whatever it is
+        return error
+
+
+PAID = {"paymentId": "1", "cents": 5, "paidAt": "2026-01-02T00:00:00Z"}
+
+
+@pytest.mark.parametrize("result", [Paid.model_validate(PAID), Sum.model_validate({"parts": "[1, 2]"})])
+def test_a_model_comes_back_whatever_its_fields_are_called_elsewhere(once: Any, result: BaseModel) -> None:
+    """It came back with defaults for what was read under another name, or not at all."""
+
+    def work(order: dict[str, Any]) -> Any:
+        return result
+
+    work.__annotations__["return"] = type(result)
+    call = once()(work)
+    assert [answer(call), answer(call)] == [result, result]
+
+
+def test_a_model_that_was_kept_by_its_aliases_is_read(once: Any) -> None:
+    """As the first version kept it."""
+
+    def work(order: dict[str, Any]) -> Any:
+        return {"paymentId": "1", "cents": 5, "paidAt": "2026-01-02T00:00:00Z"}
+
+    wrap = once()
+    wrap(work)(ORDER)
+    work.__annotations__["return"] = Paid
+    assert answer(wrap(work)) == Paid.model_validate(PAID)
+
+
+def test_what_a_type_raises_for_a_kept_result_is_not_taken_for_the_functions_error(once: Any) -> None:
+    """A caller that sees the function's error tries again; the effect is done."""
+
+    class Parsed(BaseModel):
+        id: str
+
+        @model_validator(mode="before")
+        @classmethod
+        def _named(cls, values: dict[str, Any]) -> dict[str, Any]:
+            return {"id": values["name"]}
+
+    class Plain: ...
+
+    for kind, result in ((Parsed, Parsed.model_construct(id="1")), (Plain, {"id": "1"})):
+
+        def job(order: dict[str, Any], result: Any = result) -> Any:
+            return result
+
+        job.__annotations__["return"] = kind
+        work = idempotent(MemoryStore("tests"), key=by_order, lease_seconds=60)(job)
+        assert work(ORDER) is result
+        assert isinstance(again := answer(work), ResultUnavailable)
+        assert "the effect is done; its result no longer fits the return type" in str(again)
+
+
+def test_an_iterator_is_the_first_callers_and_is_not_kept(once: Any) -> None:
+    """To keep it used it up, and its caller found nothing in it."""
+    work = once()(lambda order: map(str, [1, 2]))
+    assert list(work(ORDER)) == ["1", "2"]
+    with pytest.raises(ResultUnavailable, match="the result was not kept: a map can be read once: return a list"):
+        work(ORDER)
 
 
 @pytest.mark.parametrize("result", [{"a": [1, None]}, None])
@@ -285,6 +372,8 @@ class NoTransactions:
 def wants_two(order: dict[str, Any], one: Transaction, two: Transaction) -> None: ...
 def wants_one(order: dict[str, Any], tx: Transaction) -> None: ...
 def may_want_one(order: dict[str, Any], tx: Transaction | None = None) -> None: ...
+def on_event(event: dict[str, Any], context: Any) -> None: ...
+def named_event(event: dict[str, Any], more: int = 1, *, at: int, **rest: Any) -> None: ...
 def yields(order: dict[str, Any]) -> Any:
     yield order
 
@@ -303,6 +392,8 @@ def yields(order: dict[str, Any]) -> Any:
         (MemoryStore("a"), {}, may_want_one, TypeError, "annotate 'tx' with Transaction alone"),
         (NoTransactions(), {}, wants_one, TypeError, "has none"),
         (MemoryStore("a"), {}, yields, TypeError, "generator"),
+        (MemoryStore("a"), {"key": lambda order: "1"}, on_event, TypeError, r"\(event, context\), .*by \*_"),
+        (MemoryStore("a"), {"key": lambda event: "1"}, named_event, TypeError, r"key .*\(event, at\), .*'at'"),
     ],
 )
 def test_what_can_be_known_at_set_up_is_said_there(

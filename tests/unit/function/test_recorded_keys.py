@@ -8,10 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field, field_serializer
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    computed_field,
+    field_serializer,
+    model_serializer,
+)
 
 from idempotent_receiver import Payload, payload_key
 from tests.contexts import Context as Invocation
@@ -41,6 +49,46 @@ class Order(BaseModel):
         return int(at.timestamp())
 
 
+class Entity(BaseModel):
+    """What several models have."""
+
+    id: int
+
+
+class Item(Entity):
+    """A model with a field that is computed."""
+
+    quantity: int
+
+    @computed_field(alias="isMany")
+    @property
+    def many(self) -> bool:
+        return self.quantity > 1
+
+
+class Cart(BaseModel):
+    """A model that holds models."""
+
+    items: list[Item]
+    first: Annotated[Item, PlainSerializer(lambda item: item.id)]
+
+    @computed_field
+    @property
+    def last(self) -> Item:
+        return self.items[-1]
+
+
+class Sent(BaseModel):
+    """A model with a serializer of its own."""
+
+    cart: Cart
+    at: int
+
+    @model_serializer(mode="wrap")
+    def _lasting(self, handle: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handle(self).items() if name != "at"}
+
+
 class Client:
     """Nothing that has a JSON form."""
 
@@ -60,6 +108,7 @@ class Shop:
 
 LINE = Line("a", Decimal("9.90"))
 ORDER = Order(id="7", at=datetime(2026, 1, 2, tzinfo=UTC), lines=[LINE])
+CART = Cart(items=[Item(id=1, quantity=2), Item(id=2, quantity=1)], first=Item(id=1, quantity=2))
 DICT = {"id": "7", "sent_at": 5, "amount": 1.5}
 ALL = Payload()
 
@@ -71,6 +120,8 @@ CALLS: dict[str, tuple[Payload, Callable[..., Any], tuple[Any, ...], dict[str, A
     "several, by position or name": (ALL, sell, ("7",), {"amount": 5}),
     "a model": (ALL, ship, (ORDER,), {}),
     "a model and a dataclass": (ALL, sell, (ORDER, LINE), {}),
+    "a model of models": (ALL, ship, (CART,), {}),
+    "a model that says what counts of it": (ALL, ship, (Sent(cart=CART, at=5),), {}),
     "bytes that are text": (ALL, ship, (b"ab",), {}),
     "a whole number that is no double": (ALL, ship, ({"b": 2**60, "a": 1e16},), {}),
     "a name twice in JSON": (ALL, ship, ({1: "a", "1": "b"},), {}),
@@ -98,6 +149,8 @@ RECORDED = {
     "several, by position or name": "53c5e60e7c529d2f562113abe7cd87ceed954085c7ec1c4d952ad94367ee963e",
     "a model": "e0803ca356714ac122fbbc69fb9dfba7f58ee5399c67510d0904e003df2330cb",
     "a model and a dataclass": "2f7c55cf4d5796ef3379919dc0c62d420bbc474c4a68f43fc8e971e39d41b6d9",
+    "a model of models": "3333f3b319a2188aa694a9d5c2d7a276034aca67323f6f80b440d0b5be4c09bb",
+    "a model that says what counts of it": "cd172900448230efad35e11f738fba527ef92b3f6b6f2e3f97bda88a7fe4a743",
     "bytes that are text": "782beb2948d61c6b50ae083a2c63328c5c4d6f41c746c2fc6061d3dac370bc92",
     "a whole number that is no double": "0f8357aa539cdbc8913ee0c0ae901b17e203d434eeaf891c4e152a792b322eac",
     "a name twice in JSON": "ce849d65f7fb75a03b5d833430a80b51060766668680ac80e31763fd82ed677a",

@@ -417,9 +417,12 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         # The text of an environment's variable: "false" would store what was to stay out of the table.
         *[("error_texts must be True or False", {"error_texts": wrong}) for wrong in ("false", "", None)],
         # Nothing is ever later than NaN, and with all time reserved nothing would start.
-        *[("stop_margin_seconds must be a number", {"stop_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
         *[
-            ("lease_margin_seconds must be a number", {"lease_margin_seconds": float(wrong)})
+            ("stop_margin_seconds must be a finite number", {"stop_margin_seconds": float(wrong)})
+            for wrong in ("nan", "inf")
+        ],
+        *[
+            ("lease_margin_seconds must be a finite number", {"lease_margin_seconds": float(wrong)})
             for wrong in ("nan", "inf")
         ],
         ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
@@ -432,8 +435,8 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         # SQS delivers again for days.
         *[("retention_seconds must be at least 86400", {"retention_seconds": wrong}) for wrong in (1, 3600, 86_399)],
         # A lease must outlast the process.
-        ("lease_margin_seconds must be a number of seconds, and not negative", {"lease_margin_seconds": -0.1}),
-        ("stop_margin_seconds must be a number of seconds, and not negative", {"stop_margin_seconds": -0.1}),
+        ("lease_margin_seconds must be a finite number of seconds, and not negative", {"lease_margin_seconds": -0.1}),
+        ("stop_margin_seconds must be a finite number of seconds, and not negative", {"stop_margin_seconds": -0.1}),
         *[("lease_margin_seconds must be", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
         # Of an environment variable, "false" would store what errors say.
         ("error_texts must be True or False", {"error_texts": "false"}),

@@ -64,7 +64,6 @@ class Calls:
         options.require_numbers(
             lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )
-        options.require_flags(error_texts=self.error_texts)
 
     def usable(self, key: object) -> str:
         """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""

@@ -225,7 +225,7 @@ def line_of(outcome: Outcome) -> Line:
         case ended.HeldElsewhere(until_ms):
             return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
         case ended.NotStarted():
-            return Line(WARNING, "not started: no time left, or an earlier message of its group failed")
+            return Line(WARNING, "not started: no time left, or it stood behind a failure or a long handler")
         case ended.DeadLettered(failure):
             return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
         case ended.Failed(failure, recorded):

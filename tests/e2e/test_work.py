@@ -183,6 +183,36 @@ def test_a_handler_longer_than_its_lease_and_its_visibility_runs_once(place: Pla
     assert len(place.of("long")) == 1
 
 
+def test_fresh_processes_share_long_messages(place: Place) -> None:
+    """One that received ten would make nine of them wait for as long as it takes."""
+    for number in range(6):
+        place.send(f"long-{number}", seconds=3)
+
+    with place.worker("--processes", "3"):
+        place.wait_for(place.settled)
+
+    place.once()
+    assert len({run.pid for run in place.runs}) == 3
+    assert max(run.at for run in place.runs) - min(run.at for run in place.runs) < 4 * 3
+
+
+def test_quick_messages_do_not_wait_for_a_long_one(place: Place) -> None:
+    """Not even those that were received with it, by a process that had seen quick ones only."""
+    with place.worker("--processes", "2"):
+        for number in range(20):
+            place.send(f"warm-{number}")
+        place.wait_for(place.settled)
+        place.send("long", seconds=8)
+        for number in range(10):
+            place.send(f"quick-{number}", seconds=0.01)
+        place.wait_for(place.settled)
+
+    place.once()
+    [start] = place.of("long")
+    assert max(run.at for run in place.runs if run.name.startswith("quick")) - start.at < 3
+    assert len(place.of("long")) == 1
+
+
 def test_what_a_killed_process_held_runs_again_at_once(place: Place) -> None:
     """Long before its lease and its visibility end: the process that takes its place gives it back."""
     place.send("interrupted", seconds=3)

@@ -37,4 +37,5 @@ def new_host(worker: ControlledWorker, store: RecordStore) -> NewHost:
         answers=Answers(acknowledgements, Backoff(), worker, left_to_sqs=True),
         reports=Reports(None, "me"),
         draining=lambda: False,
+        suspects=(),
     )

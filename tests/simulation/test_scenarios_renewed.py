@@ -26,13 +26,20 @@ class Deployment(Scenario):
         concurrency: int = 1,
         most_receives: int = 1000,
         time_limit_seconds: float = 20 * HOUR,
+        receive: int = 10,
+        seed: int = 0,
     ) -> None:
         super().__init__()
-        self.model = QueueModel(Random(0), False, visibility_seconds=0.0, most_receives=most_receives)
+        self.model = QueueModel(Random(seed), False, visibility_seconds=0.0, most_receives=most_receives)
         for id in seconds:
             self.model.send(id, None, 0.0)
         self.client = Sqs(self.world, self.model)
-        limits = Limits(concurrency=concurrency, lease_seconds=LEASE_SECONDS, time_limit_seconds=time_limit_seconds)
+        limits = Limits(
+            concurrency=concurrency,
+            lease_seconds=LEASE_SECONDS,
+            time_limit_seconds=time_limit_seconds,
+            receive=receive,
+        )
 
         def process(name: str) -> WorkerProcess:
             @sqs_consumer(self.store, logger=SILENT, metrics=SILENT)
@@ -163,3 +170,77 @@ def test_a_handler_that_does_not_end_is_ended_at_its_time_limit() -> None:
     assert HOUR < second.started - first.started < HOUR + 3 * LEASE_SECONDS
     assert deployment.status("m") == "INPROGRESS"
     assert not deployment.model.empty
+
+
+# What a process receives, and what it gives back.
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds", "processes", "ends"), [(10, 12.0, 5, 25.0), (9, 2 * HOUR, 3, 6 * HOUR + 1)]
+)
+def test_fresh_processes_share_long_messages(messages: int, seconds: float, processes: int, ends: float) -> None:
+    """None knows how long one takes, so each receives what it can start; then each knows that it is long."""
+    deployment = Deployment({f"m{number}": seconds for number in range(messages)}, processes=processes)
+
+    deployment.work(hours=7)
+
+    assert len(deployment.ran()) == messages
+    assert max(run.ended or 0.0 for run in deployment.runs) < ends
+    assert {message.receives for message in deployment.model.messages.values()} == {1}
+
+
+def test_quick_messages_are_received_ten_at_once_after_the_first() -> None:
+    deployment = Deployment({f"m{number}": 0.01 for number in range(41)}, processes=1)
+
+    deployment.work(hours=0.1)
+
+    assert deployment.client.receives[:5] == [1, 10, 10, 10, 10]
+
+
+def test_of_slower_messages_a_process_receives_a_seconds_worth() -> None:
+    deployment = Deployment({f"m{number}": 0.3 for number in range(10)}, processes=1)
+
+    deployment.work(hours=0.1)
+
+    assert deployment.client.receives[:4] == [1, 3, 3, 3]
+
+
+def test_a_process_receives_no_more_than_it_may() -> None:
+    deployment = Deployment({f"m{number}": 0.01 for number in range(10)}, processes=1, receive=2)
+
+    deployment.work(hours=0.1)
+
+    assert deployment.client.receives[:5] == [1, 2, 2, 2, 2]
+
+
+def test_what_waits_behind_a_long_handler_goes_to_another_process() -> None:
+    """Its claim is released first, so that it runs there at once."""
+    seconds = {f"warm{number}": 0.01 for number in range(20)}
+    deployment = Deployment({**seconds, "long": 40.0, **{f"quick{n}": 0.01 for n in range(10)}}, processes=2, seed=1)
+    later = [message for id, message in deployment.model.messages.items() if id not in seconds]
+    for message in later:
+        message.visible_at = 5.0
+
+    deployment.work(hours=0.1)
+
+    [start] = [run.started for run in deployment.runs if run.key == "long"]
+    quick = [run for run in deployment.runs if run.key.startswith("quick")]
+    behind = [message for message in later if message.receives == 2]
+    assert behind
+    assert max(run.ended or 0.0 for run in quick) < start + 2
+    assert deployment.ran() == dict.fromkeys(deployment.model.messages, 1)
+    assert {run.attempt for run in deployment.runs} == {1}
+
+
+def test_a_message_goes_back_once_however_often_it_waits() -> None:
+    """Each receive brings it nearer to the dead-letter queue."""
+    seconds = {f"warm{number}": 0.01 for number in range(5)}
+    long = {f"long{number}": 40.0 for number in range(4)}
+    deployment = Deployment({**seconds, **long, **{f"quick{n}": 0.01 for n in range(6)}}, processes=1)
+    for id, message in deployment.model.messages.items():
+        message.visible_at = 0.0 if id in seconds else 5.0
+
+    deployment.work(hours=0.1)
+
+    assert deployment.ran() == dict.fromkeys(deployment.model.messages, 1)
+    assert {message.receives for message in deployment.model.messages.values()} == {1, 2}

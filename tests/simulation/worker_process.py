@@ -120,6 +120,10 @@ class Sqs:
     received: dict[str, float] = field(default_factory=dict)
     refused: int = 0
     changes: int = 0
+    receives: list[int] = field(default_factory=list)
+    """How many messages each receive was answered with."""
+    _polls: list[greenlet] = field(default_factory=list)
+    """Those that wait for a message to become visible."""
 
     def receive_message(self, **arguments: Any) -> dict[str, Any]:
         ends = self.world.now + arguments["WaitTimeSeconds"]
@@ -127,7 +131,10 @@ class Sqs:
             if self.world.now >= ends:
                 return {}
             wake = self.model.next_visible()
+            self._polls.append(getcurrent())
             self.world.sleep(min(ends, wake if wake > self.world.now else ends) - self.world.now)
+            self._polls.remove(getcurrent())
+        self.receives.append(len(found))
         for message in found:
             message.visible_at = self.world.now + arguments["VisibilityTimeout"]
             self.received[message.handle] = self.world.now
@@ -160,6 +167,8 @@ class Sqs:
         if not self._newest(entry) or ends > self.received[handle] + LONGEST_VISIBILITY_SECONDS:
             return False
         self.model.change_visibility(handle, ends)
+        for poll in self._polls:
+            self.world.wake(poll)
         return True
 
     def _newest(self, entry: dict[str, Any]) -> bool:

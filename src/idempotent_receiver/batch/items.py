@@ -144,7 +144,7 @@ TABLE = Table(_ROWS)
 """(stage, event) → the stage that follows, and what is done."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Item:
     """One work on its way, with a `claim` unless it is keyless, `claimed` once it was, a `failure` once it has failed.
 

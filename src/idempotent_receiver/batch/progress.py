@@ -212,7 +212,7 @@ def _over(item: Item) -> Outcome:
         case Stage.STORING | Stage.COMPLETING:
             return SettleFailed(OVER)
         case Stage.RELEASING:
-            return NotStarted()
+            return NotStarted(released=False)
         case _:
             return ClaimFailed(OVER)
 

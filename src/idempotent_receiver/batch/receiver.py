@@ -124,6 +124,7 @@ class Batch:
                 claims.claim(ahead=progress.held + len(runs.ready))
             if runs.ready:
                 runs.start(moment)
+                runs.release_waiting(moment)
         for line in settlements.lines:
             if line.waiting:
                 may_grow = runs.running > 0 or claims.asking > 0 or (len(runs.ready) > 0 and runs.may_start(moment))

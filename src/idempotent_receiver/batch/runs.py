@@ -11,7 +11,7 @@ from functools import partial
 
 from idempotent_receiver.batch.items import Do, Event, Item
 from idempotent_receiver.batch.progress import Progress
-from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.settings import AHEAD_SECONDS, Settings
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
@@ -21,9 +21,9 @@ from idempotent_receiver.handler.results import fits
 class Runs:
     """The items whose turn has come.
 
-    Worker loops share three things with their caller: `ready` (whoever takes an item out of it has it), the turns of
-    the transactions, and the longest run so far. Two loops may overwrite each other's longest run; then the shorter one
-    counts until the next run ends.
+    Worker loops share four things with their caller: `ready` (whoever takes an item out of it has it), the turns of
+    the transactions, the longest run so far, and when the last one started. Two loops may overwrite each other's; then
+    the shorter run counts until the next one ends, and the earlier start by microseconds.
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns) -> None:
@@ -35,6 +35,8 @@ class Runs:
         self.running = 0
         """Worker loops, or coroutines, that have not ended."""
         self._stopped = False
+        self._started_seconds = 0.0
+        """When the last run started, since the invocation's start."""
         self._turns = turns
         self.needed_seconds = settings.stop_margin_seconds
         """With less time left nothing starts: the stop margin and the longest run so far."""
@@ -46,11 +48,26 @@ class Runs:
             return
         for _ in range(min(len(self.ready), self._settings.concurrency - self.running)):
             self.running += 1
+            self._started_seconds = moment.elapsed_seconds
             if self._settings.asynchronous:
                 self._start_coroutine(self.ready.popleft(), moment)
             else:
                 # A loop that finds everything taken ends at once.
                 self._executor.start(self._worker_loop, self._loop_ended)
+
+    def release_waiting(self, moment: Moment) -> None:
+        """Let go of what shall not wait for the handlers that run, if the host says so."""
+        host = self._settings.host
+        idle_seconds = moment.elapsed_seconds - self._started_seconds
+        if host is None or self.running < self._settings.concurrency or idle_seconds <= AHEAD_SECONDS:
+            return
+        for item in self.ready.copy():
+            if host.releases(item.index):
+                try:
+                    self.ready.remove(item)
+                except ValueError:  # a worker loop has just taken it
+                    continue
+                self._progress.happens(item, Event.STOPPED)
 
     def stop(self) -> None:
         """Start nothing more, and let go of what has not started."""
@@ -75,6 +92,7 @@ class Runs:
                 item = self.ready.popleft()
             except IndexError:
                 return
+            self._started_seconds = moment.elapsed_seconds
             handled = copy_context().run(
                 run, item.work.handle, self._attempt(item), with_text=self._settings.error_texts
             )

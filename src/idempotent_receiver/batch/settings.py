@@ -11,6 +11,9 @@ from idempotent_receiver.handler.results import Results
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
 
+AHEAD_SECONDS = 1.0
+"""How much work a host receives ahead, and how long that waits behind handlers that take longer than expected."""
+
 
 class Host(Protocol):
     """Who runs batches outside Lambda: keeps their leases alive, hears of each end at once, and may ask for an early
@@ -34,6 +37,11 @@ class Host(Protocol):
 
     def draining(self) -> bool:
         """Whether nothing more shall start."""
+
+    def releases(self, index: int) -> bool:
+        """Whether a work that waits for its handler goes back to the queue instead: as many run as may, and for
+        `AHEAD_SECONDS` none has started.
+        """
 
 
 SendDeadLetter = Callable[[int, Failure], bool]

@@ -72,7 +72,11 @@ class ClaimFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """There was no time left to start the handler, or an earlier message of its group failed."""
+    """There was no time left to start the handler, or an earlier message of its group failed. `released` says that it
+    holds no claim any more.
+    """
+
+    released: bool = True
 
 
 SUCCEEDED = Completed | Duplicate | DeadLettered
@@ -128,7 +132,9 @@ def of_failure(
 
 def of_release(answer: SettleAnswer, held: transitions.Claimed, deadline: Deadline) -> Ending:
     """How it ends for what never started."""
-    return of_loss(answer, held, deadline) if isinstance(answer, ClaimLost) else NotStarted()
+    if isinstance(answer, ClaimLost):
+        return of_loss(answer, held, deadline)
+    return NotStarted(released=isinstance(answer, Settled))
 
 
 def of_loss(lost: ClaimLost, held: transitions.Claimed, deadline: Deadline, failure: Failure | None = None) -> Ending:

@@ -3,7 +3,7 @@
 import inspect
 import math
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,6 +68,7 @@ class Host:
         answers: Answers,
         reports: Reports,
         draining: Callable[[], bool],
+        suspects: Container[str],
     ) -> None:
         self.claiming = partial(leases.claiming, batch=batch)
         self.claimed = partial(leases.claimed, batch=batch)
@@ -78,8 +79,10 @@ class Host:
         self._in_flight = in_flight
         self._answers = answers
         self._reports = reports
+        self._suspects = suspects
         self._messages = messages
         self._failed: dict[str, int] = {}
+        self._released: set[int] = set()
         self._began_seconds = answers.clock.monotonic_seconds()
         for index, (message, work) in enumerate(zip(messages, works, strict=True)):
             works[index] = work._replace(handle=partial(self._run, message.receipt_handle, work.handle))
@@ -91,9 +94,22 @@ class Host:
         message = self._messages[index]
         # SQS hides no message beyond twelve hours from its receive, and a handler may have run for most of them.
         gone_seconds = self._answers.clock.monotonic_seconds() - self._began_seconds
-        self._answers.give(message, outcome, LONGEST_SECONDS - gone_seconds, self._failed)
+        most_seconds = LONGEST_SECONDS - gone_seconds
+        if index in self._released and isinstance(outcome, NotStarted) and outcome.released:
+            most_seconds = 0.0  # nothing is in the way of whoever has time for it
+        self._answers.give(message, outcome, most_seconds, self._failed)
         self._in_flight.answered([message.receipt_handle])
         self._reports.ended(message.receipt_handle)
+
+    def releases(self, index: int) -> bool:
+        """What waits behind a long handler goes back once: each receive brings it nearer to the dead-letter queue. On a
+        FIFO queue it keeps its place, and a suspect runs here, with no other beside it.
+        """
+        message = self._messages[index]
+        released = message.receive_count == 1 and message.id not in self._suspects and not message.fifo
+        if released:
+            self._released.add(index)
+        return released
 
     def _run(self, receipt: str, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
         self._in_flight.started(receipt)

@@ -18,7 +18,8 @@ class InFlight:
         self._ids: dict[str, str] = {}
         self._waiting: set[str] = set()
         self._began: dict[str, float] = {}
-        self.last_run_seconds = 0.0
+        self.run_seconds: float | None = None
+        """The longest run lately: it counts a quarter less with each one that ends. None before the first has ended."""
 
     def hold(self, records: Sequence[dict[str, Any]]) -> None:
         """These were received."""
@@ -38,7 +39,7 @@ class InFlight:
         """The handler of this one has ended, and its record is being written."""
         with self._changed:
             now = self._clock.monotonic_seconds()
-            self.last_run_seconds = now - self._began.pop(receipt, now)
+            self.run_seconds = max(now - self._began.pop(receipt, now), (self.run_seconds or 0.0) * 3 / 4)
             self._changed.notify_all()
 
     def answered(self, receipts: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """One process of the worker: polls, handles what it received by the consumer's own pipeline, and answers SQS.
 
-Batches overlap: the next is received as soon as every message of the last has started and not all handlers are busy. So
-a handler of hours holds up nobody, and at most one batch waits here.
+Batches overlap: the next is received as soon as every message of the last has started and not all handlers are busy. At
+most one batch waits here, of what it takes a second to run. What a longer handler keeps waiting all the same goes back
+to the queue, so that another process runs it.
 """
 
 import logging
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from idempotent_receiver.batch.settings import AHEAD_SECONDS
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.visibility import MOST_ENTRIES, Backoff
@@ -24,8 +26,8 @@ from idempotent_receiver.worker.reports import Reports
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
-QUICK_SECONDS = 1.0
-"""While handlers take no longer, ten messages are received at once; else no more than could start."""
+SHORTEST_RUN_SECONDS = 0.001
+"""What no run counts less than."""
 
 LOOK_SECONDS = 0.5
 """How often a process looks whether it shall drain."""
@@ -39,13 +41,14 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How a worker process works; times in seconds."""
+    """How a worker process works; times in seconds. It receives no more than `receive` messages at once."""
 
     concurrency: int = 1
     lease_seconds: float = 60.0
     margin_seconds: float = 3.0
     time_limit_seconds: float = 12 * 60 * 60
     wait_seconds: int = WAIT_SECONDS
+    receive: int = MOST_ENTRIES
 
 
 class Process:
@@ -64,6 +67,7 @@ class Process:
         self._consumer = consumer
         self._in_flight = InFlight(clock)
         self._acknowledgements = Acknowledgements(queue, logger)
+        self._suspects: set[str] = set()
         backoff, left_to_sqs = consumer.parts["backoff"] or Backoff(), consumer.parts["dead_letter_queue"] is None
         answers = Answers(self._acknowledgements, backoff, clock, left_to_sqs)
         self._new_host = partial(
@@ -73,8 +77,8 @@ class Process:
             answers=answers,
             reports=reports,
             draining=lambda: self.draining,
+            suspects=self._suspects,
         )
-        self._suspects: set[str] = set()
         self._over = False
 
     def run(self) -> None:
@@ -97,16 +101,23 @@ class Process:
         self._suspects.add(id)
 
     def _receive(self, room: int) -> list[dict[str, Any]]:
-        most = MOST_ENTRIES if self._in_flight.last_run_seconds <= QUICK_SECONDS else room
         visibility_seconds = round(self._limits.lease_seconds)
         try:
             return self._queue.receive(
-                most, wait_seconds=self._limits.wait_seconds, visibility_seconds=visibility_seconds
+                self._most(room), wait_seconds=self._limits.wait_seconds, visibility_seconds=visibility_seconds
             )
         except Exception as error:  # noqa: BLE001  # whatever it is, the next poll may succeed
             logger.warning("the queue %s could not be polled: %s", self._queue.url, named(error))
             self._clock.sleep(LONGEST_PAUSE_SECONDS * self._clock.fraction())
             return []
+
+    def _most(self, room: int) -> int:
+        """How many messages to receive: what can start now, or as many as end within a second at the measured times. A
+        process that has measured none receives nothing ahead, since its first message may run for hours.
+        """
+        run_seconds = self._in_flight.run_seconds
+        ahead = 0 if run_seconds is None else int(room * AHEAD_SECONDS / max(run_seconds, SHORTEST_RUN_SECONDS))
+        return min(max(room, ahead), self._limits.receive)
 
     def _handle(self, records: list[dict[str, Any]]) -> None:
         if self.draining:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from idempotent_receiver import MemoryStore
+from idempotent_receiver.batch.items import Do, Item, Stage
+from idempotent_receiver.batch.progress import Order, Progress
+from idempotent_receiver.batch.runs import Runs
+from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.turns import Turns
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler.outcome import Completed, NotStarted
+from tests.manual_clock import ManualClock
+from tests.unit.batch.at_once import AtOnce
 from tests.unit.batch.test_receiver import process, work
 
 if TYPE_CHECKING:
@@ -43,6 +53,9 @@ class Host:
 
     def draining(self) -> bool:
         return self.drains
+
+    def releases(self, index: int) -> bool:
+        return False
 
 
 class Store(MemoryStore):
@@ -92,3 +105,55 @@ def test_nothing_starts_once_the_host_drains() -> None:
 
     assert ran == ["a"]
     assert [type(outcome) for outcome in processed.outcomes] == [Completed, NotStarted]
+
+
+class Impatient(Host):
+    """A host that lets nothing wait."""
+
+    def releases(self, index: int) -> bool:
+        return True
+
+
+def waiting(host: Host, *, running: int) -> tuple[Runs, Item, ManualClock]:
+    """A work that waits while that many of two handlers run."""
+    clock = ManualClock()
+    deadline, progress = Deadline.after(clock, 30_000), Progress(Order([work("a")]))
+    settings = Settings(store=MemoryStore(), executor=AtOnce(), host=host, concurrency=2)
+    runs = Runs(settings, progress, deadline, Turns(deadline))
+    progress.actions[Do.RELEASE] = lambda item: None
+    [item] = progress.order.items
+    item.stage = Stage.READY
+    runs.ready.append(item)
+    runs.running = running
+    return runs, item, clock
+
+
+@pytest.mark.parametrize(
+    ("running", "seconds", "stage"), [(2, 1.1, Stage.RELEASING), (2, 1.0, Stage.READY), (1, 9.0, Stage.READY)]
+)
+def test_what_waits_is_released_when_nothing_has_started_for_a_second(
+    running: int, seconds: float, stage: Stage
+) -> None:
+    """And not where a handler could start: then its store may have taken long to claim it."""
+    runs, item, clock = waiting(Impatient(), running=running)
+    clock.seconds += seconds
+
+    runs.release_waiting(runs._deadline.moment())
+
+    assert (item.stage, item in runs.ready) == (stage, stage is Stage.READY)
+
+
+def test_what_its_loop_has_just_taken_is_not_released() -> None:
+    """It runs, so its claim must stand."""
+
+    class Late(Host):
+        def releases(self, index: int) -> bool:
+            runs.ready.popleft()
+            return True
+
+    runs, item, clock = waiting(Late(), running=2)
+    clock.seconds += 9
+
+    runs.release_waiting(runs._deadline.moment())
+
+    assert item.stage is Stage.READY

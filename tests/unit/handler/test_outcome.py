@@ -71,7 +71,7 @@ def test_a_claim_that_is_not_granted(answer: Any, ending: object) -> None:
     ("answer", "completion", "failure", "release"),
     [
         (Settled(RECORD), Completed(RECORD), Failed(FAILURE), NotStarted()),
-        (Unavailable("down"), SettleFailed("down"), Failed(FAILURE, recorded=False), NotStarted()),
+        (Unavailable("down"), SettleFailed("down"), Failed(FAILURE, recorded=False), NotStarted(released=False)),
         (ClaimLost(RECORD), *[Duplicate(RECORD, lost=True)] * 3),
         (ClaimLost(None), *[ClaimLost(None)] * 3),
     ],

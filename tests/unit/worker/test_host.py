@@ -77,11 +77,34 @@ class Batch:
             answers=answers,
             reports=Reports(None, "me"),
             draining=lambda: False,
+            suspects={"suspect"},
         )
 
 
 def lost(id: str, why: str) -> None:
     raise AssertionError(why)
+
+
+@pytest.mark.parametrize(
+    ("queue_arn", "id", "receives", "released"),
+    [("q", "m", "1", True), ("q", "m", "2", False), ("q", "suspect", "1", False), ("q.fifo", "m", "1", False)],
+)
+def test_what_goes_back_from_behind_a_long_handler(queue_arn: str, id: str, receives: str, *, released: bool) -> None:
+    """What was received for the first time from a standard queue, and has ended no process."""
+    attributes = {"ApproximateReceiveCount": receives, "MessageGroupId": "g"}
+    batch = Batch("g")
+    batch.host._messages = [replace(MESSAGE, id=id, queue_arn=queue_arn, attributes=attributes)]
+    assert batch.host.releases(0) is released
+
+
+@pytest.mark.parametrize(("outcome", "seconds"), [(NotStarted(), 0), (NotStarted(released=False), 2)])
+def test_what_goes_back_is_visible_at_once_if_its_claim_is_released(outcome: Outcome, seconds: int) -> None:
+    """Else whoever receives it would only find it in progress."""
+    batch = Batch("g")
+    batch.host._messages = [replace(MESSAGE, attributes={"ApproximateReceiveCount": "1"})]
+    assert batch.host.releases(0)
+    batch.host.ended(0, outcome)
+    assert batch.told.changed == [seconds]
 
 
 LATER = Failed(failure_of(RetryLater(seconds=3600)))

@@ -59,3 +59,15 @@ def test_a_handler_is_overdue_by_its_own_time_not_by_its_messages(in_flight: InF
     assert in_flight.overdue(10) == ["runs"]
     in_flight.returned("b")
     assert in_flight.overdue(10) == []
+
+
+def test_a_long_run_is_remembered_for_some_quick_ones(in_flight: InFlight, clock: ManualClock) -> None:
+    """So that one quick message among long ones does not make a process receive ten of them."""
+    measured = [in_flight.run_seconds]
+    for seconds in (8.0, 0.5, 0.5, 7.0):
+        in_flight.started("a")
+        clock.seconds += seconds
+        in_flight.returned("a")
+        measured.append(in_flight.run_seconds)
+
+    assert measured == [None, 8.0, 6.0, 4.5, 7.0]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.sqs.visibility import MOST_ENTRIES
 from idempotent_receiver.worker.supervisor import DRAIN_SECONDS, Supervisor
 
 LONGEST_LEASE_SECONDS = 43_200
@@ -19,6 +20,9 @@ def work(
     *,
     processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="How many handlers run at once in each.")] = 1,
+    receive: Annotated[int, typer.Option(min=1, max=MOST_ENTRIES, help="How many messages it receives at once.")] = (
+        MOST_ENTRIES
+    ),
     lease_seconds: Annotated[
         float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="How long a lease lasts; it is renewed each third.")
     ] = 60,
@@ -36,7 +40,12 @@ def work(
     """
     if health_file is not None and not os.access(health_file if health_file.exists() else health_file.parent, os.W_OK):
         raise UsageError(f"--health-file: {health_file} cannot be written; name a file in a folder that is there")
-    limits = {"concurrency": concurrency, "lease_seconds": lease_seconds, "time_limit_seconds": time_limit}
+    limits = {
+        "concurrency": concurrency,
+        "receive": receive,
+        "lease_seconds": lease_seconds,
+        "time_limit_seconds": time_limit,
+    }
     task = {"queue_url": queue_url, "handler": handler, "limits": limits}
     status = Supervisor(task, processes=processes, drain_seconds=drain_seconds, health=health_file).run()
     raise typer.Exit(status)

@@ -17,7 +17,9 @@ from idempotent_receiver.worker.supervisor import DRAIN_SECONDS
 if TYPE_CHECKING:
     from tests.unit.operations.cli.stack import Receiver
 
-OPTIONS = "--processes 3 --concurrency 4 --lease-seconds 30 --time-limit 5 --drain-seconds 6 --health-file alive"
+OPTIONS = (
+    "--processes 3 --concurrency 4 --receive 2 --lease-seconds 30 --time-limit 5 --drain-seconds 6 --health-file alive"
+)
 
 
 @pytest.fixture
@@ -39,9 +41,15 @@ def test_each_option_reaches_the_supervisor(receiver: Receiver, made: list[Any])
         work.work("URL", "orders:handler")
     task: dict[str, Any] = {"queue_url": "URL", "handler": "orders:handler"}
     (given, options), (by_default, rest) = made
-    assert given == {**task, "limits": {"concurrency": 4, "lease_seconds": 30.0, "time_limit_seconds": 5.0}}
+    assert given == {
+        **task,
+        "limits": {"concurrency": 4, "receive": 2, "lease_seconds": 30.0, "time_limit_seconds": 5.0},
+    }
     assert options == {"processes": 3, "drain_seconds": 6.0, "health": Path("alive")}
-    assert by_default == {**task, "limits": {"concurrency": 1, "lease_seconds": 60, "time_limit_seconds": 43_200}}
+    assert by_default == {
+        **task,
+        "limits": {"concurrency": 1, "receive": 10, "lease_seconds": 60, "time_limit_seconds": 43_200},
+    }
     assert rest == {"processes": 1, "drain_seconds": DRAIN_SECONDS, "health": None}
 
 

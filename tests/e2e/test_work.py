@@ -40,7 +40,7 @@ class Run(NamedTuple):
 class Place:
     """A queue, its tables, and the lines that handlers leave."""
 
-    def __init__(self, aws: Aws, folder: Path) -> None:
+    def __init__(self, aws: Aws, folder: Path, *, fifo: bool = False) -> None:
         self.aws = aws
         self.folder = folder
         unique = uuid4().hex[:8]
@@ -52,14 +52,21 @@ class Place:
                 AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
                 BillingMode="PAY_PER_REQUEST",
             )
-        self.url = aws.client("sqs").create_queue(QueueName=f"orders-{unique}")["QueueUrl"]
+        self.fifo = ".fifo" if fifo else ""
+        attributes: Any = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if fifo else {}
+        created = aws.client("sqs").create_queue(QueueName=f"orders-{unique}{self.fifo}", Attributes=attributes)
+        self.url = created["QueueUrl"]
         self.lines = folder / "runs"
         self.lines.touch()
         self.sent: list[str] = []
+        self.program = ["-m", "idempotent_receiver"]
 
     def send(self, name: str, **body: Any) -> None:
         self.sent.append(name)
-        self.aws.client("sqs").send_message(QueueUrl=self.url, MessageBody=json.dumps({"name": name, **body}))
+        grouped: Any = {"MessageGroupId": "group"} if self.fifo else {}
+        self.aws.client("sqs").send_message(
+            QueueUrl=self.url, MessageBody=json.dumps({"name": name, **body}), **grouped
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,7 +82,7 @@ class Place:
 
     def command(self, *options: str, url: str | None = None, handler: str = "worker_handlers:handle") -> list[str]:
         lease = [] if "--lease-seconds" in options else ["--lease-seconds", str(LEASE_SECONDS)]
-        return [sys.executable, "-m", "idempotent_receiver", "work", url or self.url, handler, *lease, *options]
+        return [sys.executable, *self.program, "work", url or self.url, handler, *lease, *options]
 
     @contextmanager
     def worker(self, *options: str, handler: str = "worker_handlers:handle") -> Iterator[subprocess.Popen[bytes]]:

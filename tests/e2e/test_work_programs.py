@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -66,8 +66,10 @@ def test_a_drained_process_waits_for_no_thread_but_those_of_handlers(place: Plac
 
 def dead_letters_after(receives: int, place: Place) -> str:
     """Give the place's queue a dead-letter queue, and return its URL."""
-    sqs, dead = place.aws.client("sqs"), f"{place.url}-dead"
-    sqs.create_queue(QueueName=dead.rpartition("/")[2])
+    sqs, name = place.aws.client("sqs"), place.url.rpartition("/")[2]
+    attributes: Any = {"FifoQueue": "true"} if place.fifo else {}
+    name = name.removesuffix(place.fifo) + "-dead" + place.fifo
+    dead = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": receives})
     sqs.set_queue_attributes(QueueUrl=place.url, Attributes={"RedrivePolicy": policy})
@@ -102,3 +104,44 @@ def test_what_ran_together_when_a_process_was_killed_runs_one_by_one_and_not_in_
         place.wait_for(place.settled)
     assert place.messages(dead) == {"0"}
     place.once()
+
+
+HASTY = """
+from idempotent_receiver.operations.cli.receiver import main
+from idempotent_receiver.worker import supervisor
+
+supervisor.LONGEST_PAUSE_SECONDS = 0.5
+main()
+"""
+"""`receiver`, but its supervisor waits no longer than so before it replaces a process."""
+
+
+def test_of_a_fifo_queue_a_message_that_ends_every_process_dies_alone(aws: Aws, tmp_path: Path) -> None:
+    """What follows it in its group was received with it once, by a process that had seen quick messages only."""
+    place = Place(aws, tmp_path, fifo=True)
+    place.program = ["-c", HASTY]
+    dead = dead_letters_after(2, place)
+    with place.worker(handler=HANDLER):
+        for number in range(5):
+            place.send(f"quick-{number}", does="nothing")
+        place.wait_for(place.settled)
+        place.send("deadly", does="ends the process")
+        for number in range(4):
+            place.send(f"follows-{number}", does="nothing")
+        place.wait_for(lambda: len(place.effects()) == 9)
+
+    assert place.messages(dead) == {"0", "1"}
+    assert len(place.of("deadly")) == 2
+
+
+def test_messages_that_end_every_process_take_none_of_their_neighbours_along(place: Place) -> None:
+    """Each death leaves suspects, and the next one must not make them forgotten."""
+    place.program = ["-c", HASTY]
+    dead = dead_letters_after(3, place)
+    for number in range(40):
+        deadly = number % 10 == 3
+        place.send(f"{number}", does="ends the process" if deadly else "nothing", seconds=0.1)
+
+    with place.worker("--processes", "2", "--concurrency", "4", handler=HANDLER):
+        place.wait_for(lambda: len(place.effects()) == 36)
+        place.wait_for(lambda: place.messages(dead) == {"0", "4"})

@@ -27,6 +27,7 @@ from idempotent_receiver.worker.polling import Queue
 from idempotent_receiver.worker.process import Limits, Process, die, logger
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
+from idempotent_receiver.worker.suspects import SUSPECTED_LEASES
 
 
 class ReportedTimer:
@@ -94,7 +95,7 @@ def main(task: dict[str, Any]) -> None:
     queue = queue_of(consumer, task["queue_url"])
     require_records(consumer.parts["store"], reports.owner)
     backoff = consumer.parts["backoff"] or Backoff()
-    give_back(task["orphans"], consumer.parts["store"], queue, clock, logger, backoff=backoff)
+    delays = give_back(task["orphans"], consumer.parts["store"], queue, clock, logger, backoff=backoff)
     process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
 
     def drain(*signal: object) -> None:
@@ -102,10 +103,13 @@ def main(task: dict[str, Any]) -> None:
 
     signal.signal(signal.SIGTERM, drain)
     signal.signal(signal.SIGINT, lambda *signal: None)  # of a terminal, which the supervisor has as well
+    for id, seconds in task["suspects"]:
+        process.run_alone(id, seconds)
+    for id, delay in delays.items():
+        suspected_seconds = delay + SUSPECTED_LEASES * limits.lease_seconds
+        process.run_alone(id, suspected_seconds)
+        reports.suspect(id, suspected_seconds)
     threading.Thread(target=_listen, args=(process, told), daemon=True).start()
-    for orphan in task["orphans"]:
-        if orphan["started"]:
-            process.run_alone(orphan["id"])
     reports.works()
     process.run()
 
@@ -175,9 +179,9 @@ def _forked() -> None:
 
 
 def _listen(process: Process, told: TextIO) -> None:
-    """Take in what the supervisor says: ids of messages to run alone."""
+    """Take in what the supervisor says: ids of messages to run alone, and for how many seconds."""
     for line in told:
-        process.run_alone(line.strip())
+        process.run_alone(*json.loads(line))
 
 
 def _lost(record_id: str, why: str) -> None:

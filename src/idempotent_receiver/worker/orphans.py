@@ -28,14 +28,17 @@ def give_back(
     log: logging.Logger,
     *,
     backoff: Backoff,
-) -> None:
-    """Release and send back what a dead process held. Best effort: otherwise its leases and visibilities end."""
+) -> dict[str, int]:
+    """Release and send back what a dead process held; returns in how many seconds each that had started comes again.
+    Best effort: otherwise its leases and visibilities end.
+    """
     try:
         _release(orphans, store, clock)
     except Exception as error:  # noqa: BLE001  # this process must begin, or the next one would meet the same
         log.warning("what a dead process held could not be released: %s", type(error).__name__)
     later = [backoff.seconds(one["receives"], clock) if one["started"] else 0 for one in orphans]
     send(queue.change, [(one["handle"], seconds) for one, seconds in zip(orphans, later, strict=True)], log)
+    return {one["id"]: seconds for one, seconds in zip(orphans, later, strict=True) if one["started"]}
 
 
 def _release(orphans: Sequence[dict[str, Any]], store: RecordStore, clock: Clock) -> None:

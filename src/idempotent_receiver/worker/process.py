@@ -23,6 +23,7 @@ from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.polling import WAIT_SECONDS, Acknowledgements, Queue, named, send
 from idempotent_receiver.worker.reports import Reports
+from idempotent_receiver.worker.suspects import Suspects
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
@@ -67,7 +68,7 @@ class Process:
         self._consumer = consumer
         self._in_flight = InFlight(clock)
         self._acknowledgements = Acknowledgements(queue, logger)
-        self._suspects: set[str] = set()
+        self._suspects = Suspects(clock)
         backoff, left_to_sqs = consumer.parts["backoff"] or Backoff(), consumer.parts["dead_letter_queue"] is None
         answers = Answers(self._acknowledgements, backoff, clock, left_to_sqs)
         self._new_host = partial(
@@ -96,9 +97,12 @@ class Process:
         self._over = True
         self._acknowledgements.close(self._limits.lease_seconds)
 
-    def run_alone(self, id: str) -> None:
-        """Run this message with no other beside it when it comes, because a process has died with it."""
-        self._suspects.add(id)
+    def run_alone(self, id: str, seconds: float) -> None:
+        """Run this message with no other beside it for so long, whenever it comes: a process has died with it.
+
+        With 0, no more.
+        """
+        self._suspects.keep(id, seconds)
 
     def _receive(self, room: int) -> list[dict[str, Any]]:
         visibility_seconds = round(self._limits.lease_seconds)
@@ -114,7 +118,12 @@ class Process:
     def _most(self, room: int) -> int:
         """How many messages to receive: what can start now, or as many as end within a second at the measured times. A
         process that has measured none receives nothing ahead, since its first message may run for hours.
+
+        While there are suspects it is one: whatever is received together with one that ends the process loses a receive
+        by its death. A FIFO queue would give it out with what follows it in its group.
         """
+        if self._suspects:
+            return 1
         run_seconds = self._in_flight.run_seconds
         ahead = 0 if run_seconds is None else int(room * AHEAD_SECONDS / max(run_seconds, SHORTEST_RUN_SECONDS))
         return min(max(room, ahead), self._limits.receive)
@@ -134,7 +143,6 @@ class Process:
             left = sum(map(len, alone[place:]))
             while not (self._in_flight.emptied(LOOK_SECONDS, but=left) or self.draining):
                 pass
-            self._suspects.difference_update(record["messageId"] for record in batch)
             self._begin(batch).join()
 
     def _apart(self, records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:

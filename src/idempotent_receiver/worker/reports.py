@@ -38,6 +38,10 @@ class Reports:
         """It has its outcome."""
         self._tell("ended", handle)
 
+    def suspect(self, id: str, seconds: float) -> None:
+        """A message comes again that a process has died with: it runs alone for so long."""
+        self._tell("suspect", id, seconds)
+
     def works(self) -> None:
         """It could begin, and has given back what it was given for that."""
         self._tell("works")

@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
 from idempotent_receiver.worker.scale_in import ScaleInProtection
+from idempotent_receiver.worker.suspects import SUSPECTED_LEASES, Suspects
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
@@ -33,6 +34,8 @@ FULL_PIPE_BYTES = 60_000
 """A pipe that held so much may have been full."""
 MOST_ORPHANS = 40
 """How many messages of dead processes a new one gives back: they are part of its command line."""
+MOST_SUSPECTS = 200
+"""How many suspects a new process is told of: they are, too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,12 +43,13 @@ class Child:
     """A worker process, and what it has reported: the messages that it holds, by their receipt handles.
 
     `given` are the orphans that it has yet to give back, and `signals` those that it has been sent. It is `silent` once
-    its pipe is at its end.
+    its pipe is at its end. `suspect` is told for how long a message is one.
     """
 
     process: "subprocess.Popen[bytes]"
     pipe: int
     began_seconds: float
+    suspect: Callable[[str, float], None]
     given: list[dict[str, Any]] = field(default_factory=list)
     text: bytes = b""
     received: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -101,7 +105,11 @@ class Child:
                 self.records[handle] = record_id
             case "started", handle:
                 self.running.add(handle)
+            case "suspect", id, seconds:
+                self.suspect(id, seconds)
             case "ended", handle:
+                if handle in self.running and handle in self.received:
+                    self.suspect(self.received[handle][0], 0)
                 self.received.pop(handle, None)
                 self.records.pop(handle, None)
                 self.running.discard(handle)
@@ -135,6 +143,7 @@ class Supervisor:
         self._children: list[Child] = []
         self._pipes = selectors.DefaultSelector()
         self._orphans: list[dict[str, Any]] = []
+        self._suspects = Suspects(self._clock)
         self._not_before_seconds = 0.0
         self._short_lives = 0
         self._worked = False
@@ -184,7 +193,8 @@ class Supervisor:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         orphans = self._orphans[-MOST_ORPHANS:]
-        task = {**self._task, "pipe": writing, "supervisor": os.getpid(), "orphans": orphans}
+        suspects = list(self._suspects.left().items())[-MOST_SUSPECTS:]
+        task = {**self._task, "pipe": writing, "supervisor": os.getpid(), "orphans": orphans, "suspects": suspects}
         try:
             process = subprocess.Popen(  # noqa: S603  # this Python, and our own module
                 [sys.executable, "-m", "idempotent_receiver.worker", json.dumps(task)],
@@ -198,7 +208,7 @@ class Supervisor:
         finally:
             os.close(writing)
         self._orphans = []  # the leases of more than it could be given end by themselves
-        child = Child(process, reading, self._clock.monotonic_seconds(), orphans)
+        child = Child(process, reading, self._clock.monotonic_seconds(), self._suspect, orphans)
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)
         self._children.append(child)
@@ -219,7 +229,9 @@ class Supervisor:
             ids = [one["id"] for one in orphans]
             logger.error("a worker process ended with status %d; it held %s", status, ", ".join(ids) or "nothing")
         self._orphans += orphans
-        self._tell([one["id"] for one in orphans if one["started"]])
+        for one in orphans:
+            if one["started"]:
+                self._suspect(one["id"], SUSPECTED_LEASES * self._task["limits"]["lease_seconds"])
         self._pause(self._clock.monotonic_seconds() - child.began_seconds)
         return False
 
@@ -229,10 +241,12 @@ class Supervisor:
         pause = min(LONGEST_PAUSE_SECONDS, 2.0**self._short_lives - 1)
         self._not_before_seconds = self._clock.monotonic_seconds() + pause
 
-    def _tell(self, suspects: Sequence[str]) -> None:
-        """Let every process run these alone: one has died with them."""
-        for child in self._children:
-            child.say("".join(f"{id}\n" for id in suspects))
+    def _suspect(self, id: str, seconds: float) -> None:
+        """Let every process run this message alone for so long, because one has died with it; no more with 0."""
+        if seconds > 0 or id in self._suspects:
+            self._suspects.keep(id, seconds)
+            for child in self._children:
+                child.say(json.dumps([id, seconds]) + "\n")
 
     def _end_if_overdue(self, child: Child) -> None:
         if child.overdue():

@@ -35,6 +35,7 @@ class Queue:
     url = "queue"
 
     def __init__(self) -> None:
+        self.most: list[int] = []
         self.batches: SimpleQueue[list[dict[str, Any]]] = SimpleQueue()
         self.deleted: list[str] = []
         self.changed: list[tuple[str, int]] = []
@@ -46,6 +47,7 @@ class Queue:
         self.batches.put([record(id, handle) for id, handle in messages])
 
     def receive(self, most: int, **_: int) -> list[dict[str, Any]]:
+        self.most.append(most)
         try:
             return self.batches.get(timeout=0.02)
         except Empty:
@@ -221,8 +223,8 @@ def test_suspects_run_alone_after_their_neighbours_and_nothing_goes_back(start: 
     worker = start(concurrency=3, lease_seconds=0.9)
     worker.receives(("long", "1"))
     assert worker.started.get(timeout=SOON) == "long"
-    worker.process.run_alone("first")
-    worker.process.run_alone("second")
+    worker.process.run_alone("first", 60)
+    worker.process.run_alone("second", 60)
     worker.receives(("first", "2"), ("neighbour", "3"), ("second", "4"))
 
     assert worker.started.get(timeout=SOON) == "neighbour"
@@ -241,7 +243,7 @@ def test_suspects_run_alone_after_their_neighbours_and_nothing_goes_back(start: 
 def test_a_suspect_of_a_fifo_queue_runs_with_what_follows_it_in_its_group(start: Callable[..., Worker]) -> None:
     """One after another, so its group keeps its order; other groups run before."""
     worker = start(concurrency=3)
-    worker.process.run_alone("head")
+    worker.process.run_alone("head", 60)
     for id in ("head", "other", "tail"):
         worker.may_return[id] = threading.Event()
     group = {"head": "g", "tail": "g", "other": "h"}
@@ -254,10 +256,36 @@ def test_a_suspect_of_a_fifo_queue_runs_with_what_follows_it_in_its_group(start:
     assert worker.started.get(timeout=SOON) == "tail"
 
 
+def test_while_there_is_a_suspect_one_message_is_received_at_a_time(start: Callable[..., Worker]) -> None:
+    """What is received together with it would lose a receive by each death: the next of its group, above all."""
+    worker = start(concurrency=3)
+    until(lambda: 3 in worker.queue.most[-1:])
+
+    worker.process.run_alone("suspect", 60)
+    until(lambda: worker.queue.most[-1] == 1)
+    worker.process.run_alone("suspect", 0)
+    until(lambda: worker.queue.most[-1] == 3)
+
+
+def test_a_suspect_runs_alone_each_time_that_it_comes(start: Callable[..., Worker]) -> None:
+    """Until the supervisor says that its run has ended."""
+    worker = start(concurrency=2)
+    worker.process.run_alone("suspect", 60)
+    worker.receives(("suspect", "1"))
+    assert worker.started.get(timeout=SOON) == "suspect"
+    worker.finishes("suspect")
+    worker.receives(("suspect", "2"), ("neighbour", "3"))
+    assert worker.started.get(timeout=SOON) == "neighbour"
+    assert "2" not in worker.queue.deleted
+    worker.finishes("neighbour")
+
+    until(lambda: "2" in worker.queue.deleted)
+
+
 def test_suspects_that_wait_for_their_turn_go_back_when_the_process_drains(start: Callable[..., Worker]) -> None:
     worker = start()
-    worker.process.run_alone("first")
-    worker.process.run_alone("second")
+    worker.process.run_alone("first", 60)
+    worker.process.run_alone("second", 60)
     worker.receives(("first", "1"), ("second", "2"))
     assert worker.started.get(timeout=SOON) == "first"
     worker.process.draining = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from idempotent_receiver.clock import since_boot_seconds
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import MOST_ORPHANS, WRONG_USAGE, Child, Supervisor
+from idempotent_receiver.worker.suspects import Suspects
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +64,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 @pytest.fixture
 def child(pipe: tuple[int, int]) -> Child:
-    return Child(Program(), pipe[0], began_seconds=0.0)  # type: ignore[arg-type]
+    return Child(Program(), pipe[0], began_seconds=0.0, suspect=lambda *_: None)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def reports(pipe: tuple[int, int]) -> Reports:
 @pytest.fixture
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     monkeypatch.setattr("subprocess.Popen", Program)
-    supervisor = Supervisor({}, processes=2, drain_seconds=1, health=None)
+    supervisor = Supervisor({"limits": {"lease_seconds": 60}}, processes=2, drain_seconds=1, health=None)
     yield supervisor
     for child in supervisor._children:
         child.close()
@@ -117,6 +120,8 @@ def test_a_new_process_is_given_no_more_than_fits_its_command_line(supervisor: S
         "owner": "o" * 100,
     }
     supervisor._orphans = [largest] * 1000
+    for number in range(1000):
+        supervisor._suspects.keep(f"{number:0100}", 60.0)  # the longest id of a message
 
     supervisor._start()
 
@@ -124,6 +129,78 @@ def test_a_new_process_is_given_no_more_than_fits_its_command_line(supervisor: S
     assert child.given == [largest] * MOST_ORPHANS
     assert len(child.process.arguments[0][-1]) < 128 * 1024  # type: ignore[attr-defined]  # Linux's limit
     assert supervisor._orphans == []
+
+
+# Suspects: what was running when a process died.
+
+
+def died(supervisor: Supervisor, *running: str) -> None:
+    """A process dies while these are running."""
+    supervisor._start()
+    child = supervisor._children[-1]
+    for id in running:
+        child.received[id] = id, 1
+        child.running.add(id)
+    supervisor._ended(child, -9)
+    child.process.stdin.close()  # type: ignore[union-attr]
+
+
+def suspects(supervisor: Supervisor) -> set[str]:
+    """What the next process is told to run alone."""
+    supervisor._start()
+    child = supervisor._children.pop()
+    told = json.loads(child.process.arguments[0][-1])["suspects"]  # type: ignore[attr-defined]
+    supervisor._pipes.unregister(child.pipe)
+    child.close()
+    return {id for id, seconds in told if seconds > 0}
+
+
+def test_what_was_running_when_a_process_died_is_suspected_whatever_dies_next(supervisor: Supervisor) -> None:
+    """Four messages that end every process would else take their neighbours to the dead-letter queue with them."""
+    died(supervisor, "a", "b")
+    died(supervisor, "a")
+    died(supervisor)
+
+    assert suspects(supervisor) == {"a", "b"}
+
+
+def test_processes_that_live_are_told_at_once(supervisor: Supervisor) -> None:
+    supervisor._start()
+    [living] = supervisor._children
+    died(supervisor, "a")
+
+    assert json.loads(living.process.listens.readline()) == ["a", 120]  # type: ignore[attr-defined]
+
+
+def test_a_suspect_is_none_once_its_run_has_ended_in_whatever_process(supervisor: Supervisor) -> None:
+    """A delivery that was answered without a run, as while its lease is live, says nothing."""
+    died(supervisor, "a", "b")
+    supervisor._start()
+    [child] = supervisor._children
+    listens = child.process.listens  # type: ignore[attr-defined]
+    child._take_in("received", "a", "1", 2)
+    child._take_in("received", "b", "2", 2)
+    child._take_in("started", "1")
+    child._take_in("ended", "1")
+    child._take_in("ended", "2")
+
+    assert json.loads(listens.readline()) == ["a", 0]
+    assert suspects(supervisor) == {"b"}
+
+
+def test_a_suspect_is_one_for_as_long_as_its_process_says(supervisor: Supervisor, child: Child) -> None:
+    """Until its backoff is over, and two leases. It may have become a dead letter, which nobody tells."""
+    supervisor._clock = clock = ManualClock()  # type: ignore[assignment]
+    supervisor._suspects = Suspects(clock)
+    died(supervisor, "a", "b")
+    supervisor._start()
+    [child] = supervisor._children
+    child._take_in("suspect", "a", 900.0 + 120.0)
+
+    clock.seconds += 121
+    assert suspects(supervisor) == {"a"}
+    clock.seconds += 900
+    assert suspects(supervisor) == set()
 
 
 # When a process is overdue.
@@ -238,7 +315,7 @@ def test_a_process_that_does_not_read_holds_nobody_up(supervisor: Supervisor) ->
     supervisor._start()
 
     for _ in range(3_000):
-        supervisor._tell(["0123456789" * 4])
+        supervisor._suspect("0123456789" * 4, 60)
 
     [child] = supervisor._children
-    assert child.process.listens.read(41).endswith(b"\n")  # type: ignore[attr-defined]
+    assert json.loads(child.process.listens.readline()) == ["0123456789" * 4, 60]  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_work import Place
+from tests.e2e.test_work import Place, _alive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,23 @@ def test_what_ends_elsewhere_ends_in_a_worker(place: Place, does: str) -> None:
         place.wait_for(place.settled, 20)
 
     place.once()
+
+
+def test_a_process_that_dies_takes_its_programs_with_it(place: Place) -> None:
+    """Three time-outs would else leave three of them at work on one message; here a second time-out and a drain end."""
+    place.send("long", does="waits for a program")
+
+    with place.worker("--time-limit", "2", "--drain-seconds", "0.5", handler=HANDLER) as worker:
+        place.wait_for(lambda: len(programs(place)) == 2, 30)
+        assert not _alive(programs(place)[0])
+        worker.terminate()
+        assert worker.wait(10) == 0
+    place.wait_for(lambda: not any(map(_alive, programs(place))), 2)
+
+
+def programs(place: Place) -> list[int]:
+    """The ids of all that handlers have started, in their order."""
+    return [int(run.name) for run in place.runs if run.what == "program"]
 
 
 def test_a_forked_process_that_comes_back_from_the_handler_goes_no_further(place: Place) -> None:

@@ -30,7 +30,13 @@ def _pool() -> None:
         assert pool.map(abs, [-1, -2]) == [1, 2]
 
 
+def _program() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as program:
+        shared._note("program", str(program.pid))
+
+
 DEEDS = {
+    "waits for a program": _program,
     "ends the process": lambda: os._exit(0),
     "forks": _fork,
     "uses a pool": _pool,

@@ -75,6 +75,23 @@ class Child:
         if full:
             self.dead_by_seconds = None  # what it said last may be lost, and its own timer does not depend on us
 
+    def status(self) -> int | None:
+        """Its exit status once it is dead, and what it has started with it; None while it lives."""
+        # It is waited for only afterwards: from then on its id, which is its group's, may be another's.
+        if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return None
+        self.kill()
+        return self.process.wait()
+
+    def drain(self) -> None:
+        """Let it drain. Popen's own `terminate` would wait for one that is dead, before its group is killed."""
+        os.kill(self.process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, and its process group: what its handlers started must not run on beside the next attempt."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """Let go of its pipes."""
         os.close(self.pipe)
@@ -160,7 +177,7 @@ class Supervisor:
                 self._start_missing()
             self._look(LOOK_SECONDS)
             for child in tuple(self._children):
-                status = child.process.poll()
+                status = child.status()
                 if status is not None and self._ended(child, status):
                     return self._stop_all()
                 if status is None:
@@ -200,7 +217,7 @@ class Supervisor:
                 [sys.executable, "-m", "idempotent_receiver.worker", json.dumps(task)],
                 pass_fds=[writing],
                 stdin=subprocess.PIPE,
-                start_new_session=True,  # a terminal's Ctrl-C is for the supervisor, which lets them drain
+                start_new_session=True,  # of a group of its own; and a terminal's Ctrl-C is for the supervisor
             )
         except OSError:
             os.close(reading)
@@ -250,7 +267,7 @@ class Supervisor:
 
     def _end_if_overdue(self, child: Child) -> None:
         if child.overdue():
-            child.process.kill()
+            child.kill()
             child.dead_by_seconds = None  # it may take some looks until it is gone
             logger.error("a worker process could not renew a lease, and is ended before the lease is")
 
@@ -264,16 +281,16 @@ class Supervisor:
         """
         if child.signals < self._signals:
             child.signals = self._signals
-            child.process.terminate() if self._signals == 1 else child.process.kill()
+            child.drain() if self._signals == 1 else child.kill()
 
     def _drained(self) -> bool:
         if self._kill_at_seconds is not None and self._clock.monotonic_seconds() >= self._kill_at_seconds:
             for child in self._children:
-                child.process.kill()
+                child.kill()
         return not self._children
 
     def _stop_all(self) -> int:
         for child in self._children:
-            child.process.kill()
+            child.kill()
             child.process.wait()
         return WRONG_USAGE

@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import subprocess
+import time
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +20,7 @@ from idempotent_receiver.worker.suspects import Suspects
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 PROGRAMS: list[Program] = []
@@ -33,20 +36,23 @@ class Program:
         self.listens = os.fdopen(reading, "rb", buffering=0)
         PROGRAMS.append(self)
         self.arguments = arguments
+        self.pid = 2**22 + len(PROGRAMS)  # Linux gives out no such id
         self.sent: list[str] = []
 
-    def poll(self) -> None:
-        return None
 
-    def terminate(self) -> None:
-        self.sent.append("terminate")
-
-    def kill(self) -> None:
-        self.sent.append("kill")
+def signal_program(really: Callable[[int, int], None], pid: int, number: int) -> None:
+    """Note what a fake process is sent; for another one, send it."""
+    found = [program for program in PROGRAMS if program.pid == pid]
+    for program in found:
+        program.sent.append({signal.SIGTERM: "terminate", signal.SIGKILL: "kill"}[signal.Signals(number)])
+    if not found:
+        really(pid, number)
 
 
 @pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
+def _programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("kill", "killpg"):
+        monkeypatch.setattr(os, name, partial(signal_program, getattr(os, name)))
     yield
     while PROGRAMS:
         program = PROGRAMS.pop()
@@ -326,3 +332,69 @@ def test_a_process_that_does_not_read_holds_nobody_up(supervisor: Supervisor) ->
 
     [child] = supervisor._children
     assert said_to(child)[0] == ["0123456789" * 4, 60]
+
+
+def parent_of_a_program(ends: str) -> tuple[Child, int]:
+    """A real process that has started a program, and the program's id."""
+    process = subprocess.Popen(
+        ["sh", "-c", f"sleep 1000 & echo $!; {ends}"], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    with process.stdout as told:
+        return Child(process, told.fileno(), 0.0, lambda *_: None), int(told.readline())
+
+
+def state_of(pid: int) -> str:
+    """As /proc has it; Z for one that nobody has waited for, nothing for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def until_dead(pid: int) -> None:
+    ends = time.monotonic() + 10
+    while state_of(pid) not in ("", "Z"):
+        assert time.monotonic() < ends, "it lives"
+        time.sleep(0.01)
+
+
+def test_a_dead_process_takes_its_programs_along_before_its_id_can_be_anothers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They would run on beside the message's next attempt."""
+    child, program = parent_of_a_program("exit 3")
+    states: list[str] = []
+    kill = os.killpg
+    monkeypatch.setattr("os.killpg", lambda *of: (states.append(state_of(child.process.pid)), kill(*of)))
+    until_dead(child.process.pid)
+
+    assert child.status() == 3
+    assert states == ["Z"]
+    until_dead(program)
+
+
+def test_a_process_that_lives_keeps_its_programs() -> None:
+    child, program = parent_of_a_program("wait")
+    assert child.status() is None
+    assert state_of(program) not in ("", "Z")
+
+    child.kill()
+
+    until_dead(program)
+    assert child.process.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_was_dead_when_it_was_to_drain_takes_its_programs_along() -> None:
+    """Nobody may wait for it before its group is killed."""
+    child, program = parent_of_a_program("exit 3")
+    until_dead(child.process.pid)
+    supervisor = Supervisor({}, processes=1, drain_seconds=1, health=None)
+    supervisor._signalled(signal.SIGTERM)
+
+    supervisor._pass_on(child)
+    supervisor._pipes.close()
+
+    assert state_of(child.process.pid) == "Z"
+    assert child.status() == 3
+    until_dead(program)

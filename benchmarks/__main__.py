@@ -86,7 +86,7 @@ def _outside(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
     """Measure the workers outside Lambda, write that down, and return the promises."""
     started, before = time.monotonic(), machine()
     table = outside.measured(endpoint, cpus)
-    lines = list(outside.promises(table))
+    lines = list(outside.promises(table, outside.beside_a_long_one_seconds(endpoint)))
     results: dict[str, Any] = {
         "measured": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": before | {"load_average_after": os.getloadavg(), "subjects_cpu": cpus and cpus.own},

@@ -35,6 +35,7 @@ DELAY_SECONDS = 0.005
 WARMING_PER_PROCESS = 40
 LONGEST_SECONDS = 60.0
 LOOK_SECONDS = 0.02
+QUICK_SECONDS = 0.01
 RECEIVER_WORK = "import typer; from idempotent_receiver.operations.cli.work import work; typer.run(work)"
 """The command, where the package is not installed."""
 
@@ -76,9 +77,9 @@ class Subject:
     body: Callable[[dict[str, Any]], str] = json.dumps
 
 
-def _receiver_work(load: Load, queue_url: str) -> list[list[str]]:
+def _receiver_work(load: Load, queue_url: str, handler: str = "ours") -> list[list[str]]:
     options = ["--processes", str(load.processes), "--concurrency", str(load.concurrency)]
-    return [[sys.executable, "-c", RECEIVER_WORK, queue_url, "benchmarks.polling.ours:lambda_handler", *options]]
+    return [[sys.executable, "-c", RECEIVER_WORK, queue_url, f"benchmarks.polling.{handler}:lambda_handler", *options]]
 
 
 def _run_forever(load: Load, queue_url: str) -> list[list[str]]:
@@ -113,12 +114,7 @@ def drained(load: Load, name: str, messages: int, endpoint: Loopback, cpus: Cpus
     commands = subject.commands(load, endpoint.create_queue(QUEUE))
     endpoint.delay(DELAY_SECONDS)
     only = None if cpus is None else [cpus.own] if load.processes == 1 else list(cpus.every)
-    environment = aws_environment(
-        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        AWS_ENDPOINT_URL=endpoint.url,
-        HANDLER_SECONDS=str(load.handler_seconds),
-    )
-    with running(commands, environment, only) as worker:
+    with running(commands, _environment(load, endpoint), only) as worker:
         _drain(WARMING_PER_PROCESS * load.processes, subject, worker, endpoint, load)
         cpu_before, bill_before = worker.cpu_seconds(), ask(endpoint.port, "Bill")
         seconds, requests = _drain(messages, subject, worker, endpoint, load)
@@ -129,6 +125,33 @@ def drained(load: Load, name: str, messages: int, endpoint: Loopback, cpus: Cpus
         requests_a_message=requests / messages,
         cpu_ms_a_message=cpu_seconds * 1000 / messages,
         write_units_a_message=write_units / messages,
+    )
+
+
+def beside_a_long_one(endpoint: Loopback) -> float:
+    """How many seconds ten messages of 10 ms take on two processes of `receiver work`, with one of 40 s among them.
+    Raises MeasurementError if they do not end.
+    """
+    load = Load(handler_seconds=QUICK_SECONDS, concurrency=1, processes=2, messages=())
+    endpoint.clear()
+    endpoint.create_table(TABLE, "id")
+    commands = _receiver_work(load, endpoint.create_queue(QUEUE), "mixed")
+    endpoint.delay(DELAY_SECONDS)
+    quick = [QUICK_SECONDS] * 5
+    with running(commands, _environment(load, endpoint), None) as worker:
+        for seconds, left in ([QUICK_SECONDS] * WARMING_PER_PROCESS * load.processes, 0), ([*quick, 40.0, *quick], 1):
+            worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["waiting"] >= load.processes)
+            began = time.monotonic()
+            ask(endpoint.port, "Put", QueueName=QUEUE, Bodies=[json.dumps({"seconds": one}) for one in seconds])
+            worker.wait(lambda left=left: ask(endpoint.port, "Drained", QueueName=QUEUE)["left"] == left)
+        return time.monotonic() - began
+
+
+def _environment(load: Load, endpoint: Loopback) -> dict[str, str]:
+    return aws_environment(
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        AWS_ENDPOINT_URL=endpoint.url,
+        HANDLER_SECONDS=str(load.handler_seconds),
     )
 
 

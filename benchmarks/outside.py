@@ -6,13 +6,13 @@ import sys
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.acceptance import Line, at_least
+from benchmarks.acceptance import Line, at_least, at_most
 from benchmarks.document import accepted
-from benchmarks.draining import Drained, Load, drained
+from benchmarks.draining import Drained, Load, beside_a_long_one, drained
 from benchmarks.measure import Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.cpus import Cpus
     from benchmarks.endpoint import Loopback
@@ -24,6 +24,7 @@ ROUNDS = 3
 OURS, PEER = "receiver work", "idemkit"
 MOST_REQUESTS_A_MESSAGE = 0.5
 TIMES_FASTER = 5.0
+MOST_SECONDS_BESIDE_A_LONG_ONE = 2.0
 
 
 def _load(processes: int, handler_seconds: float, concurrency: int, *messages: int) -> Load:
@@ -57,7 +58,12 @@ def measured(endpoint: Loopback, cpus: Cpus | None) -> Table:
     return table
 
 
-def promises(table: Table) -> Iterator[Line]:
+def beside_a_long_one_seconds(endpoint: Loopback) -> list[float]:
+    """How long quick messages took beside a long one, by round."""
+    return [beside_a_long_one(endpoint) for _ in range(ROUNDS)]
+
+
+def promises(table: Table, beside_seconds: Sequence[float]) -> Iterator[Line]:
     """What is promised, and whether it was kept. Requests are counted exactly, so each round decides; speeds are
     compared within a round, and the median decides.
     """
@@ -73,6 +79,8 @@ def promises(table: Table) -> Iterator[Line]:
         both = zip(subjects[OURS], subjects[PEER], strict=True)
         times = Spread.of([ours.messages_a_second / theirs.messages_a_second for ours, theirs in both])
         yield at_least(f"times {PEER}'s messages a second, {load.name}", TIMES_FASTER, times)
+    what = "seconds until ten messages of 10 ms have ended beside one of 40 s, 2 processes"
+    yield at_most(what, MOST_SECONDS_BESIDE_A_LONG_ONE, Spread.of(beside_seconds))
 
 
 def summary(table: Table) -> list[dict[str, Any]]:

@@ -131,8 +131,9 @@ class Queues:
 
     def drained(self, name: str) -> dict[str, Any]:
         """How messages that were put into this queue have left it; None for what is not known before the last has."""
-        drain = self._queue({"QueueUrl": self._url(name)}).drain
-        return {"seconds": drain and drain.seconds, "requests": drain and drain.requests}
+        queue = self._queue({"QueueUrl": self._url(name)})
+        drain = queue.drain
+        return {"seconds": drain and drain.seconds, "requests": drain and drain.requests, "left": len(queue.messages)}
 
     def _note_the_end(self, now: float) -> None:
         for queue in self._queues.values():

@@ -139,12 +139,17 @@ def beside_a_long_one(endpoint: Loopback) -> float:
     endpoint.delay(DELAY_SECONDS)
     quick = [QUICK_SECONDS] * 5
     with running(commands, _environment(load, endpoint), None) as worker:
-        for seconds, left in ([QUICK_SECONDS] * WARMING_PER_PROCESS * load.processes, 0), ([*quick, 40.0, *quick], 1):
-            worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["waiting"] >= load.processes)
-            began = time.monotonic()
-            ask(endpoint.port, "Put", QueueName=QUEUE, Bodies=[json.dumps({"seconds": one}) for one in seconds])
-            worker.wait(lambda left=left: ask(endpoint.port, "Drained", QueueName=QUEUE)["left"] == left)
-        return time.monotonic() - began
+        _seconds_until(0, [QUICK_SECONDS] * WARMING_PER_PROCESS * load.processes, worker, endpoint, load)
+        return _seconds_until(1, [*quick, 40.0, *quick], worker, endpoint, load)
+
+
+def _seconds_until(left: int, seconds: Sequence[float], worker: Worker, endpoint: Loopback, load: Load) -> float:
+    """Put messages that take so long into the queue, and wait until so many are left."""
+    worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["waiting"] >= load.processes)
+    began = time.monotonic()
+    ask(endpoint.port, "Put", QueueName=QUEUE, Bodies=[json.dumps({"seconds": one}) for one in seconds])
+    worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["left"] == left)
+    return time.monotonic() - began
 
 
 def _environment(load: Load, endpoint: Loopback) -> dict[str, str]:

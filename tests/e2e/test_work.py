@@ -276,13 +276,15 @@ def test_processes_die_with_their_supervisor(place: Place) -> None:
         place.wait_for(lambda: not _alive(place.of("orphan")[0].pid), 2)
 
 
-def test_sigterm_lets_what_runs_end_and_gives_back_the_rest(place: Place) -> None:
+@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_lets_what_runs_end_and_gives_back_the_rest(place: Place, ends: signal.Signals) -> None:
+    """SIGHUP comes when a terminal is closed."""
     for number in range(8):
         place.send(f"drained-{number}", seconds=2)
 
     with place.worker() as worker:
         place.wait_for(lambda: place.of("drained-0") or place.runs)
-        worker.terminate()
+        worker.send_signal(ends)
         assert worker.wait(25) == 0
     ended = {run.name for run in place.runs if run.what == "end"}
     assert set(place.effects()) == ended

@@ -49,13 +49,17 @@ class ReportedTimer:
 
 
 def loaded(path: str) -> Consumer:
-    """The decorated handler at `module:name`. Raises ValueError or TypeError, with the remedy, if there is none."""
+    """The decorated handler at `module:name`, without what else decorates it for Lambda, such as Powertools'
+    `inject_lambda_context`. Raises ValueError or TypeError, with the remedy, if there is none.
+    """
     module, _, name = path.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = getattr(_imported(path, module), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"there is no handler {path!r}: {error}; name it as module:function") from error
+    while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
+        found = found.__wrapped__
     if not isinstance(found, Consumer):
         raise TypeError(f"{path!r} is no handler of sqs_consumer: decorate it with @sqs_consumer(store)")
     return found
@@ -101,7 +105,8 @@ def main(task: dict[str, Any]) -> None:
     def drain(*signal: object) -> None:
         process.draining = True
 
-    signal.signal(signal.SIGTERM, drain)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, drain)
     signal.signal(signal.SIGINT, lambda *signal: None)  # of a terminal, which the supervisor has as well
     for id, seconds in task["suspects"]:
         process.run_alone(id, seconds)
@@ -116,10 +121,13 @@ def main(task: dict[str, Any]) -> None:
 
 def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
     """The limits that are asked for, with the consumer's margin, as its clients allow. Raises ValueError if they allow
-    none.
+    none, or if the store cannot have a client.
     """
     limits = Limits(margin_seconds=consumer.parts["lease_margin_seconds"], **wanted)
-    shortest = shortest_lease_seconds(consumer.parts["store"], limits.margin_seconds)
+    try:
+        shortest = shortest_lease_seconds(consumer.parts["store"], limits.margin_seconds)
+    except BotoCoreError as error:
+        raise ValueError(f"the store cannot be asked: {error}") from error
     if limits.lease_seconds < shortest:
         raise ValueError(
             f"a lease of {limits.lease_seconds:g} seconds is too short: three renewals and the margin may take"
@@ -174,8 +182,8 @@ def _told() -> TextIO:
 
 def _forked() -> None:
     """In a process that a handler has forked, which shall end at SIGTERM, as `multiprocessing` expects."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _listen(process: Process, told: TextIO) -> None:

@@ -169,7 +169,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Work until told to end; returns the exit status."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._signalled)
         protection = ScaleInProtection.started(os.environ)
         while True:

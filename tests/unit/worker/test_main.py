@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.config import Config
 
-from idempotent_receiver import MemoryStore, sqs_consumer
+from idempotent_receiver import DynamoDBStore, MemoryStore, sqs_consumer
 from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.worker.__main__ import limits_of, loaded, main, queue_of, require_records
 from tests.unit.dynamodb.wire import session
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from idempotent_receiver.sqs.consumer import Consumer
 
 
 def consumer(**options: Any) -> Consumer:
@@ -38,6 +37,30 @@ def test_elsewhere_than_on_linux_it_does_not_begin(monkeypatch: pytest.MonkeyPat
 
 def test_the_margin_is_the_consumers() -> None:
     assert limits_of(consumer(lease_margin_seconds=7), {"lease_seconds": 30.0}).margin_seconds == 7
+
+
+def test_a_store_that_can_have_no_client_is_no_reason_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be the same for the next process."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    wanting = consumer().with_parts(store=DynamoDBStore("records"))
+
+    with pytest.raises(ValueError, match="the store cannot be asked: You must specify a region"):
+        limits_of(wanting, {})
+
+
+def test_what_decorates_a_handler_for_lambda_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "decorated.py").write_text(
+        "from aws_lambda_powertools import Logger\n"
+        "from idempotent_receiver import MemoryStore, sqs_consumer\n"
+        "@Logger().inject_lambda_context(clear_state=True)\n"
+        "@sqs_consumer(MemoryStore())\n"
+        "def handler(body: dict) -> None: ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    assert isinstance(loaded("decorated:handler"), Consumer)
 
 
 @pytest.mark.parametrize(("read_timeout", "waits"), [(60, 10), (11, 10), (3, 2), (2, 1)])

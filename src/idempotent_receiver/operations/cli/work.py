@@ -26,7 +26,9 @@ def work(
     lease_seconds: Annotated[
         float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="How long a lease lasts; it is renewed each third.")
     ] = 60,
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds that a handler may run.")] = 43_200,
+    time_limit: Annotated[
+        float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="Seconds that a handler may run.")
+    ] = LONGEST_LEASE_SECONDS,
     drain_seconds: Annotated[float, typer.Option(min=0, help="Seconds that handlers may go on after SIGTERM.")] = (
         DRAIN_SECONDS
     ),

@@ -53,6 +53,16 @@ def test_each_option_reaches_the_supervisor(receiver: Receiver, made: list[Any])
     assert rest == {"processes": 1, "drain_seconds": DRAIN_SECONDS, "health": None}
 
 
+@pytest.mark.parametrize("seconds", ["43201", "inf"])
+def test_a_time_limit_beyond_what_sqs_hides_a_message_is_refused(
+    receiver: Receiver, made: list[Any], seconds: str
+) -> None:
+    ran = receiver(f"work URL orders:handler --time-limit {seconds}")
+
+    assert (ran.code, made) == (2, [])
+    assert "--time-limit" in ran.err
+
+
 def test_a_health_file_that_cannot_be_touched_is_refused(
     receiver: Receiver, made: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,8 +46,10 @@ def test_a_store_that_can_have_no_client_is_no_reason_to_try_again(monkeypatch: 
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     wanting = consumer().with_parts(store=DynamoDBStore("records"))
 
-    with pytest.raises(ValueError, match="the store cannot be asked: You must specify a region"):
+    with pytest.raises(Exception, match="You must specify a region") as raised:
         limits_of(wanting, {})
+    assert isinstance(raised.value, ValueError)
+    assert "the store cannot be asked" in str(raised.value)
 
 
 def test_what_decorates_a_handler_for_lambda_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -60,7 +62,11 @@ def test_what_decorates_a_handler_for_lambda_is_left_out(monkeypatch: pytest.Mon
     )
     monkeypatch.chdir(tmp_path)
 
-    assert isinstance(loaded("decorated:handler"), Consumer)
+    try:
+        found: object = loaded("decorated:handler")
+    except TypeError as error:
+        found = error
+    assert isinstance(found, Consumer)
 
 
 @pytest.mark.parametrize(("read_timeout", "waits"), [(60, 10), (11, 10), (3, 2), (2, 1)])

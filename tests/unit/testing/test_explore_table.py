@@ -1,0 +1,63 @@
+"""`explore` for the tables of wrong and right handlers: what it finds, what it does not, and that it refuses nothing
+that is right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from moto import mock_aws
+
+from idempotent_receiver.testing import exploration, explore
+from tests.unit.testing import explored, right_handlers, wrong_handlers
+from tests.unit.testing.explored import RIGHT, WRONG, Row
+
+if TYPE_CHECKING:
+    from idempotent_receiver.testing import Calls
+
+assert right_handlers
+assert wrong_handlers
+MOST_SCHEDULES = 250
+"""Each fault alone, and some of the pairs of slow calls."""
+
+
+def verdict_of(row: Row, calls: Calls) -> str:
+    """What `explore` says; empty where it finds nothing."""
+    explored.begin(calls)
+    options: dict[str, Any] = {"most_schedules": MOST_SCHEDULES, **row.options}
+    with ExitStack() as stack:
+        if options.pop("moto", False):
+            stack.enter_context(mock_aws())
+        try:
+            explore(row.handler, row.messages, tables=explored.tables, **options)
+        except AssertionError as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("row", WRONG, ids=str)
+def test_of_each_wrong_handler_the_verdict_is_as_in_its_row(
+    row: Row, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exploration, "MOST_VIOLATIONS", 1)
+    verdict = verdict_of(row, calls)
+    assert verdict == "" if row.told is None else row.told in verdict, verdict
+
+
+@pytest.mark.parametrize("row", RIGHT, ids=str)
+def test_no_right_handler_is_refused(row: Row, calls: Calls) -> None:
+    assert verdict_of(row, calls) == ""
+
+
+def test_the_tables_have_enough_of_each_kind() -> None:
+    """So that a kind of mistake is not judged by one handler."""
+    assert len(WRONG) >= 59
+    assert len(RIGHT) >= 23
+    kinds = Counter(row.kind for row in WRONG)
+    assert {kind for kind, rows in kinds.items() if rows < 4} == set()
+    assert len({row.handler.__name__ for row in (*WRONG, *RIGHT)}) == len(WRONG) + len(RIGHT)

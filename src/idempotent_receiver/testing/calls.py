@@ -45,6 +45,9 @@ class Watcher(Protocol):
     def sleep(self, seconds: float) -> None:
         """Let that time pass, for a fake that nobody awaits."""
 
+    def arrives(self, call: Call, refuses: BaseException | None) -> None:
+        """The call is about to take effect. May raise `refuses`, if it is to be refused."""
+
     def after(self, call: Call, raises: BaseException | None) -> None:
         """The call was made. May raise `raises`, if its answer is to be lost."""
 
@@ -78,46 +81,53 @@ class Calls:
         *,
         key: str | Callable[..., object] | None = None,
         returns: Any = None,
-        raises: BaseException | None = None,
+        raises: BaseException | type[BaseException] | None = None,
+        refuses: BaseException | type[BaseException] | None = None,
     ) -> Callable[..., Any]:
         """A function to be called instead of `of`, which is a function or its name; `async` if that is.
 
         `key` names the parameter with the idempotency key, or is a callable over the arguments that finds it. Without
         a key, two calls for one message are two effects. `returns` is what a call returns, or a callable over the
         arguments that makes it. `raises` is what the caller sees where the call took place and its answer was lost;
-        with it, `explore` plays that, too.
+        with it, `explore` plays that, too. `refuses` is what the caller sees where the call is refused and nothing took
+        place, such as a card that is declined; with it, `explore` plays that once, and each time until a redrive.
 
         A call that the real function would not take raises TypeError. So does a `key` that it has no parameter for.
         """
         name = of if isinstance(of, str) else getattr(of, "__name__", type(of).__name__)
         signature = None if isinstance(of, str) else inspect.signature(of)
         _require_key(key, name, signature)
+        lost, refusal = _error("raises", raises), _error("refuses", refuses)
 
         def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
             attempt = current_attempt.get()
             message = None if attempt is None else attempt.key
             return Call(name, args, kwargs, _key_of(key, signature, args, kwargs), message, f"{args!r} {kwargs!r}")
 
-        def answer(call: Call) -> Any:
+        def effect(call: Call) -> Any:
+            for watcher in _watchers:
+                watcher.arrives(call, refusal)
             if not _watchers:
                 self.made.append(call)
-            result = returns(*call.args, **call.kwargs) if callable(returns) else returns
+            return returns(*call.args, **call.kwargs) if callable(returns) else returns
+
+        def answer(call: Call, result: Any) -> Any:
             for watcher in _watchers:
-                watcher.after(call, raises)
+                watcher.after(call, lost)
             return result
 
         def fake(*args: Any, **kwargs: Any) -> Any:
             call = called(args, kwargs)
             for watcher in _watchers:
                 watcher.sleep(watcher.before(call))
-            return answer(call)
+            return answer(call, effect(call))
 
         async def async_fake(*args: Any, **kwargs: Any) -> Any:
             call = called(args, kwargs)
             for watcher in _watchers:
                 await asyncio.sleep(watcher.before(call))
-            result = answer(call)
-            return await result if inspect.isawaitable(result) else result
+            result = effect(call)
+            return answer(call, await result if inspect.isawaitable(result) else result)
 
         chosen = async_fake if inspect.iscoroutinefunction(of) else fake
         return chosen if isinstance(of, str) else wraps(of)(chosen)
@@ -142,6 +152,18 @@ def _require_key(key: object, name: str, signature: inspect.Signature | None) ->
         raise TypeError(
             f"{name} has no parameter {key!r} to take its idempotency key from: it has {[*signature.parameters]}"
         )
+
+
+def _error(option: str, given: object) -> BaseException | None:
+    """The error to raise. Raises TypeError where it is none, or a class that cannot be made without arguments."""
+    if given is None or isinstance(given, BaseException):
+        return given
+    try:
+        if isinstance(given, type) and issubclass(given, BaseException):
+            return given()
+    except TypeError:
+        pass
+    raise TypeError(f"{option} must be an error, {option}=TimeoutError('...'); it is {given!r:.100}")
 
 
 def _key_of(key: Any, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

@@ -23,6 +23,8 @@ READ = ("crash-before", "timeout")
 SEND = ("crash-before", "crash-after", "lost", "refused")
 CALL = ("crash-after",)
 ANSWERED_CALL = ("crash-after", "lost")
+REFUSED = ("refused",)
+REFUSABLE_CALL = (*REFUSED, "refused-each-time")
 RAISES = ("raises",)
 HANDLER = (*RAISES, "fails")
 """Once, or each time until its message is redriven."""

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from idempotent_receiver.testing.worker import Worker
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
 
 NEXT_WORKER_SECONDS = 0.5
+MOST_REFUSALS = 30
+"""How often at most a call is refused for one message: a handler may repeat it for as long as it is."""
 MOST_RECEIVES = 3
 """How often a message is received before it is redriven, and again after that."""
 
@@ -51,6 +54,10 @@ class Trial:
     """How each message ended, by its messageId: completed, a dead letter, or failed for good."""
     early: list[str] = field(default_factory=list)
     """The messages that were acknowledged although they were neither."""
+    refused: list[Call] = field(default_factory=list)
+    """The calls that were refused, without an effect."""
+    faked: set[tuple[str, str]] = field(default_factory=set)
+    """The tables and containers of the state that fakes have changed, where the trial is the undisturbed course."""
     repeated: set[str] = field(default_factory=set)
     """The fakes that were called again for a message by another worker, with a key."""
     why: dict[str, str] = field(default_factory=dict)
@@ -59,6 +66,8 @@ class Trial:
     """How often the handler was started."""
     tables: dict[str, list[Item]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    """What the handler returned for each message that is done, by its messageId."""
 
     def __post_init__(self) -> None:
         self.world = World()
@@ -71,6 +80,8 @@ class Trial:
         self._thread = threading.get_ident()
         self._callers: dict[tuple[str, str | None], str] = {}
         self._failing: set[str] = set()
+        self._refusing: Counter[tuple[str, str | None]] = Counter()
+        """How often each fake still refuses each message's calls."""
         self._redriven = False
 
     def play(self) -> None:
@@ -86,8 +97,8 @@ class Trial:
                 if not self.alone:
                     self._deliver_copies()
                 self._end_failed()
-                self.tables = {name: deepcopy([*one.items.values()]) for name, one in self.memory.tables.items()}
-                self.state = self.setup.snapshot()
+                self.tables, self.state = self._observed()
+                self.results = {id: self._item(id).get("data") for id in self.setup.record_ids}
             finally:
                 self.world.end()
         if self._interrupt is not None:
@@ -119,6 +130,7 @@ class Trial:
         failed = [record for record in self.setup.records if self._name(record) not in ended]
         copies = [self.setup.redriven(record) for record in failed]
         self._failing, self._redriven = set(), True
+        self._refusing.clear()
         for record in failed:
             self.story.append(f"{record['messageId']} failed for good, and is redriven under its key")
             self.ends.pop(record["messageId"], None)
@@ -142,8 +154,8 @@ class Trial:
 
     def _end_failed(self) -> None:
         """What has failed for good, and was not sent to a dead-letter queue by us, SQS moves there."""
-        for id, record_id in self.setup.record_ids.items():
-            error = self.memory.items.get(record_id or "", {}).get("error")
+        for id in self.setup.record_ids:
+            error = self._item(id).get("error")
             if error is not None and json.loads(error).get("permanent"):
                 self.ends.setdefault(id, "failed for good")
 
@@ -178,7 +190,7 @@ class Trial:
         done = [record for record in records if record["messageId"] not in answer]
         for record in done:
             id = self._name(record)
-            item = self.memory.items.get(self.setup.record_ids[id] or "", {})
+            item = self._item(id)
             if id in self.network.dead_letters:
                 self.ends.setdefault(id, "dead letter")
             else:
@@ -189,6 +201,15 @@ class Trial:
             self.story.append(f"{worker.name} acknowledges {_listed([record['messageId'] for record in done])}")
         else:
             self.story.append(f"{worker.name} leaves {_listed(answer)} to be delivered again")
+
+    def _observed(self) -> tuple[dict[str, list[Item]], dict[str, Any]]:
+        """The tables and the state, as they are now."""
+        tables = {name: deepcopy([*one.items.values()]) for name, one in self.memory.tables.items()}
+        return tables, self.setup.snapshot()
+
+    def _item(self, id: str) -> Item:
+        """The record of a messageId, or nothing."""
+        return self.memory.items.get(self.setup.record_ids[id] or "", {})
 
     def failed(self, id: str, why: str) -> None:
         """A message has failed."""
@@ -260,9 +281,31 @@ class Trial:
         if seconds:
             self.world.sleep(seconds)
 
+    def arrives(self, call: Call, refuses: BaseException | None) -> None:
+        """A fake is called, and may refuse."""
+        if self.alone:
+            self._before_call = self._observed()
+        worker = self._caller()
+        if refuses is None or worker is None:
+            return
+        whose = (call.name, call.message)
+        if not self._refusing[whose]:
+            offered = options.REFUSED if self._redriven else options.REFUSABLE_CALL
+            chosen = self._choose(f"call {call.name}", f"{worker.name} reaches {call.name}", offered)
+            if chosen is None:
+                return
+            self._refusing[whose] = 1 if chosen in options.REFUSED else MOST_REFUSALS
+        self._refusing[whose] -= 1
+        self.refused.append(call)
+        self.story.append(f"{worker.name} calls {call}, which refuses: {refuses!r}")
+        raise refuses
+
     def after(self, call: Call, raises: BaseException | None) -> None:
         """A fake was called."""
         self.calls.append(call)
+        if self.alone:
+            for kind, before, now in zip(("table", "state"), self._before_call, self._observed(), strict=True):
+                self.faked |= {(kind, name) for name in now if now[name] != before.get(name)}
         worker = self._caller()
         self.story.append(f"{worker.name if worker else 'a thread of the handler'} calls {call}")
         if worker is None:

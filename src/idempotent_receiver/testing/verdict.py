@@ -1,7 +1,7 @@
 """What a trial may not end with: compared with the undisturbed course, message by message and item by item."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from idempotent_receiver.testing.baseline import Baseline, arguments_of, without
@@ -21,6 +21,9 @@ OUTSIDE_OF_IT = (
 )
 
 
+UNACKNOWLEDGED = "unacknowledged"
+
+
 class Finding(NamedTuple):
     """Something that is wrong. Two trials with one `subject` have found the same; `text` says it of one trial."""
 
@@ -36,7 +39,7 @@ def unfinished(undisturbed: Trial) -> Iterator[Finding]:
     for id in undisturbed.setup.record_ids:
         if id not in undisturbed.ends:
             yield Finding(
-                f"end {id}",
+                f"{UNACKNOWLEDGED} {id}",
                 f"{id} is never acknowledged, even where nothing goes wrong{_because(undisturbed, id)}",
                 "let the handler succeed, or raise PermanentError: nothing can be said about one that always fails",
             )
@@ -58,12 +61,44 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
     for id in trial.early:
         text = f"{id} was acknowledged although its record is not COMPLETED"
         yield Finding(f"early {id}", text, "this is a defect of the store or of the library: please report it")
-    yield from _ends(trial, wanted)
     unclaimed = trial.setup.consumer.parts["effects"] == "transaction"
+    ends, effects = [*_ends(trial, wanted)], [*_effects_of(trial, baseline, unclaimed=unclaimed)]
+    refused = _refused(trial, wanted)
+    # Who is refused may end elsewhere, but must end.
+    yield from (ends if not refused else [one for one in ends if one.subject.startswith(UNACKNOWLEDGED)])
     for finding in _calls(trial.calls, wanted.calls):
         yield finding._replace(remedy=ALL_OF_IT) if unclaimed else finding
-    yield from _missing(trial, wanted)
+    yield from _missing(trial, wanted, {message for _, message in refused})
     yield from _one_key(trial.calls, unstable)
+    if not refused:
+        yield from effects
+        return
+    # What a fake itself writes is not there because it refused, and says nothing of the handler.
+    effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
+    if not ends and not effects and trial.results == wanted.results and not _additional(trial, wanted):
+        for name, message in refused:
+            yield Finding(
+                f"refused {name}",
+                f"{name} was refused for {message}, which ends as if it had taken place",
+                "let the error of a refused call pass, so that the message comes again, or let it end in another way: "
+                "by a PermanentError, or with another status in what is written",
+            )
+
+
+def _refused(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
+    """The fakes and messages of refused calls that did not take place later, as they do where nothing goes wrong."""
+    found, expected = by_message(trial.calls), by_message(wanted.calls)
+    return [who for who in by_message(trial.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
+
+
+def _additional(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
+    """The fakes and messages of calls that are not made where nothing goes wrong."""
+    return [who for who in by_message(trial.calls) if who not in by_message(wanted.calls)]
+
+
+def _effects_of(trial: Trial, baseline: Baseline, *, unclaimed: bool) -> Iterator[Finding]:
+    """The tables and the state that are not as they are where nothing goes wrong."""
+    wanted, unstable = baseline.trial, baseline.unstable
     for table in sorted(trial.tables.keys() | wanted.tables.keys()):
         found, expected = (_shown(table, one.tables.get(table, []), unstable) for one in (trial, wanted))
         yield from _items(table, found, expected)
@@ -82,7 +117,7 @@ def _ends(trial: Trial, wanted: Trial) -> Iterator[Finding]:
         found = trial.ends.get(id)
         if found != end:
             yield Finding(
-                f"end {id}",
+                f"end {id}" if found else f"{UNACKNOWLEDGED} {id}",
                 f"{id} is {found or 'never acknowledged'}, and {end} where nothing goes wrong",
                 "on a standard queue messages may be handled in any order: each must end the same way in all of them"
                 if len(wanted.ends) > 1
@@ -110,15 +145,15 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
             yield Finding(f"call {name}", text, remedy)
 
 
-def _missing(trial: Trial, wanted: Trial) -> Iterator[Finding]:
-    """Calls that were never made, for messages that end as they should all the same."""
+def _missing(trial: Trial, wanted: Trial, refused: Set[str | None]) -> Iterator[Finding]:
+    """Calls that were never made, for messages that end as they should all the same, and that nothing refused."""
     if trial.ends != wanted.ends:
         return
     found = by_message(trial.calls)
     for (name, message), expected in by_message(wanted.calls).items():
         calls = found.get((name, message), [])
         # Without a message it is a thread's, which may end later than the trial.
-        if message is not None and _effects(calls) < _effects(expected):
+        if message not in {None, *refused} and _effects(calls) < _effects(expected):
             made = "was never called" if not calls else "was not called as often"
             yield Finding(
                 f"missing {name}",

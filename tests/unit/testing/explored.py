@@ -59,7 +59,7 @@ def begin(calls: Calls) -> None:
     for service in (charge, backup, refund, mail, notify):
         setattr(services, service.__name__, service)
     for name in ("charge", "backup", "refund", "notify"):
-        calls.replace(services, name, key="key", raises=ConnectionError("reset"))
+        calls.replace(services, name, key="key", raises=ConnectionError("reset"), refuses=Declined("no funds"))
     calls.replace(services, "mail")
     for container in STATE.values():
         container.clear()  # type: ignore[attr-defined]  # all three have it

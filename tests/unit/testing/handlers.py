@@ -190,6 +190,12 @@ def nesting(order: dict, tx: Transaction) -> None:
 
 
 @consumer
+def ignoring(order: dict, message: Message) -> None:
+    with suppress(ValueError):
+        services.charge(order["cents"], message.idempotency_key)
+
+
+@consumer
 def unkeyed(order: dict, tx: Transaction) -> None:
     services.charge(order["cents"])
     debit(order, tx)

@@ -74,6 +74,14 @@ def test_a_key_that_the_real_function_has_no_parameter_for_is_refused(key: Any) 
         Calls().fake(charge, key=key)
 
 
+@pytest.mark.parametrize("given", ["declined", int, UnicodeDecodeError])
+@pytest.mark.parametrize("option", ["raises", "refuses"])
+def test_what_is_no_error_cannot_be_raised(option: str, given: Any) -> None:
+    """Nor can a class that needs arguments."""
+    with pytest.raises(TypeError, match=f"{option} must be an error, {option}=TimeoutError"):
+        Calls().fake(charge, **{option: given})
+
+
 def test_a_call_says_for_which_message_it_was_made(calls: Calls) -> None:
     payments = SimpleNamespace(charge=charge)
     calls.replace(payments, "charge", key="idempotency_key")

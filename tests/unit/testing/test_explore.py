@@ -100,6 +100,20 @@ def test_a_handler_may_swallow_an_error(calls: Calls) -> None:
     assert ("call charge", "lost") in result.played
 
 
+@pytest.mark.parametrize("refuses", [ValueError, ValueError("declined")])
+def test_a_call_is_refused_once_and_each_time_and_takes_no_effect(calls: Calls, refuses: Any) -> None:
+    """The story says so, whether a class of errors is given or one of them."""
+    taken = lambda cents, key: balances.update(bob=cents)  # noqa: E731  # what a fake does
+    calls.replace(services, "charge", key="key", refuses=refuses, returns=taken)
+    result = explore(handlers.ignoring, ORDER, state={"balances": balances}, check=False)
+    assert ("call charge", "refused") in result.played
+    assert ("call charge", "refused-each-time") in result.played
+    (violation,) = result.violations
+    assert violation.remedy.startswith("let the error of a refused call pass")
+    assert "which refuses: ValueError" in violation.story[3]
+    assert violation.what == "charge was refused for message-1, which ends as if it had taken place"
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("notify")
 @pytest.mark.parametrize("fifo", [False, True])

@@ -168,10 +168,10 @@ def mail_without_a_claim(order: dict, tx: Transaction) -> None:
 
 # Refusals: the service refuses, nothing has happened, and the order counts as paid.
 
-REFUSED = "was refused for message-1"
+REFUSED = "was refused for message-1, which ends as if it had taken place"
 
 
-@wrong("refusals", "every error is swallowed", None)
+@wrong("refusals", "every error is swallowed", REFUSED)
 @consumer
 def passing(order: dict, message: Message, tx: Transaction) -> None:
     try:  # noqa: SIM105  # what people write
@@ -181,7 +181,7 @@ def passing(order: dict, message: Message, tx: Transaction) -> None:
     record(order, tx)
 
 
-@wrong("refusals", "the error is logged, and that is all", None)
+@wrong("refusals", "the error is logged, and that is all", REFUSED)
 @consumer
 def logging(order: dict, message: Message, tx: Transaction) -> str:
     try:
@@ -192,7 +192,7 @@ def logging(order: dict, message: Message, tx: Transaction) -> str:
     return "paid"
 
 
-@wrong("refusals", "`return` in `finally` swallows it", None)
+@wrong("refusals", "`return` in `finally` swallows it", REFUSED)
 @consumer
 def returning_finally(order: dict, message: Message, tx: Transaction) -> str:
     try:
@@ -202,14 +202,14 @@ def returning_finally(order: dict, message: Message, tx: Transaction) -> str:
         return "paid"  # noqa: B012
 
 
-@wrong("refusals", "gather returns the errors, and nobody looks", None)
+@wrong("refusals", "gather returns the errors, and nobody looks", REFUSED)
 @consumer
 async def gathering(order: dict, message: Message, tx: Transaction) -> None:
     await asyncio.gather(services.notify("sold", message.idempotency_key), return_exceptions=True)
     record(order, tx)
 
 
-@wrong("refusals", "after three tries it counts as paid", None)
+@wrong("refusals", "after three tries it counts as paid", REFUSED)
 @consumer
 def three_tries(order: dict, message: Message, tx: Transaction) -> None:
     for _ in range(3):
@@ -219,7 +219,7 @@ def three_tries(order: dict, message: Message, tx: Transaction) -> None:
     record(order, tx)
 
 
-@wrong("refusals", "a decorator of the handler swallows it", None)
+@wrong("refusals", "a decorator of the handler swallows it", REFUSED)
 @consumer
 def deep_inside(order: dict, message: Message, tx: Transaction) -> None:
     def best_effort(function: Any) -> Any:
@@ -235,7 +235,7 @@ def deep_inside(order: dict, message: Message, tx: Transaction) -> None:
     record(order, tx)
 
 
-@wrong("refusals", "the lines that are refused are left out", None)
+@wrong("refusals", "the lines that are refused are left out", REFUSED)
 @consumer
 def line_by_line(order: dict, message: Message, tx: Transaction) -> None:
     for number in range(2):

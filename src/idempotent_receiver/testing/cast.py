@@ -172,6 +172,7 @@ class _Store:
     def commit(self, commits: Sequence[Commit]) -> list[Any]:
         """Transactions, each with its message's completion."""
         memory = self._trial.memory
+        self._trial.touched |= any(actions for _, actions in commits)
         what = f"commits its transaction and completes {self._keys(change.new.id for change, _ in commits)}"
         effect = partial(memory.commit, commits)
         return list(self._trial.network.write(self._worker, "commit", what, len(commits), effect))

@@ -108,6 +108,8 @@ def explore(
     replay: str | None = None,
     check: bool = True,
     store: Callable[..., MemoryStore] = MemoryStore,
+    network: str | None = None,
+    no_effects: str | None = None,
 ) -> Exploration:
     """Play a decorated handler through what SQS, Lambda and the network do to it. Raise AssertionError with a story of
     each way in which a message takes effect twice, or not at all.
@@ -129,9 +131,13 @@ def explore(
 
     A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
     not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
-    message that is done, or with one key for different calls; a request that the handler would have sent to AWS by a
-    client of its own, which is refused. The same call again with the same key is allowed. So is another run of a
-    handler of `effects="transaction"` at the same time: nothing claims its message, and its effects are there once.
+    message that is done, or with one key for different calls; a fake that refused a message which ends as if it had
+    not. The same call again with the same key is allowed. So is another run of a handler of `effects="transaction"` at
+    the same time: nothing claims its message, and its effects are there once.
+
+    So is a request by a client of the handler's own: boto3 is refused, also under moto, and sockets do not connect,
+    unless `network` says why they may ("DynamoDB Local"). And so is a handler that touches no table, state or fake,
+    unless `no_effects` says why ("it only counts").
 
     The same input gives the same result. `most_schedules` bounds it: those with the fewest faults come first. `replay`
     plays one schedule, as a story names it. `check=False` returns the violations instead of raising them. `seconds` is
@@ -150,6 +156,10 @@ def explore(
     for name, value, least, most in counts:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(f"{name} must be a whole number from {least} to {most}; it is {value!r}")
+    reasons: list[tuple[str, object]] = [("network", network), ("no_effects", no_effects)]
+    for name, why in reasons:
+        if why is not None and (not isinstance(why, str) or not why.strip()):
+            raise TypeError(f"{name} must be the reason, a str such as 'a local emulator'; it is {why!r:.100}")
     for name, mapping in (("tables", tables), ("state", state)):
         if mapping is not None and not isinstance(mapping, Mapping):
             raise TypeError(f"{name} must be a dict with a name for each, {{'orders': ...}}; it is {mapping!r:.100}")
@@ -167,13 +177,12 @@ def explore(
         seconds=seconds,
         make_store=store,
     )
-    search = _Search(Cast(setup), faults, most_schedules)
-    try:
-        with outside.closed() as requests:
-            search.run(only)
-    finally:
-        setup.restore()
-    search.tell_requests(requests)
+    with outside.closed(but=network) as requests:
+        search = _Search(Cast(setup), faults, most_schedules, requests)
+        try:
+            search.run(only, may_do_nothing=no_effects is not None)
+        finally:
+            setup.restore()
     if check:
         search.result.check()
     return search.result
@@ -182,20 +191,26 @@ def explore(
 class _Search:
     """Schedules in the order of how much happens in them, and what they have shown."""
 
-    def __init__(self, cast: Cast, faults: int, most_schedules: int) -> None:
+    def __init__(self, cast: Cast, faults: int, most_schedules: int, requests: Sequence[str]) -> None:
         self.result = Exploration()
+        self._requests = requests
+        """What was refused because it would have left the test."""
         self._cast, self._faults, self._most = cast, faults, most_schedules
         self._told: set[str] = set()
         self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
         self._repeated: dict[str, Schedule] = {}
         """For each fake that was called again with its key: the first schedule in which it was."""
 
-    def run(self, only: Schedule | None) -> None:
+    def run(self, only: Schedule | None, *, may_do_nothing: bool) -> None:
         """Play all schedules, or only one."""
         self._baseline = Baseline(lambda: self._cast.play(Schedule(), alone=True))
         undisturbed = self._baseline.trial
         self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
-        self._tell([*verdict.unfinished(undisturbed)], undisturbed)
+        found = [*self._sent(), *verdict.unfinished(undisturbed)]
+        if not may_do_nothing and self._baseline.unrepeatable is None:
+            found += verdict.unseen(undisturbed)
+        # The first is the reason for the others: a handler that cannot send fails.
+        self._tell(found[:1], undisturbed)
         if self.result.violations or not self._repeats():
             return
         waiting: deque[tuple[Schedule, str]] = deque([(Schedule() if only is None else only, "")])
@@ -218,12 +233,14 @@ class _Search:
         self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
         self.result.unstable = sorted(self._baseline.unstable)
 
-    def tell_requests(self, requests: Sequence[str]) -> None:
-        """Add what the handler would have sent to AWS, past its transaction and every fake."""
-        for request in sorted(set(requests)):
-            what = f"the handler sends {request} by a client of its own, and nothing takes that back after a crash"
-            remedy = "write by the Transaction, or put a fake in the client's place, as the fixture calls does"
-            self._tell([Finding(request, what, remedy)], self._baseline.trial)
+    def _sent(self) -> list[Finding]:
+        """What the handler would have sent, past its transaction and every fake."""
+        what = "by a client of its own, and nothing takes that back after a crash"
+        remedy = (
+            "write by the Transaction, or put a fake in the client's place, as the fixture calls does; what only reads "
+            "may be a plain function. Where a client must have its server, say which: network='DynamoDB Local'"
+        )
+        return [Finding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
 
     def _repeats(self) -> bool:
         why = self._baseline.unrepeatable
@@ -246,7 +263,7 @@ class _Search:
             if not self._repeats():
                 return None
             found = list(verdict.findings(trial, self._baseline))
-        self._tell(found, trial)
+        self._tell([*self._sent(), *found], trial)
         return trial
 
     def _count(self, trial: Trial) -> None:

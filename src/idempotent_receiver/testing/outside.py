@@ -1,25 +1,70 @@
-"""Keeps an exploration inside: what a handler would send to AWS by a client of its own is refused, and told."""
+"""Keeps an exploration inside: what a handler would send by a client of its own is refused, and told."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from botocore.httpsession import URLLib3Session
+from botocore.client import BaseClient
+
+from idempotent_receiver.handler.attempt import current_attempt
+
+INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 @contextmanager
-def closed() -> Iterator[list[str]]:
-    """Let boto3 send nothing. What it would have sent is named in the list: `DynamoDB_20120810.UpdateItem`.
+def closed(*, but: str | None) -> Iterator[list[str]]:
+    """Unless there is a reason not to, let boto3 send nothing, also where a library such as moto would answer in AWS's place, and let nothing connect.
+    What it would have been is named in the list: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.
 
-    A library that answers in AWS's place, as moto does, does so before anything is sent, and goes on doing so.
+    Datagrams, such as metrics, are lost without a word. So may they be anywhere. What a library in C sends goes out.
     """
-    requests: list[str] = []
+    told: list[str] = []
+    if but is not None:
+        yield told
+        return
 
-    def refuse(session: URLLib3Session, request: Any) -> Any:
-        target = request.headers.get("X-Amz-Target", b"")
-        requests.append(target.decode() if isinstance(target, bytes) and target else f"{request.method} {request.url}")
-        raise RuntimeError(f"{requests[-1]} was not sent: an exploration reaches nothing outside")
+    def refuse(what: str) -> None:
+        told.append(what)
+        raise RuntimeError(f"explore closes the network: the handler {what}")
 
-    with patch.object(URLLib3Session, "send", refuse):
-        yield requests
+    def call_api(client: Any, operation: str, arguments: object) -> None:
+        refuse(f"sends {client.meta.service_model.service_id}.{operation}")
+
+    def resolve(host: object, port: object, *more: object, **named: object) -> None:
+        refuse(f"connects to {_shown((host, port))}")
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(BaseClient, "_make_api_call", call_api))
+        stack.enter_context(patch.object(socket, "getaddrinfo", resolve))
+        for kind, name in _WAYS_OUT:
+            stack.enter_context(patch.object(kind, name, _closed(getattr(kind, name), name, refuse)))
+        yield told
+
+
+_WAYS_OUT = (
+    *((socket.socket, name) for name in ("connect", "connect_ex", "send", "sendall", "sendto")),
+    *((ssl.SSLSocket, name) for name in ("send", "sendall")),
+)
+
+
+def _closed(real: Callable[..., Any], name: str, refuse: Callable[[str], None]) -> Callable[..., Any]:
+    def way_out(one: socket.socket, given: Any, *more: Any) -> Any:
+        if one.family not in INTERNET or (name.startswith("connect") and one.type == socket.SOCK_DGRAM):
+            return real(one, given, *more)
+        if one.type == socket.SOCK_DGRAM:
+            return len(given)
+        if name.startswith("connect"):
+            refuse(f"connects to {_shown(given)}")
+        elif current_attempt.get() is not None:  # others may have connected before, such as a debugger
+            refuse(f"sends to {_shown(one.getpeername())}")
+        return real(one, given, *more)
+
+    return way_out
+
+
+def _shown(address: Any) -> str:
+    host, port = address[:2]
+    return f"{host.decode() if isinstance(host, bytes) else host}:{port}"

@@ -62,6 +62,8 @@ class Trial:
     """The fakes that were called again for a message by another worker, with a key."""
     why: dict[str, str] = field(default_factory=dict)
     """What the last failure of a message was, by its messageId."""
+    touched: bool = False
+    """Whether the handler has written to a table or to the state, or called a fake."""
     handled: int = 0
     """How often the handler was started."""
     tables: dict[str, list[Item]] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class Trial:
 
     def play(self) -> None:
         """Play it to its end."""
+        before = self._observed()
         with watched_by(self):
             try:
                 self._deliver_first()
@@ -98,6 +101,7 @@ class Trial:
                     self._deliver_copies()
                 self._end_failed()
                 self.tables, self.state = self._observed()
+                self.touched = self.touched or bool(self.calls) or (self.tables, self.state) != before
                 self.results = {id: self._item(id).get("data") for id in self.setup.record_ids}
             finally:
                 self.world.end()

@@ -1,7 +1,7 @@
 """What a trial may not end with: compared with the undisturbed course, message by message and item by item."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from idempotent_receiver.testing.baseline import Baseline, arguments_of, without
@@ -49,6 +49,17 @@ def unfinished(undisturbed: Trial) -> Iterator[Finding]:
                 f"the handler never runs for {id}{_because(undisturbed, id)}",
                 "pass bodies that the handler takes, one at least: nothing can be said about one that never runs",
             )
+
+
+def unseen(undisturbed: Trial) -> Iterator[Finding]:
+    """That nothing was done which a later trial could be compared with."""
+    if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
+        yield Finding(
+            "unseen",
+            "the handler runs, and nothing that it does can be seen: it touches no table, no state and no fake",
+            "hand over what it changes: tables={...} of its Transaction, state={...} that it keeps in its module, "
+            "calls.replace(...) of what it calls. Where there is nothing, say why: no_effects='it only counts'",
+        )
 
 
 def _because(trial: Trial, id: str) -> str:
@@ -145,7 +156,7 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
             yield Finding(f"call {name}", text, remedy)
 
 
-def _missing(trial: Trial, wanted: Trial, refused: Set[str | None]) -> Iterator[Finding]:
+def _missing(trial: Trial, wanted: Trial, refused: Container[str | None]) -> Iterator[Finding]:
     """Calls that were never made, for messages that end as they should all the same, and that nothing refused."""
     if trial.ends != wanted.ends:
         return
@@ -153,7 +164,7 @@ def _missing(trial: Trial, wanted: Trial, refused: Set[str | None]) -> Iterator[
     for (name, message), expected in by_message(wanted.calls).items():
         calls = found.get((name, message), [])
         # Without a message it is a thread's, which may end later than the trial.
-        if message not in {None, *refused} and _effects(calls) < _effects(expected):
+        if message is not None and message not in refused and _effects(calls) < _effects(expected):
             made = "was never called" if not calls else "was not called as often"
             yield Finding(
                 f"missing {name}",

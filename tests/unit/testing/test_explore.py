@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import re
+import socket
 import subprocess
 import sys
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from moto import mock_aws
 
 from idempotent_receiver import DynamoDBStore, MemoryStore, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
@@ -25,7 +27,7 @@ from tests.unit.testing import handlers
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from idempotent_receiver.protocol.record import Change
     from idempotent_receiver.testing import Calls, Exploration
@@ -334,7 +336,7 @@ def test_messages_are_bodies_however_they_are_given() -> None:
     @sqs_consumer(MemoryStore())
     def listed(body: list[int]) -> None: ...
 
-    assert len(explore(listed, [[1, 2]], most_schedules=1).acknowledged) == 1
+    assert len(explore(listed, [[1, 2]], most_schedules=1, no_effects="it is only read").acknowledged) == 1
 
 
 ONE_KEY = [
@@ -535,6 +537,8 @@ REFUSED = [
     ((handlers.transactional, ORDER), {"most_schedules": 0}, ValueError, "most_schedules"),
     ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables names each table's key"),
     ((handlers.transactional, ORDER), {"state": {"n": 5}}, TypeError, "n is 5"),
+    ((handlers.transactional, ORDER), {"network": True}, TypeError, "network must be the reason, a str"),
+    ((handlers.transactional, ORDER), {"no_effects": " "}, TypeError, "no_effects must be the reason, a str"),
     ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay is what a story ends with"),
     ((handlers.transactional, ORDER), {"replay": 2}, ValueError, "replay is what a story ends with"),
     ((handlers.transactional, ORDER), {"tables": ["accounts"]}, TypeError, "tables must be a dict"),
@@ -567,10 +571,102 @@ def test_a_write_by_a_client_of_ones_own_is_refused_and_told(suppressed: bool) -
             if not suppressed:
                 raise
 
-    with pytest.raises(
-        AssertionError, match=r"(?s)the handler sends DynamoDB_20120810\.DeleteItem by a client of its own"
-    ):
+    with pytest.raises(AssertionError, match=r"(?s)the handler sends DynamoDB\.DeleteItem by a client of its own"):
         explore(handler, ORDER, tables=accounts())
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """Something that listens on this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(5)
+        yield listening
+
+
+def requesting(server: socket.socket, connected: socket.socket | None = None) -> Any:
+    """A handler that writes a request to a server, which it connects to unless it is connected."""
+
+    @sqs_consumer(MemoryStore())
+    def handler(order: dict[str, Any], tx: Transaction) -> None:
+        handlers.debit(order, tx)
+        if connected is not None:
+            connected.sendall(b"charge 5")
+        else:
+            with socket.create_connection(server.getsockname(), timeout=5) as client:
+                client.sendall(b"charge 5")
+
+    return handler
+
+
+def test_nothing_connects_to_anything_until_it_is_over(server: socket.socket) -> None:
+    host, port = server.getsockname()
+    with pytest.raises(AssertionError, match=f"the handler connects to {host}:{port} by a client of its own"):
+        explore(requesting(server), ORDER, tables=accounts())
+    server.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        server.accept()
+    with socket.create_connection((host, port)):
+        server.accept()[0].close()
+
+
+def test_what_is_connected_before_sends_nothing(server: socket.socket) -> None:
+    """A connection that is kept by a client, for example."""
+    with socket.create_connection(server.getsockname()) as client, server.accept()[0] as accepted:
+        with pytest.raises(AssertionError, match=r"the handler sends to 127\.0\.0\.1:\d+ by a client of its own"):
+            explore(requesting(server, client), ORDER, tables=accounts())
+        client.sendall(b"after")
+        assert accepted.recv(100) == b"after"
+
+
+def test_a_connection_for_which_there_is_a_reason_is_made(server: socket.socket) -> None:
+    """To an emulator on the same machine, for example."""
+    explore(requesting(server), ORDER, tables=accounts(), workers=1, faults=0, network="a local emulator")
+    with server.accept()[0] as accepted:
+        assert accepted.recv(100) == b"charge 5"
+
+
+def test_a_datagram_is_lost_without_a_word() -> None:
+    """As any may be: so are most metrics sent."""
+    with socket.socket(type=socket.SOCK_DGRAM) as receiving, socket.socket(type=socket.SOCK_DGRAM) as sending:
+        receiving.bind(("127.0.0.1", 0))
+        receiving.setblocking(False)
+
+        @sqs_consumer(MemoryStore())
+        def metered(order: dict[str, Any], tx: Transaction) -> None:
+            handlers.debit(order, tx)
+            sending.sendto(b"orders:1|c", receiving.getsockname())
+
+        explore(metered, ORDER, tables=accounts(), workers=1)
+        with pytest.raises(BlockingIOError):
+            receiving.recv(100)
+
+
+@mock_aws
+def test_a_client_under_moto_is_refused_too() -> None:
+    """What moto keeps is not put back before each schedule."""
+    client = boto3.client("s3", region_name="us-east-1")
+
+    @sqs_consumer(MemoryStore())
+    def uploading(order: dict[str, Any], tx: Transaction) -> None:
+        handlers.debit(order, tx)
+        client.create_bucket(Bucket="receipts")
+
+    with pytest.raises(AssertionError, match=r"the handler sends S3\.CreateBucket by a client of its own") as failed:
+        explore(uploading, ORDER, tables=accounts())
+    assert "put a fake in the client's place" in str(failed.value)
+    assert client.list_buckets()["Buckets"] == []
+
+
+def test_a_handler_of_which_nothing_can_be_seen_tests_nothing() -> None:
+    """Unless it is said why it does nothing."""
+
+    @sqs_consumer(MemoryStore())
+    def filtering(order: dict[str, Any]) -> str:
+        return "nothing to do" if order["cents"] else "free"
+
+    with pytest.raises(AssertionError, match="nothing that it does can be seen: it touches no table, no state and no"):
+        explore(filtering, ORDER, tables=accounts(), state={"balances": balances})
+    assert explore(filtering, ORDER, no_effects="it only looks").complete
 
 
 def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:

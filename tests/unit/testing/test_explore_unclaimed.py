@@ -110,7 +110,7 @@ def test_a_condition_that_fails_for_good_ends_the_message() -> None:
 
 
 def test_an_empty_transaction_is_recorded_and_no_claim() -> None:
-    result = explore(empty, ORDER)
+    result = explore(empty, ORDER, no_effects="there is nothing to do for it")
 
     assert result.violations == []
     assert "completes" in at(result, "crash-after")

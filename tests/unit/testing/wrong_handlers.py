@@ -622,26 +622,26 @@ def mail_for_each_attempt(order: dict, tx: Transaction) -> None:
 NOTHING = "nothing that it does can be seen"
 
 
-@wrong("unseen", "a list of the module has each attempt, and `explore` was not told", None)
+@wrong("unseen", "a list of the module has each attempt, and `explore` was not told", NOTHING)
 @consumer
 def hidden_journal(order: dict) -> None:
     journal.append(order["order"])
 
 
-@wrong("unseen", "a file has each attempt", None)
+@wrong("unseen", "a file has each attempt", NOTHING)
 @consumer
 def file(order: dict) -> None:
     with open(os.devnull, "a") as log:  # noqa: PTH123
         log.write("paid")
 
 
-@wrong("unseen", "the real function is called, since no fake is in its place", None)
+@wrong("unseen", "the real function is called, since no fake is in its place", NOTHING)
 @consumer
 def no_fake(order: dict, message: Message) -> None:
     print("charges", order["cents"], uuid4())
 
 
-@wrong("unseen", "a message of each attempt in the environment", None)
+@wrong("unseen", "a message of each attempt in the environment", NOTHING)
 @consumer
 def environment(order: dict) -> None:
     os.environ["LAST_ORDER"] = f"{order['order']} {time.time()}"
@@ -667,7 +667,7 @@ URL = "http://127.0.0.1:9/charge"
 """Where nothing listens."""
 
 
-@wrong("sockets", "a POST", None)
+@wrong("sockets", "a POST", "connects to 127.0.0.1:9")
 @consumer
 def post(order: dict, tx: Transaction) -> None:
     with suppress(OSError):
@@ -675,7 +675,7 @@ def post(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
-@wrong("sockets", "a request whatever happens", None)
+@wrong("sockets", "a request whatever happens", "connects to 127.0.0.1:9")
 @consumer
 def post_finally(order: dict, tx: Transaction) -> None:
     try:
@@ -685,7 +685,7 @@ def post_finally(order: dict, tx: Transaction) -> None:
             http.client.HTTPConnection("127.0.0.1", 9, timeout=1).request("POST", "/", b"5")
 
 
-@wrong("sockets", "a mail by SMTP", None)
+@wrong("sockets", "a mail by SMTP", "connects to 127.0.0.1:9")
 @consumer
 def smtp(order: dict, tx: Transaction) -> None:
     with suppress(OSError):
@@ -693,7 +693,7 @@ def smtp(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
-@wrong("sockets", "a POST by a thread", None)
+@wrong("sockets", "a POST by a thread", "connects to 127.0.0.1:9")
 @consumer
 async def post_in_a_thread(order: dict, tx: Transaction) -> None:
     with suppress(OSError):
@@ -720,14 +720,14 @@ def own_send(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
-@wrong("clients", "an SNS message under moto", None, moto=True)
+@wrong("clients", "an SNS message under moto", CLIENT, moto=True)
 @consumer
 def own_publish(order: dict, tx: Transaction) -> None:
     boto3.client("sns", **ACCESS).publish(PhoneNumber="+15550100", Message="paid")
     record(order, tx)
 
 
-@wrong("clients", "an update under moto", None, moto=True)
+@wrong("clients", "an update under moto", CLIENT, moto=True)
 @consumer
 def own_update(order: dict, tx: Transaction) -> None:
     dynamodb = boto3.client("dynamodb", **ACCESS)
@@ -736,7 +736,7 @@ def own_update(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
-@wrong("clients", "a file in S3 under moto, in a helper", None, moto=True)
+@wrong("clients", "a file in S3 under moto, in a helper", CLIENT, moto=True)
 @consumer
 def own_upload(order: dict, tx: Transaction) -> None:
     boto3.client("s3", **ACCESS).create_bucket(Bucket=f"receipts-{current_claim().attempt}")

@@ -27,11 +27,9 @@ class Cast:
         self.setup = setup
         self.trial: Trial
         self._workers: dict[str, Player] = {}
-        self._loners: dict[str, Player] = {}
 
     def play(self, schedule: Schedule, *, alone: bool = False, slowly: bool = False) -> Trial:
         """Play a schedule to its end, or the undisturbed course."""
-        self._playing = self._loners if alone else self._workers
         self.trial = Trial(self.setup, self, schedule, alone, slowly)
         self.trial.play()
         return self.trial
@@ -39,27 +37,24 @@ class Cast:
     def worker(self, number: int) -> "Player":
         """The worker with that number; the first is A."""
         name = ascii_uppercase[number] if number < len(ascii_uppercase) else f"W{number}"
-        if name not in self._playing:
-            # Undisturbed means one after the other: what runs at once may disturb each other.
-            concurrency = 1 if self._playing is self._loners else self.setup.consumer.parts["concurrency"]
-            self._playing[name] = Player(self, name, concurrency)
-        return self._playing[name]
+        if name not in self._workers:
+            self._workers[name] = Player(self, name)
+        return self._workers[name]
 
     def named(self, name: str) -> "Player | None":
         """The worker of that name; None for a name that is no worker's."""
-        return self._playing.get(name)
+        return self._workers.get(name)
 
 
 class Player(Worker):
     """One worker, whose store, queue and handler ask the trial what happens."""
 
-    def __init__(self, cast: Cast, name: str, concurrency: int) -> None:
+    def __init__(self, cast: Cast, name: str) -> None:
         self._cast = cast
         consumer, parts = cast.setup.consumer, cast.setup.consumer.parts
         same: dict[str, Any] = {
             "store": _Store(self, cast),
             "sqs": None if parts["sqs"] is None else _Queue(self, cast),
-            "concurrency": concurrency,
             "results": None,
             "end_process_at_deadline": False,
             "error_texts": True,

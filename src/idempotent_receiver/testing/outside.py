@@ -16,7 +16,9 @@ INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 @contextmanager
 def closed(*, but: str | None) -> Iterator[list[str]]:
-    """Unless there is a reason not to, let boto3 send nothing, also where a library such as moto would answer in AWS's place, and let nothing connect.
+    """Let boto3 send nothing, also where a library such as moto would answer in AWS's place, and let nothing connect,
+    unless `but` is the reason of an exception.
+
     What it would have been is named in the list: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.
 
     Datagrams, such as metrics, are lost without a word. So may they be anywhere. What a library in C sends goes out.

@@ -91,8 +91,11 @@ class Trial:
         before = self._observed()
         with watched_by(self):
             try:
-                self._deliver_first()
-                self._deliver_again(self.setup.records, MOST_RECEIVES)
+                if self.alone:
+                    self._deliver_one_by_one()
+                else:
+                    self._deliver_first()
+                    self._deliver_again(self.setup.records, MOST_RECEIVES)
                 copies = self._redrive()
                 self.network.arrive(everything=True)
                 self.decisions.quiet = True
@@ -108,10 +111,17 @@ class Trial:
         if self._interrupt is not None:
             raise self._interrupt
 
+    def _deliver_one_by_one(self) -> None:
+        """Each message in an invocation of its own, once the one before has ended: in a batch they may overlap."""
+        for record in self.setup.records:
+            self._deliver([record], 1)
+            self.world.run()
+            self._deliver_again([record], MOST_RECEIVES)
+
     def _deliver_first(self) -> None:
         """To all workers at once, or to each its own."""
-        records, workers = self.setup.records, 1 if self.alone else self.setup.workers
-        parts = [(records, receive) for receive in range(1, workers + 1)]
+        records = self.setup.records
+        parts = [(records, receive) for receive in range(1, self.setup.workers + 1)]
         dealt = self.setup.dealt()
         if len(dealt) > 1 and self._choose("delivery", "the delivery", (options.DEALT,)) is not None:
             parts = [(part, 1) for part in dealt]

@@ -465,7 +465,12 @@ async def never_gathered(order: dict, message: Message, tx: Transaction) -> None
 # Read, then write.
 
 
-@wrong("read, then write", "both messages read the same balance", "the table accounts holds", messages=ORDERS)
+@wrong(
+    "read, then write",
+    "both messages read the same balance",
+    "instead of {'account': 'alice', 'balance': 88}",
+    messages=ORDERS,
+)
 @consumer
 def read_and_put(order: dict, tx: Transaction) -> None:
     tx.put(TableName="accounts", Item={"account": "alice", "balance": balance("alice") - order["cents"]})
@@ -479,7 +484,9 @@ def racing(order: dict, message: Message) -> None:
     balances["alice"] = before - order["cents"]
 
 
-@wrong("read, then write", "both have the same number", "the table accounts holds", messages=ORDERS)
+@wrong(
+    "read, then write", "both have the same number", "instead of {'account': 'alice', 'balance': 102}", messages=ORDERS
+)
 @consumer
 def next_number(order: dict, tx: Transaction) -> None:
     number = balance("alice")
@@ -490,7 +497,7 @@ def next_number(order: dict, tx: Transaction) -> None:
 @wrong(
     "read, then write",
     "both find that there is enough",
-    "where nothing goes wrong",
+    "completed, and failed for good where nothing goes wrong",
     messages=[{**one, "cents": 60} for one in ORDERS],
 )
 @consumer

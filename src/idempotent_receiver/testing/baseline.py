@@ -1,12 +1,13 @@
 """The undisturbed course: what a trial is compared with, and what cannot be compared because it is never the same."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.memory import Item
 from idempotent_receiver.testing.trial import Trial
+from idempotent_receiver.testing.varying import places
 
 TICK_SECONDS = 1.1
 """Longer than what a clock counts in."""
@@ -15,8 +16,8 @@ TICK_SECONDS = 1.1
 class Baseline:
     """One worker, each message once, one after the other, as `play` plays it each time.
 
-    `unstable` names what differs from one time to the next: an attribute of a table (`orders.created_at`), a container
-    of the state, or the arguments of a fake (`charge(...)`). `unrepeatable` says why nothing can be compared, if so.
+    `unstable` has the places that differ from one time to the next. `unrepeatable` says why nothing can be compared, if
+    so.
     """
 
     def __init__(self, play: Callable[[], Trial]) -> None:
@@ -66,28 +67,39 @@ def _difference(one: Trial, other: Trial) -> str | None:
 
 
 def _varying(one: Trial, other: Trial) -> frozenset[str]:
-    """The attributes, calls and containers whose values differ."""
-    attributes = {
-        f"{table}.{name}"
-        for table, here in one.tables.items()
-        for name in {name for item in (*here, *other.tables[table]) for name in item}
-        if without(_column(here, name), _column(other.tables[table], name))
-    }
-    both = zip(one.calls, other.calls, strict=False)
-    calls = {arguments_of(here) for here, there in both if here.given != there.given}
-    return frozenset(attributes | calls | {name for name in one.state if one.state[name] != other.state[name]})
+    """The places of tables, of the state, of results and of calls that differ."""
+    return frozenset().union(
+        *(
+            places(here, there, name)
+            for table in one.tables
+            for name, here, there in _rows(table, one.tables[table], other.tables[table])
+        ),
+        *(places(one.state[name], other.state[name], name) for name in one.state),
+        *(places(one.results[id], other.results[id], result_of(id)) for id in one.results),
+        *(
+            places(here.given, there.given, arguments_of(here))
+            for here, there in zip(one.calls, other.calls, strict=False)
+        ),
+    )
+
+
+def _rows(table: str, here: Sequence[Item], there: Sequence[Item]) -> Iterator[tuple[str, Item, Item]]:
+    """The items that are not the same in both, in pairs."""
+    pairs = zip(subtracted(here, there), subtracted(there, here), strict=True)
+    return ((table, *pair) for pair in pairs)
 
 
 def arguments_of(call: Call) -> str:
-    """What a call's arguments are called where they differ from run to run."""
-    return f"{call.name}(...)"
+    """The place of a call's arguments."""
+    return f"{call.name}("
 
 
-def _column(items: Sequence[Item], name: str) -> list[Any]:
-    return [item.get(name) for item in items]
+def result_of(id: str) -> str:
+    """The place of what the handler returned for a message."""
+    return f"result of {id}"
 
 
-def without(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+def subtracted(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     """What is in `some` more often than in `others`; for what cannot be hashed."""
     left = list(some)
     for other in others:

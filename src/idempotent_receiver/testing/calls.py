@@ -2,13 +2,15 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Protocol
 
 from idempotent_receiver.handler.attempt import current_attempt
+from idempotent_receiver.testing.varying import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,10 @@ class Call:
     kwargs: dict[str, Any] = field(hash=False)
     key: object = None
     message: str | None = None
-    given: str = field(default="", repr=False, compare=False)
-    """The arguments as they were: what a handler has passed it may change later."""
+    attempt: int | None = None
+    """Which attempt at the message it was made in; None where there was none."""
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The arguments as they were, by their parameters: what a handler has passed it may change later."""
 
     def __str__(self) -> str:
         given = [_short(value) for value in self.args]
@@ -38,6 +42,9 @@ def _short(value: object) -> str:
 
 class Watcher(Protocol):
     """Whoever plays the handler, and decides what happens at a call."""
+
+    def promised(self, call: Call, promise: Coroutine[Any, Any, Any]) -> None:
+        """A coroutine was made, which makes the call when it is awaited."""
 
     def before(self, call: Call) -> float:
         """The call is to be made: how many seconds it waits before."""
@@ -100,9 +107,7 @@ class Calls:
         lost, refusal = _error("raises", raises), _error("refuses", refuses)
 
         def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-            attempt = current_attempt.get()
-            message = None if attempt is None else attempt.key
-            return Call(name, args, kwargs, _key_of(key, signature, args, kwargs), message, f"{args!r} {kwargs!r}")
+            return _call(name, signature, key, args, kwargs)
 
         def effect(call: Call) -> Any:
             for watcher in _watchers:
@@ -122,14 +127,17 @@ class Calls:
                 watcher.sleep(watcher.before(call))
             return answer(call, effect(call))
 
-        async def async_fake(*args: Any, **kwargs: Any) -> Any:
-            call = called(args, kwargs)
+        async def awaited(call: Call) -> Any:
             for watcher in _watchers:
                 await asyncio.sleep(watcher.before(call))
             result = effect(call)
             return answer(call, await result if inspect.isawaitable(result) else result)
 
-        chosen = async_fake if inspect.iscoroutinefunction(of) else fake
+        def async_fake(*args: Any, **kwargs: Any) -> Any:
+            call = called(args, kwargs)
+            return _promised(call, awaited(call))
+
+        chosen = _marked(async_fake) if inspect.iscoroutinefunction(of) else fake
         return chosen if isinstance(of, str) else wraps(of)(chosen)
 
     def replace(self, target: Any, name: str, **how: Any) -> None:
@@ -166,9 +174,35 @@ def _error(option: str, given: object) -> BaseException | None:
     raise TypeError(f"{option} must be an error, {option}=TimeoutError('...'); it is {given!r:.100}")
 
 
-def _key_of(key: Any, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    bound = None if signature is None else signature.bind(*args, **kwargs)
-    if callable(key):
-        return key(*args, **kwargs)
-    given = kwargs if bound is None else {**kwargs, **bound.arguments}
-    return None if key is None else given.get(key)
+def _call(
+    name: str, signature: inspect.Signature | None, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Call:
+    given = _given(signature, args, kwargs)
+    found = key(*args, **kwargs) if callable(key) else None if key is None else given.get(key)
+    attempt = current_attempt.get()
+    if attempt is None:
+        return Call(name, args, kwargs, found, given=plain(given))
+    return Call(name, args, kwargs, found, attempt.key, attempt.attempt, plain(given))
+
+
+def _promised(call: Call, promise: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    for watcher in _watchers:
+        watcher.promised(call, promise)
+    return promise
+
+
+def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function that returns a coroutine count as a coroutine function."""
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(function)
+    function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001  # its own
+    return function
+
+
+def _given(signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments by their parameters, or by their numbers where no function says those. Raises TypeError for what
+    the function would not take.
+    """
+    if signature is not None:
+        return {**kwargs, **signature.bind(*args, **kwargs).arguments}
+    return {**{str(number): value for number, value in enumerate(args)}, **kwargs}

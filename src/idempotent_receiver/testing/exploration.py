@@ -131,8 +131,8 @@ def explore(
 
     A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
     not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
-    message that is done, or with one key for different calls; a fake that refused a message which ends as if it had
-    not. The same call again with the same key is allowed. So is another run of a handler of `effects="transaction"` at
+    message that is done, or only where something goes wrong, or never awaited, or with one key for two messages or for
+    two calls; a fake that refused a message which ends as if it had not. The same call again with the same key is allowed. So is another run of a handler of `effects="transaction"` at
     the same time: nothing claims its message, and its effects are there once.
 
     So is a request by a client of the handler's own: boto3 is refused, also under moto, and sockets do not connect,
@@ -206,7 +206,7 @@ class _Search:
         self._baseline = Baseline(lambda: self._cast.play(Schedule(), alone=True))
         undisturbed = self._baseline.trial
         self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
-        found = [*self._sent(), *verdict.unfinished(undisturbed)]
+        found = [*self._sent(), *verdict.unawaited(undisturbed), *verdict.unfinished(undisturbed)]
         if not may_do_nothing and self._baseline.unrepeatable is None:
             found += verdict.unseen(undisturbed)
         # The first is the reason for the others: a handler that cannot send fails.
@@ -231,7 +231,7 @@ class _Search:
             for schedule in dict.fromkeys(self._repeated.values()):
                 self._played(schedule, slowly=True)
         self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
-        self.result.unstable = sorted(self._baseline.unstable)
+        self.result.unstable = sorted(f"{one})" if "(" in one else one for one in self._baseline.unstable)
 
     def _sent(self) -> list[Finding]:
         """What the handler would have sent, past its transaction and every fake."""

@@ -3,9 +3,10 @@
 import json
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from inspect import CORO_CLOSED, CORO_CREATED, getcoroutinestate
 from typing import Any, Protocol
 
 from idempotent_receiver.clock import SystemClock
@@ -16,6 +17,7 @@ from idempotent_receiver.testing.memory import Item, MemoryStore
 from idempotent_receiver.testing.network import ROUND_TRIP_SECONDS, Network
 from idempotent_receiver.testing.schedule import Decisions, Schedule
 from idempotent_receiver.testing.setup import Setup, received
+from idempotent_receiver.testing.varying import parsed
 from idempotent_receiver.testing.virtual_loop import in_a_real_loop
 from idempotent_receiver.testing.worker import Worker
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
@@ -56,6 +58,8 @@ class Trial:
     """The messages that were acknowledged although they were neither."""
     refused: list[Call] = field(default_factory=list)
     """The calls that were refused, without an effect."""
+    unawaited: list[Call] = field(default_factory=list)
+    """The calls whose coroutines had not ended when their handler returned."""
     faked: set[tuple[str, str]] = field(default_factory=set)
     """The tables and containers of the state that fakes have changed, where the trial is the undisturbed course."""
     repeated: set[str] = field(default_factory=set)
@@ -82,6 +86,7 @@ class Trial:
         self._thread = threading.get_ident()
         self._callers: dict[tuple[str, str | None], str] = {}
         self._failing: set[str] = set()
+        self._promises: list[tuple[Call, str, Coroutine[Any, Any, Any]]] = []
         self._refusing: Counter[tuple[str, str | None]] = Counter()
         """How often each fake still refuses each message's calls."""
         self._redriven = False
@@ -105,9 +110,12 @@ class Trial:
                 self._end_failed()
                 self.tables, self.state = self._observed()
                 self.touched = self.touched or bool(self.calls) or (self.tables, self.state) != before
-                self.results = {id: self._item(id).get("data") for id in self.setup.record_ids}
+                self.results = {id: parsed(self._item(id).get("data")) for id in self.setup.record_ids}
             finally:
                 self.world.end()
+                for *_, promise in self._promises:
+                    if getcoroutinestate(promise) == CORO_CREATED:
+                        promise.close()
         if self._interrupt is not None:
             raise self._interrupt
 
@@ -263,6 +271,9 @@ class Trial:
         """It returns, or raises after all."""
         key, _ = _running()
         self.network.running[worker.name, key] -= 1
+        for call, name, promise in self._promises:
+            if (name, call.message) == (worker.name, key) and getcoroutinestate(promise) != CORO_CLOSED:
+                self.unawaited.append(call)
         how = " again"
         if key not in self._failing:
             offered = options.RAISES if self._redriven else options.HANDLER
@@ -273,6 +284,13 @@ class Trial:
             self._failing |= {key} if chosen == "fails" else set()
         self.story.append(f"the handler of {worker.name} has done its work, and then raises{how}")
         raise RuntimeError("explore: the handler fails at its end")
+
+    def promised(self, call: Call, promise: Coroutine[Any, Any, Any]) -> None:
+        """A fake has made a coroutine."""
+        worker = self._caller()
+        if worker is not None:
+            self.touched = True
+            self._promises.append((call, worker.name, promise))
 
     def before(self, call: Call) -> float:
         """A fake is to be called."""

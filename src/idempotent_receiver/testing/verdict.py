@@ -1,13 +1,15 @@
 """What a trial may not end with: compared with the undisturbed course, message by message and item by item."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
 
-from idempotent_receiver.testing.baseline import Baseline, arguments_of, without
+from idempotent_receiver.testing.baseline import Baseline, arguments_of, result_of, subtracted
 from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.memory import Item
 from idempotent_receiver.testing.trial import Trial
+from idempotent_receiver.testing.varying import without
 
 ALL_OF_IT = (
     "write it through the Transaction: effects='transaction' says that the handler does nothing else, and without a "
@@ -80,13 +82,23 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
     for finding in _calls(trial.calls, wanted.calls):
         yield finding._replace(remedy=ALL_OF_IT) if unclaimed else finding
     yield from _missing(trial, wanted, {message for _, message in refused})
-    yield from _one_key(trial.calls, unstable)
+    yield from unawaited(trial)
+    yield from _one_key(trial, baseline)
+    yield from _twice_with_one_key(wanted)
+    for name, message in _additional(trial, wanted):
+        if message not in {one.message for one in trial.refused}:
+            yield Finding(
+                f"additional {name}",
+                f"{name} was called for {message}, which is not called where nothing goes wrong",
+                "a lost answer does not mean that nothing has happened: make the same call again with the same key, or "
+                "let the error pass; a call that changes nothing needs no fake of `Calls`",
+            )
     if not refused:
         yield from effects
         return
     # What a fake itself writes is not there because it refused, and says nothing of the handler.
     effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
-    if not ends and not effects and trial.results == wanted.results and not _additional(trial, wanted):
+    if not (ends or effects or _additional(trial, wanted)) and _results(trial, unstable) == _results(wanted, unstable):
         for name, message in refused:
             yield Finding(
                 f"refused {name}",
@@ -104,20 +116,39 @@ def _refused(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
 
 def _additional(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
     """The fakes and messages of calls that are not made where nothing goes wrong."""
-    return [who for who in by_message(trial.calls) if who not in by_message(wanted.calls)]
+    expected = by_message(wanted.calls)
+    return [who for who in by_message(trial.calls) if who not in expected and who[1] is not None]
+
+
+def _results(trial: Trial, unstable: AbstractSet[str]) -> Sequence[Any]:
+    return [without(result, unstable, result_of(id)) for id, result in trial.results.items()]
+
+
+def unawaited(trial: Trial) -> Iterator[Finding]:
+    """The calls of coroutines that nobody awaits."""
+    for call in trial.unawaited:
+        yield Finding(
+            f"unawaited {call.name}",
+            f"{call.name} was called for {call.message} and had not been awaited when the handler returned",
+            "await it, in a handler that is `async def`: a task that is left is cancelled, and a coroutine that nobody "
+            "awaits never runs",
+        )
 
 
 def _effects_of(trial: Trial, baseline: Baseline, *, unclaimed: bool) -> Iterator[Finding]:
     """The tables and the state that are not as they are where nothing goes wrong."""
     wanted, unstable = baseline.trial, baseline.unstable
     for table in sorted(trial.tables.keys() | wanted.tables.keys()):
-        found, expected = (_shown(table, one.tables.get(table, []), unstable) for one in (trial, wanted))
+        found, expected = (
+            [without(item, unstable, table) for item in one.tables.get(table, [])] for one in (trial, wanted)
+        )
         yield from _items(table, found, expected)
-    for name in sorted(trial.state.keys() - unstable):
-        if trial.state[name] != wanted.state[name]:
+    for name in sorted(trial.state):
+        left, right = (without(one.state[name], unstable, name) for one in (trial, wanted))
+        if left != right:
             yield Finding(
                 f"state {name}",
-                f"{name} is {trial.state[name]!r} in the end, and {wanted.state[name]!r} where nothing goes wrong",
+                f"{name} is {left!r} in the end, and {right!r} where nothing goes wrong",
                 ALL_OF_IT if unclaimed else OUTSIDE_OF_IT,
                 by_value=True,
             )
@@ -146,9 +177,9 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
             text = f"{name} was called again {whose} with another key: {', '.join(keys)}"
             remedy = "pass message.idempotency_key, or a key made of it: it is the same on every attempt"
             yield Finding(f"key {name}", text, remedy)
-        without, once = (sum(call.key is None for call in some) for some in (calls, before))
-        if without > max(once, 0 if before else 1):
-            text = f"{name} was called {without} times {whose}, without an idempotency key"
+        keyless, once = (sum(call.key is None for call in some) for some in (calls, before))
+        if keyless > max(once, 0 if before else 1):
+            text = f"{name} was called {keyless} times {whose}, without an idempotency key"
             remedy = (
                 "pass message.idempotency_key to it and tell the fake which parameter takes it, "
                 'fake(..., key="..."); a call that changes nothing needs no fake of `Calls`'
@@ -174,21 +205,53 @@ def _missing(trial: Trial, wanted: Trial, refused: Container[str | None]) -> Ite
             )
 
 
-def _one_key(found: Sequence[Call], unstable: frozenset[str]) -> Iterator[Finding]:
-    """Different calls, of one message or of several, that were given one key."""
-    by_key: dict[tuple[str, str], dict[str, Call]] = defaultdict(dict)
-    for call in found:
-        if call.key is not None and arguments_of(call) not in unstable:
-            by_key[call.name, repr(call.key)].setdefault(call.given, call)
+def _one_key(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
+    """Calls, of one message or of several, that must not have been given one key."""
+    by_key: dict[tuple[str, str], list[Call]] = defaultdict(list)
+    for call in trial.calls:
+        if call.key is not None:
+            by_key[call.name, repr(call.key)].append(call)
+    bodies = {trial.setup.key_of(of or id): _body(trial, id) for id, of in trial.setup.record_ids.items()}
     for (name, _), calls in by_key.items():
-        if len(calls) > 1:
+        different = _distinct_by([without(call.given, baseline.unstable, arguments_of(call)) for call in calls], calls)
+        whose = {call.message: bodies[call.message] for call in calls if call.message in bodies}
+        if len(different) > 1:
             yield Finding(
                 f"arguments {name}",
-                f"{name} got one key for different calls: {', '.join(map(str, calls.values()))}",
+                f"{name} got one key for different calls: {', '.join(map(str, different))}",
                 "give each call a key of its own, such as f'{message.idempotency_key}-freight', and the same arguments "
                 "on every attempt: a service ignores or refuses a key that it has seen",
                 by_value=True,
             )
+        elif len(set(whose.values())) > 1:
+            yield Finding(
+                f"shared {name}",
+                f"{name} got one key for two messages: {calls[0]} for {' and '.join(map(str, whose))}",
+                "make the key of message.idempotency_key, which is each message's own: a service ignores a key that it "
+                "has seen",
+            )
+
+
+def _twice_with_one_key(undisturbed: Trial) -> Iterator[Finding]:
+    """Calls that one attempt makes again with the key that it has used, although nothing went wrong."""
+    made = Counter((one.name, repr(one.key), one.message, one.attempt) for one in undisturbed.calls if one.key)
+    for (name, _, message, attempt), times in made.items():
+        if times > 1 and attempt is not None:
+            yield Finding(
+                f"twice {name}",
+                f"{name} got one key for two calls that are alike, for {message}",
+                "give each call a key of its own, such as f'{message.idempotency_key}-1': a service takes the second "
+                "for the first, sent again",
+            )
+
+
+def _body(trial: Trial, id: str) -> str:
+    return next(str(record["body"]) for record in trial.setup.records if record["messageId"] == id)
+
+
+def _distinct_by(given: Sequence[object], calls: Sequence[Call]) -> Sequence[Call]:
+    """One call for each of the values that belong to them."""
+    return [call for place, call in enumerate(calls) if given.index(given[place]) == place]
 
 
 def _effects(calls: Sequence[Call]) -> int:
@@ -210,7 +273,7 @@ def distinct(calls: Sequence[Call]) -> list[str]:
 
 
 def _items(table: str, found: list[Item], expected: list[Item]) -> Iterator[Finding]:
-    extra, missing = without(found, expected), without(expected, found)
+    extra, missing = subtracted(found, expected), subtracted(expected, found)
     if not extra and not missing:
         return
     ends = f"holds {_told(extra)}" if extra else f"lacks {_told(missing)}"
@@ -225,7 +288,3 @@ def _items(table: str, found: list[Item], expected: list[Item]) -> Iterator[Find
 
 def _told(items: list[Item]) -> str:
     return ", ".join(f"{item!r:.200}" for item in items[:3]) + (" ..." if len(items) > 3 else "")
-
-
-def _shown(table: str, items: Sequence[Item], hidden: frozenset[str]) -> list[Item]:
-    return [{name: value for name, value in item.items() if f"{table}.{name}" not in hidden} for item in items]

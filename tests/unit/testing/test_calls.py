@@ -64,6 +64,7 @@ def test_a_fake_of_a_coroutine_function_is_awaited() -> None:
         return f"paid {cents}"
 
     fake = calls.fake(charge_soon, key=lambda cents, headers: headers["key"], returns=answer)
+    assert asyncio.iscoroutinefunction(fake)
     assert asyncio.run(fake(5, {"key": "k-1"})) == "paid 5"
     assert [call.key for call in calls.made] == ["k-1"]
 

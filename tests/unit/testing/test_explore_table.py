@@ -38,8 +38,6 @@ def verdict_of(row: Row, calls: Calls) -> str:
     return ""
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("row", WRONG, ids=str)
 def test_of_each_wrong_handler_the_verdict_is_as_in_its_row(
     row: Row, calls: Calls, monkeypatch: pytest.MonkeyPatch

@@ -82,7 +82,7 @@ def key_of_the_message_id(order: dict, message: Message) -> None:
     services.charge(order["cents"], message.id)
 
 
-@wrong("keys", "two messages of one customer share a key", None, messages=ALIKE)
+@wrong("keys", "two messages of one customer share a key", "one key for two messages", messages=ALIKE)
 @consumer
 def key_of_the_account(order: dict) -> None:
     services.charge(order["cents"], order["account"])
@@ -101,7 +101,7 @@ def key_for_two_calls(order: dict, message: Message) -> None:
     services.charge(3, message.idempotency_key)
 
 
-@wrong("keys", "two equal lines of an order share a key: one is charged", None)
+@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two calls that are alike")
 @consumer
 def key_for_two_equal_calls(order: dict, message: Message) -> None:
     for _ in range(2):
@@ -251,7 +251,7 @@ def line_by_line(order: dict, message: Message, tx: Transaction) -> None:
 FALLBACK = "which is not called where nothing goes wrong"
 
 
-@wrong("fallbacks", "both services charge where an answer is lost", None)
+@wrong("fallbacks", "both services charge where an answer is lost", FALLBACK)
 @consumer
 def charging_elsewhere(order: dict, message: Message) -> None:
     try:
@@ -260,7 +260,7 @@ def charging_elsewhere(order: dict, message: Message) -> None:
         services.backup(order["cents"], message.idempotency_key)
 
 
-@wrong("fallbacks", "a refund of what is charged again later", None)
+@wrong("fallbacks", "a refund of what is charged again later", FALLBACK)
 @consumer
 def refunding(order: dict, message: Message) -> None:
     try:
@@ -270,7 +270,7 @@ def refunding(order: dict, message: Message) -> None:
         raise
 
 
-@wrong("fallbacks", "an apology for what was done", None)
+@wrong("fallbacks", "an apology for what was done", FALLBACK)
 @consumer
 def apologising(order: dict, message: Message, tx: Transaction) -> None:
     try:
@@ -383,7 +383,7 @@ def journal_of_attempts(order: dict, tx: Transaction) -> None:
 @wrong(
     "caches",
     "what waits in memory for the next message is gone",
-    "never called for message-",
+    "for message-1, which is not called where nothing goes wrong",
     messages=ORDERS,
     state=STATE,
 )
@@ -395,6 +395,8 @@ def buffered(order: dict, message: Message) -> None:
 
 
 # Threads and coroutines.
+
+UNAWAITED = "had not been awaited when the handler returned"
 
 
 @wrong("threads", "a thread charges without a key", NO_KEY)
@@ -426,35 +428,35 @@ async def in_a_thread(order: dict) -> None:
     await asyncio.to_thread(services.charge, order["cents"])
 
 
-@wrong("threads", "a task is left behind", "notify was")
+@wrong("threads", "a task is left behind", UNAWAITED)
 @consumer
 async def task_left(order: dict, message: Message) -> None:
     task = asyncio.create_task(services.notify("sold", message.idempotency_key))
     task.set_name("notify")
 
 
-@wrong("coroutines", "nobody awaits it", None)
+@wrong("coroutines", "nobody awaits it", UNAWAITED)
 @consumer
 async def never_awaited(order: dict, message: Message, tx: Transaction) -> None:
     services.notify("sold", message.idempotency_key)
     record(order, tx)
 
 
-@wrong("coroutines", "a plain function cannot await it", None)
+@wrong("coroutines", "a plain function cannot await it", UNAWAITED)
 @consumer
 def called_by_a_plain_function(order: dict, message: Message, tx: Transaction) -> None:
     services.notify("sold", message.idempotency_key)
     record(order, tx)
 
 
-@wrong("coroutines", "one of two is awaited", None)
+@wrong("coroutines", "one of two is awaited", UNAWAITED)
 @consumer
 async def one_of_two(order: dict, message: Message) -> None:
     services.notify("sold", f"{message.idempotency_key}-sold")
     await services.notify("sent", f"{message.idempotency_key}-sent")
 
 
-@wrong("coroutines", "a list of coroutines is made, and nothing gathers it", None)
+@wrong("coroutines", "a list of coroutines is made, and nothing gathers it", UNAWAITED)
 @consumer
 async def never_gathered(order: dict, message: Message, tx: Transaction) -> None:
     journal[:] = [services.notify("sold", f"{message.idempotency_key}-{number}") for number in range(2)]
@@ -515,26 +517,26 @@ def enough_before(order: dict, tx: Transaction) -> None:
 # Comparisons in which something varies by itself.
 
 
-@wrong("varying", "the amount doubles, beside a time", None)
+@wrong("varying", "the amount doubles, beside a time", DIFFERENT)
 @consumer
 def dated_surcharge(order: dict, message: Message) -> None:
     services.charge(order["cents"] * message.attempt, message.idempotency_key, at=uuid4())
 
 
-@wrong("varying", "a journal with times has each attempt", None, state=STATE)
+@wrong("varying", "a journal with times has each attempt", "journal is ", state=STATE)
 @consumer
 def dated_journal(order: dict, tx: Transaction) -> None:
     journal.append({"order": order["order"], "at": uuid4().hex})
     record(order, tx)
 
 
-@wrong("varying", "the attempt is written, in a map with the time", None)
+@wrong("varying", "the attempt is written, in a map with the time", "the table orders holds")
 @consumer
 def dated_details(order: dict, message: Message, tx: Transaction) -> None:
     record(order, tx, details={"at": uuid4().hex, "attempt": message.attempt})
 
 
-@wrong("varying", "a balance beside a time that was read", None, state={**STATE})
+@wrong("varying", "a balance beside a time that was read", "balances is ", state={**STATE})
 @consumer
 def dated_balance(order: dict) -> None:
     balances["alice"] -= order["cents"]

@@ -1,0 +1,62 @@
+"""What varies by itself, such as a time: where it is in what two trials have left, and the rest without it.
+
+A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. What a place holds is hidden, and its size is not.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+
+def plain(value: object) -> Any:
+    """A copy that can be compared later, whatever becomes of the value: dicts and lists, with texts in them."""
+    match value:
+        case Mapping():
+            return {str(name): plain(held) for name, held in value.items()}
+        case list() | tuple():
+            return [plain(held) for held in value]
+        case AbstractSet():
+            return sorted(map(repr, value))
+    return repr(value)
+
+
+def parsed(result: str | None) -> Any:
+    """What a handler has returned."""
+    return None if result is None else json.loads(result)
+
+
+def places(here: Any, there: Any, path: str) -> frozenset[str]:
+    """Where two values differ."""
+    if here == there:
+        return frozenset()
+    match here, there:
+        case Mapping(), Mapping() if here.keys() == there.keys():
+            return frozenset().union(*(places(here[name], there[name], _within(path, name)) for name in here))
+        case ((list() | tuple()), (list() | tuple())) if len(here) == len(there):
+            return frozenset().union(*(places(*both, f"{path}[]") for both in zip(here, there, strict=True)))
+    return frozenset({path})
+
+
+def without(value: Any, hidden: AbstractSet[str], path: str) -> Any:
+    """The value, with no more than its size in each of the hidden places."""
+    if path in hidden:
+        return (
+            f"varies ({len(value)})"
+            if isinstance(value, Mapping | Sequence | AbstractSet) and not _text(value)
+            else "varies"
+        )
+    match value:
+        case Mapping():
+            return {name: without(held, hidden, _within(path, name)) for name, held in value.items()}
+        case list() | tuple():
+            return [without(held, hidden, f"{path}[]") for held in value]
+    return value
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str | bytes)
+
+
+def _within(path: str, name: object) -> str:
+    return f"{path}{'' if path.endswith('(') else '.'}{name}"

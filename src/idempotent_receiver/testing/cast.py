@@ -1,12 +1,16 @@
 """The workers that play a trial: their stores, queues and handlers ask it at each call what happens."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
 from functools import partial, wraps
 from logging import INFO
 from string import ascii_uppercase
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from idempotent_receiver.handler.annotations import hints_of
 from idempotent_receiver.protocol.record import Change, Record, Status
@@ -27,6 +31,16 @@ class Cast:
         self.setup = setup
         self.trial: Trial
         self._workers: dict[str, Player] = {}
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let whatever decorates the consumer call the worker that is invoked."""
+
+        def invoked(event: Any, context: Any) -> Any:
+            return _invoked.get().consume(event, context)
+
+        with patch.object(self.setup.consumer, "_handle", invoked):
+            yield
 
     def play(self, schedule: Schedule, *, alone: bool = False, slowly: bool = False) -> Trial:
         """Play a schedule to its end, or the undisturbed course."""
@@ -63,11 +77,16 @@ class Player(Worker):
         }
         function = self._watched(consumer.__wrapped__)
         super().__init__(World(), partial(consumer.with_parts, function, **same), name)
-        self._handler, self.handler = self.handler, self._invoked
+        self.consume, self.handler = self.handler, self._decorated
 
-    def _invoked(self, event: Any, context: Any) -> Any:
+    def _decorated(self, event: Any, context: Any) -> Any:
+        """The handler as it is deployed, with all that decorates the consumer."""
         self._cast.trial.received(self, event["Records"])
-        return self._handler(event, context)
+        setup = self._cast.setup
+        if not setup.decorated:
+            return self.consume(event, context)
+        _invoked.set(self)
+        return _read_by_lambda(setup.handler(deepcopy(event), context), event)
 
     def answered(self, records: Sequence[Item], answer: list[str] | Exception) -> None:
         """For the trial."""
@@ -107,6 +126,19 @@ class Player(Worker):
         watched = wraps(function)(coroutine if asynchronous else plain)
         watched.__annotations__ = hints_of(function, repr(function))
         return watched
+
+
+_invoked: ContextVar[Player] = ContextVar("_invoked")
+"""Whose handler runs."""
+
+
+def _read_by_lambda(response: Any, event: Any) -> Any:
+    """What of a response Lambda acts on: no answer acknowledges everything, and names that it does not know nothing."""
+    failures = response.get("batchItemFailures") if isinstance(response, Mapping) else response
+    failed = [one.get("itemIdentifier") for one in failures or ()]
+    known = [record["messageId"] for record in event["Records"]]
+    named = failed if set(failed) <= set(known) else known
+    return {"batchItemFailures": [{"itemIdentifier": id} for id in named]}
 
 
 class _Log:

@@ -1,10 +1,11 @@
 """`explore`: does a consumer survive it? Its handler, and all of the library, played through every schedule in turn."""
 
 import textwrap
+import typing
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from idempotent_receiver import options
 from idempotent_receiver.sqs.consumer import Consumer
@@ -118,26 +119,28 @@ def explore(
             calls.replace(orders, "charge", key="idempotency_key")
             explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"})
 
-    `handler` is what `@sqs_consumer(...)` made. The shipped code runs with a store in memory, in virtual time; the
-    handler's own options stay. `messages` are bodies in a list (str, or what can be JSON), or an event of `sqs_event`.
-    `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may have items, and fakes may read
-    and write it. `state` names what else the handler changes, such as the dict of a fake, or the `MemoryStore` of an
-    `@idempotent` function. Tables and state are put back before each schedule, and compared after it.
+    `handler` is what `@sqs_consumer(...)` made, with all that decorates it. The shipped code runs with a store in
+    memory, in virtual time; the handler's own options stay. `messages` are bodies in a list (str, or what can be JSON),
+    or an event of `sqs_event`. `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may
+    have items, and fakes may read and write it. `state` names what else the handler changes, such as the dict of a
+    fake, or the `MemoryStore` of an `@idempotent` function. Tables and state are put back before each schedule, and
+    compared after it.
 
     In every schedule, `workers` receive the messages at once, and what was not acknowledged comes again once the leases
     have ended, is redriven in the end, and is delivered once more after all. In between at most `faults` go wrong, at
     any call of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request
-    arrives late or never, the handler raises; and at most two calls are so slow that the others go first.
+    arrives late or never, a fake refuses, the handler raises; and at most two calls are so slow that the others go first.
 
     A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
     not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
     message that is done, or only where something goes wrong, or never awaited, or with one key for two messages or for
-    two calls; a fake that refused a message which ends as if it had not. The same call again with the same key is allowed. So is another run of a handler of `effects="transaction"` at
-    the same time: nothing claims its message, and its effects are there once.
+    two calls; a fake that refused a message which ends as if it had not. The same call again with the same key is
+    allowed. So is another run of a handler of `effects="transaction"` at the same time: nothing claims its message, and
+    its effects are there once.
 
-    So is a request by a client of the handler's own: boto3 is refused, also under moto, and sockets do not connect,
-    unless `network` says why they may ("DynamoDB Local"). And so is a handler that touches no table, state or fake,
-    unless `no_effects` says why ("it only counts").
+    Two more violations can be allowed by their reason: a request by a client of the handler's own (boto3 is refused,
+    also under moto, and sockets do not connect), by `network="DynamoDB Local"`; and a handler that touches no table,
+    state or fake, by `no_effects="it only counts"`.
 
     The same input gives the same result. `most_schedules` bounds it: those with the fewest faults come first. `replay`
     plays one schedule, as a story names it. `check=False` returns the violations instead of raising them. `seconds` is
@@ -169,6 +172,7 @@ def explore(
     only = None if replay is None else Schedule.parsed(replay)
     _require_store_class(store)
     setup = Setup(
+        handler=handler,
         consumer=consumer,
         records=_records(messages),
         tables=made,
@@ -178,9 +182,11 @@ def explore(
         make_store=store,
     )
     with outside.closed(but=network) as requests:
-        search = _Search(Cast(setup), faults, most_schedules, requests)
+        cast = Cast(setup)
+        search = _Search(cast, faults, most_schedules, requests)
         try:
-            search.run(only, may_do_nothing=no_effects is not None)
+            with cast.in_place():
+                search.run(only, may_do_nothing=no_effects is not None)
         finally:
             setup.restore()
     if check:
@@ -206,7 +212,12 @@ class _Search:
         self._baseline = Baseline(lambda: self._cast.play(Schedule(), alone=True))
         undisturbed = self._baseline.trial
         self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
-        found = [*self._sent(), *verdict.unawaited(undisturbed), *verdict.unfinished(undisturbed)]
+        found = [
+            *self._sent(),
+            *verdict.early(undisturbed),
+            *verdict.unawaited(undisturbed),
+            *verdict.unfinished(undisturbed),
+        ]
         if not may_do_nothing and self._baseline.unrepeatable is None:
             found += verdict.unseen(undisturbed)
         # The first is the reason for the others: a handler that cannot send fails.
@@ -307,7 +318,8 @@ def _consumer_of(handler: object) -> Consumer:
         return found
     name = getattr(handler, "__qualname__", repr(handler))
     raise TypeError(
-        f"explore takes the handler that @sqs_consumer(...) has made, and {name} is none: decorate it. What "
+        f"explore takes the handler that @sqs_consumer(...) has made, and {name} is none: decorate it, with decorators "
+        "outside that use functools.wraps. What "
         "@http_endpoint or @idempotent has made cannot be explored: call it twice with a MemoryStore"
     )
 
@@ -318,7 +330,7 @@ def _records(messages: object) -> Sequence[Item]:
         records: Sequence[Item] = messages["Records"]
     else:
         several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str)
-        bodies = cast("Iterable[object]", messages) if several else [messages]
+        bodies = typing.cast("Iterable[object]", messages) if several else [messages]
         records = sqs_event(*map(body_of, bodies))["Records"]
     if not records:
         raise ValueError("explore needs a message at least: explore(handler, [{...}]), or an event of sqs_event")

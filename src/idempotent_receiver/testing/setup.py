@@ -22,10 +22,11 @@ CONTAINERS = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
 
 @dataclass(kw_only=True)
 class Setup:
-    """A consumer, and all that its trials need. `workers` is how many receive the messages at once, `seconds` the
-    function's time limit.
+    """A handler, the consumer in it, and all that their trials need. `workers` is how many receive the messages at
+    once, `seconds` the function's time limit.
     """
 
+    handler: Callable[..., Any]
     consumer: Consumer
     records: Sequence[Item]
     tables: Mapping[str, Table] | None
@@ -67,6 +68,11 @@ class Setup:
             else deepcopy(one)
             for name, one in self.state.items()
         }
+
+    @property
+    def decorated(self) -> bool:
+        """Whether something decorates the consumer."""
+        return self.handler is not self.consumer
 
     def dealt(self) -> list[Sequence[Item]]:
         """The messages dealt out to the workers; those of a FIFO group together."""

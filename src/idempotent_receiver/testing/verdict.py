@@ -53,6 +53,18 @@ def unfinished(undisturbed: Trial) -> Iterator[Finding]:
             )
 
 
+def early(trial: Trial) -> Iterator[Finding]:
+    """The messages that SQS deletes too early."""
+    for id in trial.early:
+        yield Finding(
+            f"early {id}",
+            f"{id} was acknowledged although its record is not COMPLETED",
+            "let what decorates the consumer hand on the event, the response and whatever is raised, as they are"
+            if trial.setup.decorated
+            else "this is a defect of the store or of the library: please report it",
+        )
+
+
 def unseen(undisturbed: Trial) -> Iterator[Finding]:
     """That nothing was done which a later trial could be compared with."""
     if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
@@ -71,9 +83,7 @@ def _because(trial: Trial, id: str) -> str:
 def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
     """All that is wrong with a trial."""
     wanted, unstable = baseline.trial, baseline.unstable
-    for id in trial.early:
-        text = f"{id} was acknowledged although its record is not COMPLETED"
-        yield Finding(f"early {id}", text, "this is a defect of the store or of the library: please report it")
+    yield from early(trial)
     unclaimed = trial.setup.consumer.parts["effects"] == "transaction"
     ends, effects = [*_ends(trial, wanted)], [*_effects_of(trial, baseline, unclaimed=unclaimed)]
     refused = _refused(trial, wanted)

@@ -22,7 +22,7 @@ from moto import mock_aws
 from idempotent_receiver import DynamoDBStore, MemoryStore, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied, Commit
-from idempotent_receiver.testing import Table, baseline, explore, schedule, sqs_event
+from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event
 from tests.unit.testing import handlers
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
 
@@ -726,12 +726,48 @@ def test_a_handler_sees_the_context_of_its_test() -> None:
     assert result.effects == {"orders": [{"order": "o-1", "tenant": "t-1"}]}
 
 
-def test_what_decorates_a_consumer_is_left_out(calls: Calls) -> None:
-    @wraps(handlers.transactional)
-    def traced(event: Any, context: Any) -> Any:
-        raise AssertionError("the consumer itself is explored")
+def test_what_decorates_a_consumer_is_played_as_it_is_deployed() -> None:
+    """Each worker's own consumer is within, and the user's is what it was afterwards."""
+    traced: list[str] = []
 
-    assert explore(traced, ORDER, tables=accounts()).schedules == 164
+    @wraps(handlers.transactional)
+    def decorated(event: Any, context: Any) -> Any:
+        traced.append(context.aws_request_id)
+        return handlers.transactional(event, context)
+
+    result = explore(decorated, ORDER, tables=accounts())
+    assert result.schedules == 164
+    assert result.effects == {"accounts": [{"account": "alice", "balance": 95}]}
+    assert set(traced) >= {"A", "B", "C"}
+    response = handlers.transactional(sqs_event(ORDER, ids=["left-as-it-was"]), lambda_context())
+    assert response["batchItemFailures"] == [{"itemIdentifier": "left-as-it-was"}]
+
+
+RESPONSES = [
+    (None, True),
+    ({}, True),
+    ({"batchItemFailures": None}, True),
+    ({"batchItemFailures": []}, True),
+    ({"statusCode": 200}, True),
+    ({"batchItemFailures": [{"itemIdentifier": "another"}]}, False),
+    ({"batchItemFailures": [{"id": "message-1"}]}, False),
+]
+
+
+@pytest.mark.parametrize(("response", "acknowledges"), RESPONSES)
+def test_a_decorators_response_is_read_as_lambda_reads_it(response: Any, acknowledges: bool) -> None:
+    """No answer acknowledges everything, whatever became of it; an answer that makes no sense, nothing."""
+
+    @wraps(handlers.transactional)
+    def decorated(event: Any, context: Any) -> Any:
+        handlers.transactional(event, context)
+        return response
+
+    result = explore(decorated, ORDER, tables=accounts(), faults=1, check=False, most_schedules=40)
+    told = "was acknowledged although its record" if acknowledges else "is never acknowledged, even where nothing goes"
+    assert told in str(result.violations[0])
+    if acknowledges:
+        assert result.violations[0].remedy.startswith("let what decorates the consumer hand on")
 
 
 def test_what_a_consumer_decorates_is_explored(calls: Calls) -> None:

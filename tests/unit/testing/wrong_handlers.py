@@ -545,6 +545,8 @@ def dated_balance(order: dict) -> None:
 
 # Decorators.
 
+EARLY = "was acknowledged although its record is not COMPLETED"
+
 
 def without_response(function: Any) -> Any:
     @functools.wraps(function)
@@ -591,28 +593,28 @@ def counted(function: Any) -> Any:
     return wrapper
 
 
-@wrong("decorators", "the response is dropped: SQS deletes every message", None)
+@wrong("decorators", "the response is dropped: SQS deletes every message", EARLY)
 @without_response
 @consumer
 def response_dropped(order: dict, tx: Transaction) -> None:
     debit(order, tx)
 
 
-@wrong("decorators", "every batch is called a success", None)
+@wrong("decorators", "every batch is called a success", EARLY)
 @always_well
 @consumer
 def called_a_success(order: dict, tx: Transaction) -> None:
     debit(order, tx)
 
 
-@wrong("decorators", "a mail for each delivery", None)
+@wrong("decorators", "a mail for each delivery", NO_KEY)
 @audited
 @consumer
 def mail_for_each_delivery(order: dict, tx: Transaction) -> None:
     debit(order, tx)
 
 
-@wrong("decorators", "each delivery is a new message", None)
+@wrong("decorators", "each delivery is a new message", EARLY)
 @with_ids_of_its_own
 @consumer
 def new_ids(order: dict, tx: Transaction) -> None:

@@ -2,6 +2,7 @@
 
 import textwrap
 import typing
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,8 +59,10 @@ class Exploration:
     """What `explore` has seen."""
 
     schedules: int = 0
-    complete: bool = True
-    """Whether all schedules were played that `faults` allows; False where `most_schedules` ended it."""
+    complete: bool = False
+    """Whether all schedules were played that `faults` allows: not where `most_schedules`, `replay` or the third
+    violation ended it.
+    """
     violations: list[Violation] = field(default_factory=list)
     effects: dict[str, list[Item]] = field(default_factory=dict)
     """The items of all tables in the end, where nothing goes wrong."""
@@ -80,7 +83,7 @@ class Exploration:
     def __str__(self) -> str:
         ends, found = Counter(self.acknowledged.values()), len(self.violations)
         lines = [f"{found} violation{'s' * (found > 1)}:\n", *(f"{one}\n" for one in self.violations)] if found else []
-        lines.append(f"{self.schedules} schedules{'' if self.complete else ', and not all: see most_schedules'}")
+        lines.append(f"{self.schedules} schedules{'' if self.complete else ', and not all'}")
         lines += [f"messages {end}: {count}" for end, count in ends.items()]
         lines += [f"{name}: {len(items)} items" for name, items in self.effects.items()]
         lines += [f"{one.name} for {one.message}: {_times(one)}" for one in self.calls]
@@ -104,7 +107,7 @@ def explore(
     state: Mapping[str, Container] | None = None,
     workers: int = 2,
     faults: int = 1,
-    most_schedules: int = 1000,
+    most_schedules: int = 2000,
     seconds: float = 30.0,
     replay: str | None = None,
     check: bool = True,
@@ -129,7 +132,7 @@ def explore(
     In every schedule, `workers` receive the messages at once, and what was not acknowledged comes again once the leases
     have ended, is redriven in the end, and is delivered once more after all. In between at most `faults` go wrong, at
     any call of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request
-    arrives late or never, a fake refuses, the handler raises; and at most two calls are so slow that the others go first.
+    arrives late or never, a fake refuses, the handler raises; and at most two calls are so slow that others go first.
 
     A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
     not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
@@ -142,9 +145,10 @@ def explore(
     also under moto, and sockets do not connect), by `network="DynamoDB Local"`; and a handler that touches no table,
     state or fake, by `no_effects="it only counts"`.
 
-    The same input gives the same result. `most_schedules` bounds it: those with the fewest faults come first. `replay`
-    plays one schedule, as a story names it. `check=False` returns the violations instead of raising them. `seconds` is
-    the function's time limit. `store` makes the store of each schedule, a `MemoryStore` or a class made from it.
+    The same input gives the same result. `most_schedules` bounds it, with a warning: assert that the result is
+    `complete`. Those with the fewest faults come first. `replay` plays one schedule, as a story names it. `check=False`
+    returns the violations instead of raising them. `seconds` is the function's time limit. `store` makes the store of
+    each schedule, a `MemoryStore` or a class made from it.
 
     Raises TypeError or ValueError for what cannot be explored, with the remedy.
     """
@@ -191,6 +195,12 @@ def explore(
             setup.restore()
     if check:
         search.result.check()
+    if not search.result.complete and not search.result.violations and only is None:
+        warnings.warn(
+            f"explore played {most_schedules} schedules and not all of them: raise most_schedules, or lower workers, "
+            "faults or the number of messages",
+            stacklevel=2,
+        )
     return search.result
 
 
@@ -202,7 +212,7 @@ class _Search:
         self._requests = requests
         """What was refused because it would have left the test."""
         self._cast, self._faults, self._most = cast, faults, most_schedules
-        self._told: set[str] = set()
+        self._told: list[_Told] = []
         self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
         self._repeated: dict[str, Schedule] = {}
         """For each fake that was called again with its key: the first schedule in which it was."""
@@ -222,23 +232,21 @@ class _Search:
             found += verdict.unseen(undisturbed)
         # The first is the reason for the others: a handler that cannot send fails.
         self._tell(found[:1], undisturbed)
-        if self.result.violations or not self._repeats():
+        if self._told or not self._repeats():
             return
         waiting: deque[tuple[Schedule, str]] = deque([(Schedule() if only is None else only, "")])
-        while waiting and len(self.result.violations) < MOST_VIOLATIONS:
-            if self.result.schedules == self._most:
-                self.result.complete = False
-                break
+        while waiting and len(self._told) < MOST_VIOLATIONS and self.result.schedules < self._most:
             schedule, label = waiting.popleft()
             self.result.schedules += 1
             trial = self._played(schedule, label, slowly=only is not None)
             if trial is None:
-                break
+                return
             self._count(trial)
             if only is None:
                 for longer in schedule.extended(trial.decisions.points, self._faults, DELAYS):
                     waiting.append((longer, trial.decisions.points[longer[-1][0]].label))
-        if only is None and not self.result.violations:
+        self.result.complete = only is None and not waiting
+        if only is None and not self._told:
             for schedule in dict.fromkeys(self._repeated.values()):
                 self._played(schedule, slowly=True)
         self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
@@ -286,14 +294,31 @@ class _Search:
             self._repeated.setdefault(name, trial.schedule)
 
     def _tell(self, findings: Sequence[Finding], trial: Trial) -> None:
-        """Add what no earlier trial has found."""
-        new = [one for one in findings if one.subject not in self._told]
-        self._told |= {one.subject for one in new}
+        """Add what no earlier trial has found. Of trials with as few faults, the shortest story stays."""
+        by_subject = {one.subject: one for one in findings}
+        for place, told in enumerate(self._told):
+            shorter = len(trial.schedule) <= len(told.schedule) and len(trial.story) < len(told.story)
+            if shorter and told.subjects <= by_subject.keys():
+                self._told[place] = _Told([by_subject[one.subject] for one in told.findings], trial)
+        known = frozenset().union(*(told.subjects for told in self._told))
+        new = [one for one in findings if one.subject not in known]
         if new:
-            remedies = "; ".join(dict.fromkeys(one.remedy for one in new))
-            what = "\n".join(one.text for one in new)
-            violation = Violation(what, remedies, tuple(_short(trial.story)), str(trial.schedule))
-            self.result.violations.append(violation)
+            self._told.append(_Told(new, trial))
+        self.result.violations = [told.violation for told in self._told]
+
+
+class _Told:
+    """What one trial has shown to be wrong."""
+
+    def __init__(self, findings: Sequence[Finding], trial: Trial) -> None:
+        self.findings, self.story, self.schedule = findings, trial.story, trial.schedule
+        self.subjects = frozenset(one.subject for one in findings)
+
+    @property
+    def violation(self) -> Violation:
+        """With the first remedy: what is done about the first finding often ends the others."""
+        what = "\n".join(one.text for one in self.findings)
+        return Violation(what, self.findings[0].remedy, tuple(_short(self.story)), str(self.schedule))
 
 
 def _short(story: list[str]) -> list[str]:

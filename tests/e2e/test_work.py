@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -232,6 +234,29 @@ def test_what_a_killed_process_held_runs_again_at_once(place: Place) -> None:
 
     place.once()
     assert place.of("interrupted")[1].at - killed < 30
+
+
+def test_a_process_that_has_had_its_messages_is_replaced_and_nothing_is_lost_or_received_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "DEBUG")  # every message that is received leaves a line
+    for number in range(21):
+        place.send(f"order-{number}", seconds=0.05)
+
+    began = time.monotonic()
+    with place.worker("--processes", "2", "--concurrency", "2", "--max-messages-per-process", "3"):
+        place.wait_for(place.settled)
+        took = time.monotonic() - began
+
+    place.once()
+    starts = Counter(run.pid for run in place.runs if run.what == "start")
+    assert (max(starts.values()), starts.total()) == (3, 21)
+    assert len(starts) >= 7
+    log = (place.folder / "log").read_text()
+    assert "ended with status" not in log
+    assert re.findall(r'"receive_count":(\d+)', log) == ["1"] * 21
+    assert sum(map(int, re.findall(r'"message":"batch".*"messages":(\d+)', log))) == 21, "each batch was told of"
+    assert took < 30, "an end that counted as a death would be followed by a pause"
 
 
 def test_a_process_that_cannot_renew_is_dead_before_its_lease_ends(place: Place) -> None:

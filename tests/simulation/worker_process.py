@@ -73,6 +73,9 @@ class Thread:
     def start(self) -> None:
         _own.get().spawn(self._run)
 
+    def is_alive(self) -> bool:
+        return not self._ended
+
     def join(self, timeout: float | None = None) -> None:
         Condition(self._world).wait_for(lambda: self._ended, timeout)
 

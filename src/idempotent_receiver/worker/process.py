@@ -36,13 +36,18 @@ LOOK_SECONDS = 0.5
 LONGEST_LOG_SECONDS = 0.5
 """How long a process that must end waits for the log to take its reason."""
 
+LONGEST_END_SECONDS = 5.0
+"""How long a process that has answered every message waits for each batch to write its metrics."""
+
 LONGEST_PAUSE_SECONDS = 5.0
 """Between polls while the queue does not answer, on average half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How a worker process works; times in seconds. It receives no more than `receive` messages at once."""
+    """How a worker process works; times in seconds. It receives no more than `receive` messages at once, and no more
+    than `max_messages` in all.
+    """
 
     concurrency: int = 1
     lease_seconds: float = 60.0
@@ -50,10 +55,11 @@ class Limits:
     time_limit_seconds: float = 12 * 60 * 60
     wait_seconds: int = WAIT_SECONDS
     receive: int = MOST_ENTRIES
+    max_messages: int | None = None
 
 
 class Process:
-    """Polls one queue until it is told to drain."""
+    """Polls one queue until it is told to drain, or has had its messages."""
 
     def __init__(
         self, consumer: Consumer, queue: Queue, *, leases: Leases, limits: Limits, reports: Reports, clock: Clock
@@ -69,6 +75,8 @@ class Process:
         self._in_flight = InFlight(clock)
         self._acknowledgements = Acknowledgements(queue, logger)
         self._suspects = Suspects(clock)
+        self._received = 0
+        self._batches: list[threading.Thread] = []
         backoff, left_to_sqs = consumer.parts["backoff"] or Backoff(), consumer.parts["dead_letter_queue"] is None
         answers = Answers(self._acknowledgements, backoff, clock, left_to_sqs)
         self._new_host = partial(
@@ -83,17 +91,19 @@ class Process:
         self._over = False
 
     def run(self) -> None:
-        """Work until told to drain."""
+        """Work until told to drain, or until `max_messages` were received and have their outcome."""
         # Beside each other: a queue that does not answer must hold up neither a lease nor the time limit.
         self._every(self._leases.renewal_seconds, self._leases.renew)
         self._every(self._leases.renewal_seconds, self._renew_visibilities)
         self._every(LOOK_SECONDS, self._end_overdue)
-        while not self.draining:
+        while not self.draining and self._left() > 0:
             room = self._in_flight.room(self._limits.concurrency, LOOK_SECONDS)
             if room > 0 and (records := self._receive(room)):
                 self._handle(records)
         while not self._in_flight.emptied(LOOK_SECONDS):
             pass
+        for batch in self._batches:
+            batch.join(LONGEST_END_SECONDS)
         self._over = True
         self._acknowledgements.close(self._limits.lease_seconds)
 
@@ -126,13 +136,19 @@ class Process:
             return 1
         run_seconds = self._in_flight.run_seconds
         ahead = 0 if run_seconds is None else int(room * AHEAD_SECONDS / max(run_seconds, SHORTEST_RUN_SECONDS))
-        return min(max(room, ahead), self._limits.receive)
+        return min(max(room, ahead), self._limits.receive, self._left())
+
+    def _left(self) -> int:
+        """How many messages it may still receive, up to ten."""
+        most = self._limits.max_messages
+        return MOST_ENTRIES if most is None else min(most - self._received, MOST_ENTRIES)
 
     def _handle(self, records: list[dict[str, Any]]) -> None:
         if self.draining:
             send(self._queue.change, [(record["receiptHandle"], 0) for record in records], logger)
             return
         self._in_flight.hold(records)
+        self._received += len(records)
         for record in records:
             receives = int(record["attributes"]["ApproximateReceiveCount"])
             self._reports.received(record["messageId"], record["receiptHandle"], receives)
@@ -160,6 +176,7 @@ class Process:
     def _begin(self, records: list[dict[str, Any]]) -> threading.Thread:
         batch = threading.Thread(target=self._consume, args=(records,), name="batch", daemon=True)
         batch.start()
+        self._batches = [*(each for each in self._batches if each.is_alive()), batch]
         return batch
 
     def _consume(self, records: list[dict[str, Any]]) -> None:

@@ -242,6 +242,8 @@ class Supervisor:
         if status == WRONG_USAGE and not self._worked and not any(other.works for other in self._children):
             return True
         orphans = child.orphans()
+        if status == 0 and child.works and not orphans:
+            return False  # it was told to drain, or has had its messages: that is no death
         if status != 0 or orphans:
             ids = [one["id"] for one in orphans]
             logger.error("a worker process ended with status %d; it held %s", status, ", ".join(ids) or "nothing")

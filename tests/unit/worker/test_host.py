@@ -132,3 +132,12 @@ def test_a_delay_ends_within_sqss_twelve_hours_however_long_its_handler_ran(hour
     batch.clock.seconds += hours * 3600
     batch.host.ended(0, LATER)
     assert batch.told.changed == [seconds]
+
+
+def test_an_outcome_is_reported_before_the_process_that_waits_for_it_may_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its supervisor would take the message for one that a dead process held, and suspect it."""
+    batch, order = Batch("g"), list[str]()
+    monkeypatch.setattr(batch.host._reports, "ended", lambda handle: order.append("reported"))
+    monkeypatch.setattr(batch.host._in_flight, "answered", lambda handles: order.append("answered"))
+    batch.host.ended(0, NotStarted())
+    assert order == ["reported", "answered"]

@@ -178,6 +178,53 @@ def test_a_message_that_comes_again_while_it_runs_here_disturbs_nothing(start: C
     assert worker.started.empty()
 
 
+def test_after_its_messages_a_process_receives_none_and_ends_when_each_has_its_outcome(
+    start: Callable[..., Worker],
+) -> None:
+    worker = start(concurrency=2, max_messages=3)
+    worker.receives(("a", "1"), ("b", "2"))
+    assert {worker.started.get(timeout=SOON) for _ in "ab"} == {"a", "b"}
+    worker.finishes("a")
+    worker.receives(("c", "3"))
+    assert worker.started.get(timeout=SOON) == "c"
+    polls = len(worker.queue.most)
+    worker.receives(("d", "4"))
+    worker.finishes("b")
+    until(lambda: worker.queue.deleted == ["1", "2"])
+    assert worker._thread.is_alive()
+
+    worker.finishes("c")
+    worker._thread.join(SOON)
+
+    assert not worker._thread.is_alive()
+    assert worker.queue.deleted == ["1", "2", "3"]
+    assert (worker.queue.most[0], worker.queue.most[-1], len(worker.queue.most)) == (2, 1, polls)
+    assert not worker.process.draining
+
+
+def test_a_process_that_ends_has_written_the_metrics_of_its_last_batch(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = threading.Event()
+    consume = Process._consume
+
+    def slowly(self: Process, records: list[dict[str, Any]]) -> None:
+        consume(self, records)
+        may_write.wait(SOON)
+
+    monkeypatch.setattr(Process, "_consume", slowly)
+    worker = start(max_messages=1)
+    worker.receives(("m", "1"))
+    worker.finishes("m")
+    until(lambda: worker.queue.deleted == ["1"])
+    worker._thread.join(0.2)
+    assert worker._thread.is_alive()
+
+    may_write.set()
+    worker._thread.join(SOON)
+    assert not worker._thread.is_alive()
+
+
 def test_a_queue_that_does_not_answer_holds_up_no_lease(start: Callable[..., Worker]) -> None:
     worker = start(lease_seconds=0.9)
     worker.receives(("m", "first"))

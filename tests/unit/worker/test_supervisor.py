@@ -317,6 +317,35 @@ def test_a_process_that_cannot_be_started_is_tried_again_later(
     assert supervisor._not_before_seconds > supervisor._clock.monotonic_seconds()
 
 
+def ended(supervisor: Supervisor, status: int, *, works: bool) -> None:
+    """A process has ended by itself, with nothing in its hands."""
+    supervisor._start()
+    child = supervisor._children[-1]
+    child.works = works
+    supervisor._ended(child, status)
+    child.process.stdin.close()  # type: ignore[union-attr]
+
+
+def test_a_process_that_ends_when_it_has_had_its_messages_is_replaced_at_once(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However soon: that is no death."""
+    for _ in range(5):
+        ended(supervisor, 0, works=True)
+
+    assert supervisor._not_before_seconds == 0.0
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("status", "works"), [(1, True), (0, False)])
+def test_what_fails_or_ends_before_it_could_work_is_tried_again_later(
+    supervisor: Supervisor, *, status: int, works: bool
+) -> None:
+    ended(supervisor, status, works=works)
+
+    assert supervisor._not_before_seconds > supervisor._clock.monotonic_seconds()
+
+
 def test_thousands_of_short_lives_pause_no_longer_than_ten(supervisor: Supervisor) -> None:
     for _ in range(2_000):
         supervisor._pause(0.0)

@@ -33,6 +33,9 @@ def work(
         DRAIN_SECONDS
     ),
     health_file: Annotated[Path | None, typer.Option(help="A file to touch while the processes work.")] = None,
+    max_messages_per_process: Annotated[
+        int | None, typer.Option(min=1, help="A process that has received so many is replaced.", show_default="never")
+    ] = None,
 ) -> None:
     """Run a queue's consumer outside Lambda.
 
@@ -47,6 +50,7 @@ def work(
         "receive": receive,
         "lease_seconds": lease_seconds,
         "time_limit_seconds": time_limit,
+        "max_messages": max_messages_per_process,
     }
     task = {"queue_url": queue_url, "handler": handler, "limits": limits}
     status = Supervisor(task, processes=processes, drain_seconds=drain_seconds, health=health_file).run()

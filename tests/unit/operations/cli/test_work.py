@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     "--processes 3 --concurrency 4 --receive 2 --lease-seconds 30 --time-limit 5 --drain-seconds 6 --health-file alive"
+    " --max-messages-per-process 9"
 )
 
 
@@ -43,12 +44,24 @@ def test_each_option_reaches_the_supervisor(receiver: Receiver, made: list[Any])
     (given, options), (by_default, rest) = made
     assert given == {
         **task,
-        "limits": {"concurrency": 4, "receive": 2, "lease_seconds": 30.0, "time_limit_seconds": 5.0},
+        "limits": {
+            "concurrency": 4,
+            "receive": 2,
+            "lease_seconds": 30.0,
+            "time_limit_seconds": 5.0,
+            "max_messages": 9,
+        },
     }
     assert options == {"processes": 3, "drain_seconds": 6.0, "health": Path("alive")}
     assert by_default == {
         **task,
-        "limits": {"concurrency": 1, "receive": 10, "lease_seconds": 60, "time_limit_seconds": 43_200},
+        "limits": {
+            "concurrency": 1,
+            "receive": 10,
+            "lease_seconds": 60,
+            "time_limit_seconds": 43_200,
+            "max_messages": None,
+        },
     }
     assert rest == {"processes": 1, "drain_seconds": DRAIN_SECONDS, "health": None}
 
@@ -75,3 +88,10 @@ def test_a_health_file_that_cannot_be_touched_is_refused(
         ran = receiver(f"work URL orders:handler --health-file {file}")
         assert (ran.code, f"--health-file: {file} cannot be written" in ran.err) == (code, code == Exit.USAGE)
     assert len(made) == 2
+
+
+def test_a_process_may_not_be_replaced_before_its_first_message(receiver: Receiver, made: list[Any]) -> None:
+    ran = receiver("work URL orders:handler --max-messages-per-process 0")
+
+    assert (ran.code, made) == (2, [])
+    assert "--max-messages-per-process" in ran.err

@@ -164,6 +164,7 @@ class Supervisor:
         self._not_before_seconds = 0.0
         self._short_lives = 0
         self._worked = False
+        self._last_worked = False
         self._signals = 0
         self._kill_at_seconds: float | None = None
 
@@ -185,7 +186,7 @@ class Supervisor:
                     self._pass_on(child)
             if self._signals and self._drained():
                 return 0
-            if self._health is not None and any(child.works for child in self._children):
+            if self._health is not None and self._healthy():
                 with suppress(OSError):  # whoever looks finds it old
                     self._health.touch()
             if protection is not None:
@@ -239,6 +240,7 @@ class Supervisor:
         child.close()
         self._children.remove(child)
         self._worked |= child.works
+        self._last_worked = child.works
         if status == WRONG_USAGE and not self._worked and not any(other.works for other in self._children):
             return True
         orphans = child.orphans()
@@ -253,6 +255,10 @@ class Supervisor:
                 self._suspect(one["id"], SUSPECTED_LEASES * self._task["limits"]["lease_seconds"])
         self._pause(self._clock.monotonic_seconds() - child.began_seconds)
         return False
+
+    def _healthy(self) -> bool:
+        """Whether a process works, or loads in the place of one that did: that takes as long as the first start."""
+        return any(child.works or self._last_worked for child in self._children)
 
     def _pause(self, lived_seconds: float) -> None:
         """Start the next process later, the more of them have lived shortly."""

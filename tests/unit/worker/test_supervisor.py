@@ -346,6 +346,30 @@ def test_what_fails_or_ends_before_it_could_work_is_tried_again_later(
     assert supervisor._not_before_seconds > supervisor._clock.monotonic_seconds()
 
 
+def test_a_worker_is_healthy_while_a_process_works_or_loads_in_the_place_of_one_that_did(
+    supervisor: Supervisor,
+) -> None:
+    """It loads for as long as the first one did, and a restart would begin that again. One that dies while it loads
+    leaves nothing to wait for.
+    """
+    supervisor._start()
+    [first] = supervisor._children
+    assert not supervisor._healthy()
+    first.works = True
+    assert supervisor._healthy()
+    supervisor._ended(first, -9)
+    first.process.stdin.close()  # type: ignore[union-attr]
+    assert not supervisor._healthy()
+
+    supervisor._start()
+    [second] = supervisor._children
+    assert supervisor._healthy()
+    supervisor._ended(second, -9)
+    second.process.stdin.close()  # type: ignore[union-attr]
+    supervisor._start()
+    assert not supervisor._healthy()
+
+
 def test_thousands_of_short_lives_pause_no_longer_than_ten(supervisor: Supervisor) -> None:
     for _ in range(2_000):
         supervisor._pause(0.0)

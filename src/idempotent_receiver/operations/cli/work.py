@@ -1,6 +1,7 @@
 """`receiver work`: the worker outside Lambda."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,9 @@ def work(
     drain_seconds: Annotated[float, typer.Option(min=0, help="Seconds that handlers may go on after SIGTERM.")] = (
         DRAIN_SECONDS
     ),
-    health_file: Annotated[Path | None, typer.Option(help="A file to touch while the processes work.")] = None,
+    health_file: Annotated[
+        Path | None, typer.Option(help="A file to touch once a process has loaded the handler, and from then on.")
+    ] = None,
     max_messages_per_process: Annotated[
         int | None, typer.Option(min=1, help="A process that has received so many is replaced.", show_default="never")
     ] = None,
@@ -43,8 +46,8 @@ def work(
     handler that takes longer is renewed, and a process that cannot renew is dead before its lease ends. SIGTERM lets
     what runs come to its end; a second one does not.
     """
-    if health_file is not None and not os.access(health_file if health_file.exists() else health_file.parent, os.W_OK):
-        raise UsageError(f"--health-file: {health_file} cannot be written; name a file in a folder that is there")
+    if health_file is not None:
+        _remove(health_file)
     limits = {
         "concurrency": concurrency,
         "receive": receive,
@@ -55,3 +58,14 @@ def work(
     task = {"queue_url": queue_url, "handler": handler, "limits": limits}
     status = Supervisor(task, processes=processes, drain_seconds=drain_seconds, health=health_file).run()
     raise typer.Exit(status)
+
+
+def _remove(health_file: Path) -> None:
+    """Remove that of a former life, which would say that this one has started. Raises UsageError if that is not
+    possible, or no new one could be made.
+    """
+    with suppress(OSError):
+        health_file.unlink(missing_ok=True)
+        if os.access(health_file.parent, os.W_OK):
+            return
+    raise UsageError(f"--health-file: {health_file} cannot be written; name a file in a folder that you may write to")

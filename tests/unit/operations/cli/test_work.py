@@ -76,18 +76,28 @@ def test_a_time_limit_beyond_what_sqs_hides_a_message_is_refused(
     assert "--time-limit" in ran.err
 
 
-def test_a_health_file_that_cannot_be_touched_is_refused(
+def test_a_health_file_that_cannot_be_written_is_refused(
     receiver: Receiver, made: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked of the file, or of the folder that it would be made in. Root may write anywhere."""
-    Path("alive").touch()
-    writable: list[tuple[Path, int]] = [(Path("alive"), os.W_OK), (Path("here"), os.W_OK)]
+    """It is asked of the folder, since the file is removed first. Root may write anywhere."""
+    Path("folder").mkdir()
+    writable: list[tuple[Path, int]] = [(Path(), os.W_OK), (Path("here"), os.W_OK)]
     allowed = SimpleNamespace(W_OK=os.W_OK, access=lambda path, mode: (path, mode) in writable)
     monkeypatch.setattr(work, "os", allowed)
-    for file, code in (("alive", 7), ("here/new", 7), ("nowhere/new", Exit.USAGE)):
+    for file, code in (("alive", 7), ("here/new", 7), ("nowhere/new", Exit.USAGE), ("folder", Exit.USAGE)):
         ran = receiver(f"work URL orders:handler --health-file {file}")
         assert (ran.code, f"--health-file: {file} cannot be written" in ran.err) == (code, code == Exit.USAGE)
     assert len(made) == 2
+
+
+def test_a_health_file_of_a_former_life_is_removed(receiver: Receiver, made: list[Any]) -> None:
+    """By that, a start-up probe would take a worker for started that has yet to load its handler."""
+    Path("alive").touch()
+
+    assert receiver("work URL orders:handler --health-file alive").code == 7
+
+    assert not Path("alive").exists()
+    assert len(made) == 1
 
 
 def test_a_process_may_not_be_replaced_before_its_first_message(receiver: Receiver, made: list[Any]) -> None:

@@ -33,6 +33,7 @@ FOR_DEVELOPMENT = PERMISSIVE | {"MPL-2.0"}
 CLASSIFIED = {
     "MIT License": "MIT",
     "MIT No Attribution License (MIT-0)": "MIT-0",
+    "Apache": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD",

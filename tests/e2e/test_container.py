@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call, Recorder
 from tests.e2e.test_work import LEASE_SECONDS, Place
 from tests.template import load, rendering, text_of
+from tests.unit.operations.starter.test_kubernetes import worker
 from tests.unit.templates.test_container_template import GIVEN, TEMPLATE
 from tests.unit.worker.test_scale_in import OFF, ON, Agent, agent  # noqa: F401  # a fixture
 
@@ -105,20 +108,40 @@ from worker_handlers import handle
 """
 
 
-def test_a_worker_that_loads_its_handler_is_not_yet_healthy(place: Container) -> None:
-    """What a start-up probe waits for: a worker that touched its file earlier would be killed by the next probe."""
+def test_a_slow_start_is_no_death(place: Container) -> None:
+    """Neither of a worker, though another one has left its file there, nor of a process that replaces another."""
     (place.folder / "slow_start.py").write_text(SLOW_START)
     place.variables["PYTHONPATH"] = str(place.folder)
-    healthy = place.folder / "healthy"
+    healthy, loading, loaded = (place.folder / name for name in ("healthy", "loading", "loaded"))
+    healthy.touch()
     place.send("first")
 
     with place.worker("--health-file", str(healthy), handler="slow_start:handle"):
-        place.wait_for((place.folder / "loading").exists)
-        assert not healthy.exists()
-        (place.folder / "loaded").touch()
-        place.wait_for(healthy.exists)
+        place.wait_for(loading.exists)
+        time.sleep(3)
+        assert not succeeds("startupProbe", healthy), "it has yet to load its handler"
+        assert place.runs == []
+        loaded.touch()
+        place.wait_for(lambda: succeeds("startupProbe", healthy))
+        place.wait_for(place.settled)
+        assert succeeds("livenessProbe", healthy)
+
+        loading.unlink()
+        loaded.unlink()
+        os.kill(place.of("first")[0].pid, signal.SIGKILL)
+        place.wait_for(loading.exists)
+        os.utime(healthy, (0, 0))
+        place.wait_for(lambda: succeeds("livenessProbe", healthy))
+        loaded.touch()
+        place.send("second")
         place.wait_for(place.settled)
     place.once()
+
+
+def succeeds(probe: str, health_file: Path) -> bool:
+    """Whether a probe of the manifest that `receiver init --container` writes finds the worker of this file well."""
+    _, *arguments = [each.replace("/tmp/healthy", str(health_file)) for each in worker()[probe]["exec"]["command"]]
+    return subprocess.run([sys.executable, *arguments], capture_output=True, check=False).returncode == 0
 
 
 def test_a_job_takes_what_comes_for_a_while_and_ends_with_its_last_handler(place: Container) -> None:

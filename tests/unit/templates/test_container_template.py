@@ -8,7 +8,6 @@ import shlex
 from typing import Any
 
 import pytest
-import yaml
 from typer.main import get_command
 
 from harness.cloud import ROOT
@@ -113,39 +112,12 @@ def test_the_health_check_looks_at_the_file_that_the_worker_touches_where_it_may
     assert mounted["ContainerPath"] in json.loads(instructions("VOLUME")[-1])
 
 
-def earliest_kill(probe: dict[str, Any], *, start: str, interval: str, failures: str) -> int:
-    """Seconds until a container is killed that never becomes healthy."""
-    return int(probe.get(start, 0)) + int(probe[interval]) * int(probe.get(failures, 3))
-
-
 def test_a_worker_may_load_for_five_minutes_before_it_is_killed() -> None:
     """One that is killed while it loads a model would be killed for ever."""
-    of_the_task = container()["HealthCheck"]
-    assert earliest_kill(of_the_task, start="StartPeriod", interval="Interval", failures="Retries") >= 300
-    assert of_the_task["StartPeriod"] <= 300  # ECS takes no longer one
-
-    (pod,) = documented("Deployment")["spec"]["template"]["spec"]["containers"]
-    assert earliest_kill(pod["startupProbe"], start="", interval="periodSeconds", failures="failureThreshold") >= 300
-    assert pod["startupProbe"]["exec"] == pod["livenessProbe"]["exec"]
-    assert of_the_task["Command"][1] == pod["livenessProbe"]["exec"]["command"][2]
-    (path,) = [each.partition("=")[2] for each in pod["args"] if each.startswith("--health-file=")]
-    assert f"find {path} " in of_the_task["Command"][1]
-
-
-def documented(kind: str) -> dict[str, Any]:
-    """The object of Kubernetes that the documentation shows."""
-    text = (ROOT / "docs" / "containers.md").read_text()
-    blocks = [yaml.safe_load_all(each) for each in re.findall(r"(?s)```yaml\n(.*?)```", text)]
-    (found,) = [each for block in blocks for each in block if each["kind"] == kind]
-    return dict(found)
-
-
-def test_a_pod_may_drain_before_it_is_killed() -> None:
-    pod = documented("Deployment")["spec"]["template"]["spec"]
-    (drain,) = [
-        int(each.partition("=")[2]) for each in pod["containers"][0]["args"] if each.startswith("--drain-seconds=")
-    ]
-    assert drain < pod["terminationGracePeriodSeconds"]
+    probe = container()["HealthCheck"]
+    assert probe["StartPeriod"] + probe["Interval"] * probe["Retries"] >= 300
+    assert probe["StartPeriod"] <= 300  # ECS takes no longer one
+    assert f"\n{probe['Command'][1]} " in (ROOT / "docs" / "containers.md").read_text()
 
 
 def test_the_scaling_follows_visible_messages_for_each_running_task() -> None:

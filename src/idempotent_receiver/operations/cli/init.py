@@ -44,7 +44,8 @@ def init(
         str | None, typer.Option(help="An existing queue to consume instead of a new one.", show_default=False)
     ] = None,
     container: Annotated[
-        bool, typer.Option("--container", help="Also with an image that runs it outside Lambda.")
+        bool,
+        typer.Option("--container", help="Also with an image to run it outside Lambda, and its Kubernetes manifest."),
     ] = False,
     update: Annotated[
         bool, typer.Option("--update", help=f"Only replace an existing project's {WATCH} by this version's.")

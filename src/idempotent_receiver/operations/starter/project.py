@@ -25,7 +25,11 @@ TEMPLATES = {
 }
 """Where each template's file goes."""
 
-CONTAINER_TEMPLATES = {"Dockerfile": "Dockerfile", "dockerignore": ".dockerignore"}
+CONTAINER_TEMPLATES = {
+    "Dockerfile": "Dockerfile",
+    "dockerignore": ".dockerignore",
+    "kubernetes.yaml": "kubernetes.yaml",
+}
 """The same of those that a project has only with an image."""
 
 CONTAINER = """\
@@ -42,6 +46,15 @@ docker run --rm --init --env-file variables.env {name} QUEUE_URL {package}.handl
 
 Use the queue and the tables of a deployed stack. Lambda and containers may read one queue at the same time.
 `docker run --rm {name} --help` lists the options.
+
+`kubernetes.yaml` runs the image on Kubernetes, with as many pods as the queue's backlog needs, by
+[KEDA](https://keda.sh/). Put in your image, queue and region. Its service account has the permissions, so leave the
+credentials out of `variables.env`:
+
+```sh
+kubectl create configmap {stack} --from-env-file variables.env
+kubectl apply -f kubernetes.yaml
+```
 """
 
 WATCH = "watch.yaml"
@@ -114,6 +127,7 @@ FifoThroughputLimit: perMessageGroupId
 def _values(project: Project) -> dict[str, str]:
     strategy, argument = project.key
     own_key = strategy != "message_id"
+    *_, region, account, queue = (project.queue_arn or _arn(project)).split(":")
     field = argument if strategy == "body_field" and argument.isidentifier() else ""
     said = {
         **_queues(project),
@@ -127,8 +141,13 @@ def _values(project: Project) -> dict[str, str]:
         "async": "async " if project.asynchronous else "",
         "batches": "BatchSize: 10" if project.fifo else "BatchSize: 25\nMaximumBatchingWindowInSeconds: 1",
         "sending": _sending(project),
-        "container": CONTAINER.format(name=project.name, package=project.package) if project.container else "",
+        "container": CONTAINER.format(name=project.name, package=project.package, stack=project.stack)
+        if project.container
+        else "",
         "body": record(project, 0)["body"],
+        "account": account,
+        "region": region,
+        "worker_queue_url": f"https://sqs.{region}.amazonaws.com/{account}/{queue}",
     }
     outputs = {
         "QueueUrl": said["queue_url"],

@@ -56,12 +56,12 @@ def test_its_handler_has_twenty_lines_at_most_and_says_what_was_chosen(choice: s
         ),
     ],
 )
-def test_with_an_image_it_has_two_files_more_which_run_its_handler_by_receiver_work(full: str, cli: str) -> None:
+def test_with_an_image_it_has_three_files_more_which_run_its_handler_by_receiver_work(full: str, cli: str) -> None:
     with_image, plain = (
         contents(Project(name="order-totals", container=each), requirement="the library", requirement_dev=full)
         for each in (True, False)
     )
-    assert with_image.keys() - plain.keys() == {"Dockerfile", ".dockerignore"}
+    assert with_image.keys() - plain.keys() == {"Dockerfile", ".dockerignore", "kubernetes.yaml"}
     assert f"-r requirements.txt '{cli}'" in with_image["Dockerfile"]
     assert 'ENTRYPOINT ["receiver", "work"]' in with_image["Dockerfile"]
     assert "order_totals.handler:lambda_handler" in with_image["README.md"]

@@ -271,6 +271,7 @@ def test_a_process_that_cannot_renew_is_dead_before_its_lease_ends(place: Place)
         place.wait_for(place.settled)
 
     place.once()
+    assert "could not renew a lease" in (place.folder / "log").read_text()
 
 
 def test_a_process_that_is_frozen_together_with_its_supervisor_is_dead_before_its_lease_ends(place: Place) -> None:

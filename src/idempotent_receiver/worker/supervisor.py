@@ -234,7 +234,7 @@ class Supervisor:
 
     def _ended(self, child: Child, status: int) -> bool:
         """Take leave of a process; returns whether all must end."""
-        child.read()
+        late = child.overdue()  # it has reported all that it ever will
         with suppress(KeyError):
             self._pipes.unregister(child.pipe)
         child.close()
@@ -246,9 +246,11 @@ class Supervisor:
         orphans = child.orphans()
         if status == 0 and child.works and not orphans:
             return False  # it was told to drain, or has had its messages: that is no death
-        if status != 0 or orphans:
-            ids = [one["id"] for one in orphans]
-            logger.error("a worker process ended with status %d; it held %s", status, ", ".join(ids) or "nothing")
+        if self._signals and not child.works and not orphans:
+            return False  # it was still loading when it was told to drain
+        why = ", because it could not renew a lease" if late else ""
+        held = ", ".join(one["id"] for one in orphans) or "nothing"
+        logger.error("a worker process ended with status %d%s; it held %s", status, why, held)
         self._orphans += orphans
         for one in orphans:
             if one["started"]:

@@ -338,12 +338,41 @@ def test_a_process_that_ends_when_it_has_had_its_messages_is_replaced_at_once(
 
 
 @pytest.mark.parametrize(("status", "works"), [(1, True), (0, False)])
-def test_what_fails_or_ends_before_it_could_work_is_tried_again_later(
-    supervisor: Supervisor, *, status: int, works: bool
+def test_what_fails_or_ends_before_it_could_work_is_logged_and_tried_again_later(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture, *, status: int, works: bool
 ) -> None:
     ended(supervisor, status, works=works)
 
     assert supervisor._not_before_seconds > supervisor._clock.monotonic_seconds()
+    assert caplog.messages == [f"a worker process ended with status {status}; it held nothing"]
+
+
+def test_a_process_that_was_still_loading_when_it_was_told_to_drain_is_no_error(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor._signalled(signal.SIGTERM)
+    ended(supervisor, -signal.SIGTERM, works=False)
+    assert caplog.messages == []
+
+    ended(supervisor, -signal.SIGTERM, works=True)
+    assert caplog.messages == ["a worker process ended with status -15; it held nothing"]
+
+
+def test_the_log_tells_a_process_that_its_own_timer_has_ended_from_one_that_somebody_has_killed(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel's timer is quicker than the supervisor, and leaves no word."""
+    for seconds in (-1, 60):
+        supervisor._start()
+        [child] = supervisor._children
+        child.dead_by_seconds = since_boot_seconds() + seconds
+        supervisor._ended(child, -9)
+        child.process.stdin.close()  # type: ignore[union-attr]
+
+    assert caplog.messages == [
+        "a worker process ended with status -9, because it could not renew a lease; it held nothing",
+        "a worker process ended with status -9; it held nothing",
+    ]
 
 
 def test_a_worker_is_healthy_while_a_process_works_or_loads_in_the_place_of_one_that_did(

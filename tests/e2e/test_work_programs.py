@@ -81,6 +81,19 @@ def test_a_drained_process_waits_for_no_thread_but_those_of_handlers(place: Plac
     assert "ended with status" not in (place.folder / "log").read_text()
 
 
+def test_a_handler_may_close_standard_output(place: Place) -> None:
+    """Its process ends as any other, and is not taken for a dead one."""
+    place.send("closes", does="closes standard output")
+
+    with place.worker("--max-messages-per-process", "1", handler=HANDLER) as worker:
+        place.wait_for(lambda: place.of("process", "exit"), 30)
+        worker.terminate()
+        assert worker.wait(25) == 0
+
+    place.once()
+    assert "ended with status" not in (place.folder / "log").read_text()
+
+
 def dead_letters_after(receives: int, place: Place) -> str:
     """Give the place's queue a dead-letter queue, and return its URL."""
     sqs, name = place.aws.client("sqs"), place.url.rpartition("/")[2]

@@ -40,6 +40,7 @@ DEEDS = {
     "ends the process": lambda: os._exit(0),
     "forks": _fork,
     "uses a pool": _pool,
+    "closes standard output": sys.stdout.close,
     "reads standard input": lambda: print(repr(sys.stdin.read())),
     "runs a program that reads standard input": lambda: subprocess.run(["cat"], check=True),
     "nothing": lambda: None,

@@ -211,6 +211,6 @@ if __name__ == "__main__":
         logger.exception("a worker process has failed")
     # Python would wait for every other thread first, such as one that the handler's module has started and never ends.
     atexit._run_exitfuncs()  # noqa: SLF001  # the threads apart, it ends as usual
-    with suppress(OSError):  # nobody may read it any more
+    with suppress(OSError, ValueError):  # nobody may read it any more, or a handler has closed it
         sys.stdout.flush()
     os._exit(status)

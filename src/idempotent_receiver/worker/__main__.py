@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -24,10 +24,14 @@ from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from idempotent_receiver.worker.orphans import give_back
 from idempotent_receiver.worker.polling import Queue
-from idempotent_receiver.worker.process import Limits, Process, die, logger
+from idempotent_receiver.worker.process import Limits, Process, die, last_words, logger
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
 from idempotent_receiver.worker.suspects import SUSPECTED_LEASES
+
+
+LONGEST_EXIT_SECONDS = 10.0
+"""How long what is registered for a process's exit may take."""
 
 
 class ReportedTimer:
@@ -196,6 +200,24 @@ def _lost(record_id: str, why: str) -> None:
     die(f"the lease of {record_id} was lost while its handler ran: {why}")
 
 
+def end(status: int) -> NoReturn:
+    """End this process after what is registered for its exit, and wait for no thread, such as one that the handler's
+    module has started and never ends.
+    """
+    # Some of it waits for ever, as `multiprocessing` does for a process that a handler has left.
+    threading.Thread(target=_cut_off, args=(status,), daemon=True).start()
+    atexit._run_exitfuncs()  # noqa: SLF001  # the threads apart, it ends as usual
+    with suppress(OSError, ValueError):  # nobody may read it any more, or a handler has closed it
+        sys.stdout.flush()
+    os._exit(status)
+
+
+def _cut_off(status: int) -> None:
+    SystemClock().sleep(LONGEST_EXIT_SECONDS)
+    last_words("what is registered for a process's exit has not ended within %g seconds", LONGEST_EXIT_SECONDS)
+    os._exit(status)
+
+
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for library in ("boto3", "botocore"):  # each process would tell where it found its credentials and endpoints
@@ -209,8 +231,4 @@ if __name__ == "__main__":
         status = WRONG_USAGE
     except Exception:  # noqa: BLE001  # it is logged, and the supervisor starts another process
         logger.exception("a worker process has failed")
-    # Python would wait for every other thread first, such as one that the handler's module has started and never ends.
-    atexit._run_exitfuncs()  # noqa: SLF001  # the threads apart, it ends as usual
-    with suppress(OSError, ValueError):  # nobody may read it any more, or a handler has closed it
-        sys.stdout.flush()
-    os._exit(status)
+    end(status)

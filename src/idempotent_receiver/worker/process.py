@@ -219,10 +219,15 @@ def _line(record: dict[str, Any]) -> str:
 
 def die(why: str) -> None:
     """End this process at once, and what runs in it."""
-    log = threading.Thread(target=logger.error, args=("%s; this process ends", why), daemon=True)
-    log.start()
-    log.join(LONGEST_LOG_SECONDS)  # nobody may read it
+    last_words("%s; this process ends", why)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def last_words(text: str, *values: object) -> None:
+    """Log this as an error, without waiting for long: nobody may read it."""
+    log = threading.Thread(target=logger.error, args=(text, *values), daemon=True)
+    log.start()
+    log.join(LONGEST_LOG_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

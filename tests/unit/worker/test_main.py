@@ -1,7 +1,9 @@
-"""What a worker process refuses before its first poll."""
+"""What a worker process refuses before its first poll, and how it ends."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,3 +131,37 @@ def test_records_that_are_away_for_a_moment_are_no_reason_to_end(monkeypatch: py
     require_records(store, "me")
     monkeypatch.setattr(store, "read", lambda ids: [Unknown("ThrottlingException") for _ in ids])
     require_records(store, "me")
+
+
+def ended(*lines: str) -> subprocess.CompletedProcess[str]:
+    """A process that ends as a worker process does, after these lines."""
+    program = ["import atexit, sys, threading", "from idempotent_receiver.worker import __main__ as worker", *lines]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join([*program, "worker.end(7)"])],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_what_waits_for_ever_at_its_exit_does_not_keep_a_process() -> None:
+    """It would receive nothing any more, and no other would take its place. `multiprocessing` waits so for a process
+    that a handler has left.
+    """
+    done = ended("worker.LONGEST_EXIT_SECONDS = 0.1", "atexit.register(threading.Event().wait)")
+
+    assert (done.returncode, done.stdout) == (7, "")
+    assert "what is registered for a process's exit has not ended within 0.1 seconds" in done.stderr
+
+
+@pytest.mark.parametrize("closes", ["pass", "sys.stdout.close()"])
+def test_a_process_ends_with_its_own_status_after_what_is_registered_for_its_exit(closes: str) -> None:
+    """And waits for no thread."""
+    done = ended(
+        "threading.Thread(target=threading.Event().wait).start()",
+        "atexit.register(sys.stderr.write, 'registered')",
+        closes,
+    )
+
+    assert (done.returncode, done.stderr) == (7, "registered")

@@ -203,6 +203,7 @@ class Supervisor:
         try:
             while len(self._children) < self._processes:
                 self._start()
+            self._orphans = []  # the leases of more than all could be given end by themselves
         except OSError as error:
             logger.error("a worker process could not be started: %s", error)  # noqa: TRY400  # the text says it all
             self._pause(0.0)
@@ -225,7 +226,7 @@ class Supervisor:
             raise
         finally:
             os.close(writing)
-        self._orphans = []  # the leases of more than it could be given end by themselves
+        self._orphans = self._orphans[:-MOST_ORPHANS]
         child = Child(process, reading, self._clock.monotonic_seconds(), self._suspect, orphans)
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)

@@ -135,6 +135,16 @@ def test_a_new_process_is_given_no_more_than_fits_its_command_line(supervisor: S
     [child] = supervisor._children
     assert child.given == [largest] * MOST_ORPHANS
     assert len(child.process.arguments[0][-1]) < 128 * 1024  # type: ignore[attr-defined]  # Linux's limit
+
+
+def test_what_does_not_fit_one_new_process_is_given_to_the_next_that_starts_with_it(supervisor: Supervisor) -> None:
+    """Later, another worker may have received it."""
+    supervisor._orphans = [{"id": str(number)} for number in range(3 * MOST_ORPHANS)]
+
+    supervisor._start_missing()
+
+    given = [orphan["id"] for child in supervisor._children for orphan in child.given]
+    assert len(given) == len(set(given)) == 2 * MOST_ORPHANS
     assert supervisor._orphans == []
 
 

@@ -149,7 +149,7 @@ def test_what_waits_for_ever_at_its_exit_does_not_keep_a_process() -> None:
     """It would receive nothing any more, and no other would take its place. `multiprocessing` waits so for a process
     that a handler has left.
     """
-    done = ended("worker.LONGEST_EXIT_SECONDS = 0.1", "atexit.register(threading.Event().wait)")
+    done = ended("worker.LONGEST_EXIT_SECONDS = 0.1", "atexit.register(threading.Event().wait, 15)")
 
     assert (done.returncode, done.stdout) == (7, "")
     assert "what is registered for a process's exit has not ended within 0.1 seconds" in done.stderr

@@ -29,7 +29,6 @@ from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
 from idempotent_receiver.worker.suspects import SUSPECTED_LEASES
 
-
 LONGEST_EXIT_SECONDS = 10.0
 """How long what is registered for a process's exit may take."""
 

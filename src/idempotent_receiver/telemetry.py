@@ -278,7 +278,8 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
 
 
 def _fields_of(failure: Failure) -> dict[str, Any]:
-    return {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    fields = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}
 
 
 _FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in COUNTS}

@@ -110,7 +110,8 @@ def sqs_consumer(
     it they are dropped, since nobody waits for them.
     `retention_seconds` is how long a record lasts. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle and
-    answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`.
+    answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`, and
+    logs their tracebacks.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
     `logger` is a Powertools `Logger` by default, and a `logging.Logger` fits too. `metrics` are Powertools' by default;
     whatever has their `add_metric` and `flush_metrics` fits.

@@ -128,9 +128,10 @@ def test_each_message_has_a_line_with_its_id_and_key_and_the_batch_has_a_summary
     assert (summary["level"], summary["messages"], summary["completed"], summary["failed"]) == ("INFO", 3, 1, 2)
 
 
-def test_at_info_single_successes_are_silent() -> None:
+@pytest.mark.parametrize("messages", [1, 50])
+def test_at_info_single_successes_are_silent(messages: int) -> None:
     """A batch of ten thousand is one line."""
-    lines = told(Sink("INFO"), *[sqs_record(str(place)) for place in range(50)])
+    lines = told(Sink("INFO"), *[sqs_record(str(place)) for place in range(messages)])
 
     assert [line["message"] for line in lines] == ["batch"]
 

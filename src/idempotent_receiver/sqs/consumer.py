@@ -251,7 +251,8 @@ class _Invocation:
             except Exception as error:  # noqa: BLE001  # the backoff may be a user's own, and changes no answer
                 self.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
         counts = {"claimed": processed.claimed, "taken_over": processed.taken_over, "released": processed.released}
-        self.telemetry.report(processed.outcomes, self._log_fields, self.deadline.elapsed_seconds, **counts)
+        seconds, often = self.deadline.elapsed_seconds, host is not None
+        self.telemetry.report(processed.outcomes, self._log_fields, seconds, often=often, **counts)
         return _failures([message for message, _ in failed])
 
     def _close(self, executor: Executor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -135,6 +136,8 @@ class Worker:
         self.may_return[message.id].wait(SOON)
         if message.id == "early":
             raise RetryLater(seconds=3600)
+        if message.id == "bad":
+            raise ValueError(body)
 
 
 @pytest.fixture
@@ -424,6 +427,29 @@ def test_a_queue_that_refuses_polls_is_named_with_sqs_reason(
     worker.receives(("m", "1"))
 
     assert worker.started.get(timeout=SOON) == "m"
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["a"], {"completed": "DEBUG", "batch": "DEBUG"}),
+        (["a", "b"], {"completed": "DEBUG", "batch": "INFO"}),
+        (["bad"], {"failed, to be tried again": "WARNING", "batch": "DEBUG"}),
+        (["early"], {"to be tried again later, as its handler said": "INFO", "batch": "DEBUG"}),
+    ],
+)
+def test_only_a_batch_of_several_has_a_summary_at_info(
+    start: Callable[..., Worker], caplog: pytest.LogCaptureFixture, ids: list[str], told: dict[str, str]
+) -> None:
+    """A busy process that receives one message at a time would write a line for each. What fails has its own line."""
+    caplog.set_level(logging.DEBUG, "idempotent-receiver")
+    worker = start(concurrency=2)
+    worker.receives(*[(id, id) for id in ids])
+    for id in ids:
+        worker.finishes(id)
+
+    until(lambda: "batch" in caplog.messages)
+    assert {one.message: one.levelname for one in caplog.records if one.name == "idempotent-receiver"} == told
 
 
 def test_a_log_that_does_not_answer_keeps_no_process_alive(monkeypatch: pytest.MonkeyPatch) -> None:

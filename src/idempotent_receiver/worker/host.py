@@ -97,9 +97,10 @@ class Host:
         most_seconds = LONGEST_SECONDS - gone_seconds
         if index in self._released and isinstance(outcome, NotStarted) and outcome.released:
             most_seconds = 0.0  # nothing is in the way of whoever has time for it
-        self._answers.give(message, outcome, most_seconds, self._failed)
-        self._reports.ended(message.receipt_handle)  # first: a process without messages may end, and must not seem dead
-        self._in_flight.answered([message.receipt_handle])
+        # First: a process without messages may end, and must not seem dead.
+        self._reports.ended(message.receipt_handle)
+        give = partial(self._answers.give, message, outcome, most_seconds, self._failed)
+        self._in_flight.answered([message.receipt_handle], give)
 
     def releases(self, index: int) -> bool:
         """What waits behind a long handler goes back once: each receive brings it nearer to the dead-letter queue. On a

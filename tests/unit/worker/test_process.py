@@ -239,6 +239,33 @@ def test_a_queue_that_does_not_answer_holds_up_no_lease(start: Callable[..., Wor
     until(lambda: next(iter(worker.store.items.values()))["in_progress_expiration"] > ends + 1_000)
 
 
+def test_a_renewal_that_is_under_way_undoes_no_give_back(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hide the message for as long as a lease: SQS keeps what it is told last."""
+    renews, lands = threading.Event(), threading.Event()
+    worker = start(lease_seconds=0.9)
+
+    def change(visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        if ("1", 1) in visibilities:
+            renews.set()
+            lands.wait(SOON)
+        worker.queue.changed += visibilities
+        return []
+
+    monkeypatch.setattr(worker.queue, "change", change)
+    worker.receives(("early", "1"))
+    assert renews.wait(SOON)
+    worker.finishes("early")
+    until(lambda: [item["status"] for item in worker.store.items.values()] == ["FAILED"])
+    threading.Event().wait(0.1)  # a give-back that waits for nothing has left by now
+    lands.set()
+
+    until(lambda: ("1", 3600) in worker.queue.changed)
+    until(lambda: ("1", 1) in worker.queue.changed)
+    assert worker.queue.changed[-1] == ("1", 3600)
+
+
 def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., Worker]) -> None:
     """However long the handler that runs goes on, and nothing starts after it."""
     worker = start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -103,7 +104,9 @@ class Thread:
 @contextmanager
 def threads_of(world: World) -> Iterator[None]:
     """Let the worker's modules have this world's threads."""
-    threads = SimpleNamespace(Thread=Thread, Condition=partial(Condition, world), Lock=partial(Lock, world))
+    threads = SimpleNamespace(
+        Thread=Thread, Condition=partial(Condition, world), Lock=partial(Lock, world), Semaphore=threading.Semaphore
+    )
     with ExitStack() as stack:
         for module in (in_flight, polling, process):
             stack.enter_context(patch.object(module, "threading", threads))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Semaphore
 from typing import Any
 
 from idempotent_receiver.batch.items import Work
@@ -69,12 +70,15 @@ class Host:
         reports: Reports,
         draining: Callable[[], bool],
         suspects: Container[str],
+        slots: Semaphore,
     ) -> None:
         self.claiming = partial(leases.claiming, batch=batch)
         self.claimed = partial(leases.claimed, batch=batch)
         self.not_claimed = partial(leases.not_claimed, batch=batch)
         self.settling = leases.settling
         self.draining = draining
+        self.take_slot = partial(slots.acquire, blocking=False)
+        self.free_slot = slots.release
         self._pid = os.getpid()
         self._in_flight = in_flight
         self._answers = answers

@@ -87,6 +87,7 @@ class Process:
             reports=reports,
             draining=lambda: self.draining,
             suspects=self._suspects,
+            slots=threading.Semaphore(limits.concurrency),
         )
         self._over = False
 

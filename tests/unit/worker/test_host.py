@@ -79,6 +79,7 @@ class Batch:
             reports=Reports(None, "me"),
             draining=lambda: False,
             suspects={"suspect"},
+            slots=threading.Semaphore(1),
         )
 
 

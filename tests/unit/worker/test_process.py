@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -93,7 +94,9 @@ class NoTimer:
 class Worker:
     """A process at work on its own thread. Its handlers wait until they may return."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, asynchronous: bool = False, **limits: Any) -> None:
+        self.at_once: list[int] = []
+        self._running: set[str] = set()
         self.queue, self.store = Queue(), MemoryStore()
         self.lost: SimpleQueue[str] = SimpleQueue()
         self.started: SimpleQueue[str] = SimpleQueue()
@@ -108,7 +111,9 @@ class Worker:
             lease_seconds=self.limits.lease_seconds,
             margin_seconds=self.limits.margin_seconds,
         )
-        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency)(self._handle)
+        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency)(
+            self._coroutine if asynchronous else self._handle
+        )
         queue: Any = self.queue
         reports = Reports(None, "me")
         self.process = Process(consumer, queue, leases=leases, limits=self.limits, reports=reports, clock=clock)
@@ -132,12 +137,18 @@ class Worker:
         assert not self._thread.is_alive()
 
     def _handle(self, body: str, message: Message) -> None:
+        self._running.add(message.id)
+        self.at_once.append(len(self._running))
         self.started.put(message.id)
         self.may_return[message.id].wait(SOON)
+        self._running.discard(message.id)
         if message.id == "early":
             raise RetryLater(seconds=3600)
         if message.id == "bad":
             raise ValueError(body)
+
+    async def _coroutine(self, body: str, message: Message) -> None:
+        await asyncio.to_thread(self._handle, body, message)
 
 
 @pytest.fixture
@@ -370,6 +381,23 @@ def test_suspects_that_wait_for_their_turn_go_back_when_the_process_drains(start
 
     until(lambda: "2" in [handle for handle, seconds in worker.queue.changed if seconds <= 2])
     assert worker.started.empty()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_batches_that_overlap_share_the_handlers_that_may_run_at_once(
+    start: Callable[..., Worker], *, asynchronous: bool
+) -> None:
+    """What waits starts as soon as a handler of another batch has ended."""
+    worker = start(concurrency=3, asynchronous=asynchronous)
+    worker.receives(("a", "a"), ("b", "b"))
+    assert {worker.started.get(timeout=SOON), worker.started.get(timeout=SOON)} == {"a", "b"}
+    worker.receives(("c", "c"), ("d", "d"), ("e", "e"))
+    until(lambda: len(worker.at_once) == 3)
+    threading.Event().wait(0.1)  # what waits for nobody has started by now
+    worker.finishes("a")
+    until(lambda: len(worker.at_once) == 4)
+
+    assert worker.at_once == [1, 2, 3, 3]
 
 
 def test_a_handler_that_outlives_the_time_limit_ends_the_process(

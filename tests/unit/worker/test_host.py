@@ -158,6 +158,6 @@ def test_an_outcome_is_reported_before_the_process_that_waits_for_it_may_end(mon
     """Else its supervisor would take the message for one that a dead process held, and suspect it."""
     batch, order = Batch("g"), list[str]()
     monkeypatch.setattr(batch.host._reports, "ended", lambda handle: order.append("reported"))
-    monkeypatch.setattr(batch.host._in_flight, "answered", lambda handles: order.append("answered"))
+    monkeypatch.setattr(batch.host._in_flight, "answered", lambda handles, give: order.append("answered"))
     batch.host.ended(0, NotStarted())
     assert order == ["reported", "answered"]

@@ -120,7 +120,7 @@ def explore(
 
         def test_my_consumer_survives_it(calls):
             calls.replace(orders, "charge", key="idempotency_key")
-            explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"})
+            assert explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"}).complete
 
     `handler` is what `@sqs_consumer(...)` made, with all that decorates it. The shipped code runs with a store in
     memory, in virtual time; the handler's own options stay. `messages` are bodies in a list (str, or what can be JSON),

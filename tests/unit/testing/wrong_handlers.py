@@ -88,7 +88,7 @@ def key_of_the_account(order: dict) -> None:
     services.charge(order["cents"], order["account"])
 
 
-@wrong("keys", "one of today's orders is charged, of each customer", None)
+@wrong("keys", "a date in a key, which is another when the message is redriven on another day", None)
 @consumer
 def key_of_the_day(order: dict) -> None:
     services.charge(order["cents"], f"{order['account']}-{datetime.now(UTC).date()}")
@@ -414,7 +414,7 @@ def pool_with_random_key(order: dict) -> None:
         pool.submit(services.charge, order["cents"], str(uuid4()))
 
 
-@wrong("threads", "nobody reads the pool's result, which may be a refusal", None)
+@wrong("threads", "a refusal in a thread, whose result nobody reads", None)
 @consumer
 def pool_without_result(order: dict, message: Message, tx: Transaction) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -658,17 +658,24 @@ def environment(order: dict) -> None:
     os.environ["LAST_ORDER"] = f"{order['order']} {time.time()}"
 
 
-@wrong("unseen", "another program sends it, beside a transaction", None, most_schedules=20)
+@wrong("unseen", "what another program does that the handler starts, beside a transaction", None, most_schedules=20)
 @consumer
 def another_program(order: dict, tx: Transaction) -> None:
     subprocess.run([sys.executable, "-S", "-c", ""], check=True)
     record(order, tx)
 
 
-@wrong("unseen", "a file has each attempt, beside a transaction", None)
+@wrong("unseen", "a file that has each attempt, beside a transaction", None)
 @consumer
 def file_beside(order: dict, tx: Transaction) -> None:
     file.__wrapped__(order)
+    record(order, tx)
+
+
+@wrong("unseen", "a list of a module that `state` does not name, beside a transaction", None)
+@consumer
+def hidden_journal_beside(order: dict, tx: Transaction) -> None:
+    journal.append(order["order"])
     record(order, tx)
 
 

@@ -354,7 +354,7 @@ def _records(messages: object) -> Sequence[Item]:
     if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
         records: Sequence[Item] = messages["Records"]
     else:
-        several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str)
+        several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str | bytes)
         bodies = typing.cast("Iterable[object]", messages) if several else [messages]
         records = sqs_event(*map(body_of, bodies))["Records"]
     if not records:

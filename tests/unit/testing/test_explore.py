@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import re
 import socket
@@ -331,7 +332,7 @@ def test_a_body_that_never_comes_to_the_handler_tests_nothing(messages: Any) -> 
 
 def test_messages_are_bodies_however_they_are_given() -> None:
     """One or several, in a list or from a generator; a body within a list may be a list."""
-    for messages in (ORDER, [ORDER], (ORDER,), (one for one in [ORDER])):
+    for messages in (ORDER, [ORDER], (ORDER,), (one for one in [ORDER]), json.dumps(ORDER).encode()):
         assert explore(handlers.transactional, messages, tables=accounts(), most_schedules=1).acknowledged == {
             "message-1": "completed"
         }

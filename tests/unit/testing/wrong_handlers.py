@@ -166,6 +166,12 @@ def mail_without_a_claim(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
+@wrong("sends", "an empty key, where the order has none", NO_KEY)
+@consumer
+def empty_key(order: dict) -> None:
+    services.charge(order["cents"], order.get("payment", ""))
+
+
 # Refusals: the service refuses, nothing has happened, and the order counts as paid.
 
 REFUSED = "was refused for message-1, which ends as if it had taken place"

@@ -641,6 +641,23 @@ def test_a_connection_for_which_there_is_a_reason_is_made(server: socket.socket)
         assert accepted.recv(100) == b"charge 5"
 
 
+def test_what_asyncio_would_connect_or_start_says_what_helps(server: socket.socket) -> None:
+    """Also where a connection is allowed: the loop is in virtual time, and waits for nothing outside."""
+
+    @sqs_consumer(MemoryStore())
+    async def connecting(order: dict, tx: Transaction) -> None:
+        await asyncio.open_connection(*server.getsockname())
+
+    @sqs_consumer(MemoryStore())
+    async def starting(order: dict, tx: Transaction) -> None:
+        await asyncio.create_subprocess_exec("true")
+
+    told = "asyncio has no sockets and starts no programs in explore: put a fake"
+    for handler in (connecting, starting):
+        with pytest.raises(AssertionError, match=told):
+            explore(handler, ORDER, network="a server of the test")
+
+
 def test_a_datagram_is_lost_without_a_word() -> None:
     """As any may be: so are most metrics sent."""
     with socket.socket(type=socket.SOCK_DGRAM) as receiving, socket.socket(type=socket.SOCK_DGRAM) as sending:

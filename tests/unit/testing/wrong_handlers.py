@@ -117,6 +117,12 @@ def key_of_a_counter(order: dict, message: Message) -> None:
     services.charge(order["cents"], f"{message.id}-{next(numbers)}")
 
 
+@wrong("keys", "the time that is left is in the key", ANOTHER_KEY)
+@consumer
+def key_of_the_time_left(order: dict, message: Message) -> None:
+    services.charge(order["cents"], f"{message.idempotency_key}-{message.remaining_time_ms()}")
+
+
 @wrong("keys", "the consumer's own key is another each time", "the key of message-1 is another at each delivery")
 @sqs_consumer(MemoryStore("random"), key=lambda message: str(uuid4()))
 def consumer_key_at_random(order: dict, tx: Transaction) -> None:
@@ -722,6 +728,14 @@ def smtp(order: dict, tx: Transaction) -> None:
 async def post_in_a_thread(order: dict, tx: Transaction) -> None:
     with suppress(OSError):
         await asyncio.to_thread(urllib.request.urlopen, URL, b"5", 1)
+    record(order, tx)
+
+
+@wrong("sockets", "a connection of asyncio's to an address", "connects to 127.0.0.1:9")
+@consumer
+async def asyncio_connection(order: dict, tx: Transaction) -> None:
+    with suppress(Exception):
+        await asyncio.open_connection("127.0.0.1", 9)
     record(order, tx)
 
 

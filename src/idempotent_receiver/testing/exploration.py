@@ -282,8 +282,23 @@ class _Search:
             if not self._repeats():
                 return None
             found = list(verdict.findings(trial, self._baseline))
+        new = self._new(found)
+        # A key made of the time is found again when a second has passed.
+        if new and not (self._found_again(new, schedule, slowly) or self._found_again(new, schedule, slowly=True)):
+            self._tell(_not_repeatable("the same schedule ends differently from one time to the next"), trial)
+            return None
         self._tell([*self._sent(), *found], trial)
         return trial
+
+    def _found_again(self, wanted: Sequence[Finding], schedule: Schedule, slowly: bool) -> bool:
+        """Whether it was the schedule, and not chance."""
+        trial = self._cast.play(schedule, slowly=slowly)
+        return {one.subject for one in wanted} <= {one.subject for one in verdict.findings(trial, self._baseline)}
+
+    def _new(self, findings: Sequence[Finding]) -> Sequence[Finding]:
+        """What no earlier trial has found."""
+        known = frozenset().union(*(told.subjects for told in self._told))
+        return [one for one in findings if one.subject not in known]
 
     def _count(self, trial: Trial) -> None:
         self.result.played.update((trial.decisions.points[at].kind, what) for at, what in trial.schedule)
@@ -300,8 +315,7 @@ class _Search:
             shorter = len(trial.schedule) <= len(told.schedule) and len(trial.story) < len(told.story)
             if shorter and told.subjects <= by_subject.keys():
                 self._told[place] = _Told([by_subject[one.subject] for one in told.findings], trial)
-        known = frozenset().union(*(told.subjects for told in self._told))
-        new = [one for one in findings if one.subject not in known]
+        new = self._new(findings)
         if new:
             self._told.append(_Told(new, trial))
         self.result.violations = [told.violation for told in self._told]
@@ -329,7 +343,8 @@ def _short(story: list[str]) -> list[str]:
 def _not_repeatable(why: str) -> Sequence[Finding]:
     remedy = (
         "give what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
-        "begins with it as it was, and replace what draws random numbers or reads the time"
+        "begins with it as it was; replace what draws random numbers or reads the time; and let a look-up whose answer "
+        "is kept be a plain function, without a fake of `Calls`"
     )
     return [Finding("repeat", why, remedy)]
 
@@ -388,5 +403,5 @@ def _require_store_class(store: object) -> None:
 def _require_containers(state: Mapping[str, object]) -> None:
     for name, one in state.items():
         if not isinstance(one, CONTAINERS):
-            kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function"
+            kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function, or vars(...) of an object"
             raise TypeError(f"state must hold what can be put back, {kinds}; {name} is {one!r:.100}")

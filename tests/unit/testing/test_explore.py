@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from idempotent_receiver import DynamoDBStore, MemoryStore, Transaction, http_endpoint, sqs_consumer
+from idempotent_receiver import DynamoDBStore, MemoryStore, Message, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied, Commit
 from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event
 from tests.unit.testing import handlers
-from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
+from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, debit, seen, services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -553,6 +555,8 @@ REFUSED = [
     ((handlers.transactional, ORDER), {"most_schedules": 0}, ValueError, "most_schedules"),
     ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables names each table's key"),
     ((handlers.transactional, ORDER), {"state": {"n": 5}}, TypeError, "n is 5"),
+    ((handlers.transactional, ORDER), {"state": {"n": handlers.services}}, TypeError, "or vars"),
+    ((handlers.transactional, ORDER), {"state": {"n": {"lock": Lock()}}}, TypeError, "state n cannot be put back"),
     ((handlers.transactional, ORDER), {"network": True}, TypeError, "network must be the reason, a str"),
     ((handlers.transactional, ORDER), {"no_effects": " "}, TypeError, "no_effects must be the reason, a str"),
     ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay is what a story ends with"),
@@ -737,6 +741,38 @@ def test_a_replay_of_another_handler_says_so(replay: str) -> None:
     """The points of a schedule are those of one handler, and so is what may happen there."""
     with pytest.raises(AssertionError, match="other calls from one schedule to the next"):
         explore(handlers.transactional, ORDER, tables=accounts(), replay=replay)
+
+
+def test_a_look_up_that_is_cached_is_no_call_of_each_attempt(calls: Calls) -> None:
+    """The remedy is a plain function in its place."""
+    calls.replace(services, "charge")
+
+    @functools.cache
+    def rate() -> None:
+        services.charge(0)
+
+    @sqs_consumer(MemoryStore())
+    def handle(order: dict) -> None:
+        rate()
+
+    with pytest.raises(AssertionError, match=r"(?s)it calls charge first, and then nothing.*plain\s+function"):
+        explore(handle, ORDER)
+
+
+def test_what_is_not_found_again_is_told_as_such(calls: Calls) -> None:
+    """By the same schedule: chance may look like any mistake."""
+    calls.replace(services, "charge", key="key")
+    runs = itertools.count()
+
+    @sqs_consumer(MemoryStore())
+    def handle(order: dict, message: Message, tx: Transaction) -> None:
+        debit(order, tx)
+        if next(runs) == 20:
+            services.charge(1, f"{message.idempotency_key}-sample")
+
+    with pytest.raises(AssertionError, match="the same schedule ends differently") as caught:
+        explore(handle, ORDER, tables=accounts())
+    assert "not called where nothing goes wrong" not in str(caught.value)
 
 
 tenant: ContextVar[str] = ContextVar("tenant")

@@ -1,6 +1,7 @@
 """`explore`: does a consumer survive it? Its handler, and all of the library, played through every schedule in turn."""
 
 import textwrap
+import threading
 import typing
 import warnings
 from collections import Counter, deque
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from idempotent_receiver import options
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.testing import outside, verdict
+from idempotent_receiver.testing import outside, stuck, verdict
 from idempotent_receiver.testing.baseline import Baseline
 from idempotent_receiver.testing.cast import Cast
 from idempotent_receiver.testing.events import body_of, sqs_event
@@ -27,6 +28,10 @@ MOST_VIOLATIONS = 3
 LONGEST_STORY = 30
 WIDTH = 80
 MOST_WORKERS, MOST_FAULTS = 4, 3
+
+
+_alone = threading.RLock()
+"""Held by whoever explores: fakes and the network are the process's."""
 
 
 @dataclass(frozen=True)
@@ -185,12 +190,14 @@ def explore(
         seconds=seconds,
         make_store=store,
     )
-    with outside.closed(but=network) as requests:
+    with _alone, outside.closed(but=network) as requests, stuck.watched():
         cast = Cast(setup)
         search = _Search(cast, faults, most_schedules, requests)
         try:
             with cast.in_place():
                 search.run(only, may_do_nothing=no_effects is not None)
+        except stuck.Stuck:
+            search.stop_stuck()
         finally:
             setup.restore()
     if check:
@@ -230,6 +237,8 @@ class _Search:
         ]
         if not may_do_nothing and self._baseline.unrepeatable is None:
             found += verdict.unseen(undisturbed)
+        if found and found[0].subject.startswith((verdict.UNACKNOWLEDGED, "handled")):
+            _cut(undisturbed.story, after=f"leaves {found[0].subject.split()[1]} to be delivered again")
         # The first is the reason for the others: a handler that cannot send fails.
         self._tell(found[:1], undisturbed)
         if self._told or not self._repeats():
@@ -251,6 +260,17 @@ class _Search:
                 self._played(schedule, slowly=True)
         self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
         self.result.unstable = sorted(f"{one})" if "(" in one else one for one in self._baseline.unstable)
+
+    def stop_stuck(self) -> None:
+        """Tell where the handler did not go on."""
+        told = f"the handler did not go on for {stuck.MOST_SECONDS:g} seconds, and was stopped"
+        remedy = (
+            "end every loop and every wait, and hold no lock while a fake is called, or put a contextlib.nullcontext() "
+            "in its place: workers share your module here, and one that crashes or waits with a lock keeps it"
+        )
+        trial = self._cast.trial
+        _cut(trial.story, after="does not go on")
+        self._tell([Finding("stuck", told, remedy)], trial)
 
     def _sent(self) -> list[Finding]:
         """What the handler would have sent, past its transaction and every fake."""
@@ -333,6 +353,12 @@ class _Told:
         """With the first remedy: what is done about the first finding often ends the others."""
         what = "\n".join(one.text for one in self.findings)
         return Violation(what, self.findings[0].remedy, tuple(_short(self.story)), str(self.schedule))
+
+
+def _cut(story: list[str], *, after: str) -> None:
+    """Leave out what comes later: the same again."""
+    last = next((place for place, line in enumerate(story) if line.endswith(after)), len(story))
+    del story[last + 1 :]
 
 
 def _short(story: list[str]) -> list[str]:

@@ -8,9 +8,11 @@ import itertools
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -25,7 +27,7 @@ from moto import mock_aws
 from idempotent_receiver import DynamoDBStore, MemoryStore, Message, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied, Commit
-from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event
+from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event, stuck
 from tests.unit.testing import handlers
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, debit, seen, services
 
@@ -181,6 +183,14 @@ def test_a_handler_may_run_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("charge")
+def test_two_threads_may_explore() -> None:
+    """One after the other: the fakes are the process's."""
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda _: explore(handlers.keyed, ORDER, tables=accounts(), most_schedules=40), range(2))
+        assert [one.violations for one in found] == [[], []]
+
+
+@pytest.mark.usefixtures("charge")
 def test_a_thread_is_left_as_it_was() -> None:
     """Without the hooks of a loop that is no more."""
     explore(handlers.generating, ORDERS, most_schedules=100)
@@ -269,6 +279,19 @@ def test_a_planted_mistake_is_found(handler: Any, options: dict[str, Any], told:
     calls.replace(services, "charge", key="key", raises=ConnectionError("reset"))
     with pytest.raises(AssertionError, match=told):
         explore(handler, ORDER, tables=accounts(), **options)
+
+
+def test_of_a_handler_that_always_fails_the_first_failure_is_told() -> None:
+    """The other five attempts are the same."""
+    (violation,) = explore(handlers.failing, ORDER, check=False).violations
+    assert violation.story == (
+        "worker A receives message-1",
+        "A claims message-1",
+        "A runs the handler for message-1",
+        "the handler of A raises ValueError('always')",
+        "A records the failure of message-1",
+        "A leaves message-1 to be delivered again",
+    )
 
 
 @pytest.mark.usefixtures("charge")
@@ -428,6 +451,24 @@ def test_an_interrupt_ends_all_of_it() -> None:
     """It is meant for the test, not for the handler."""
     with pytest.raises(KeyboardInterrupt):
         explore(_interrupted, ORDER)
+
+
+def test_a_lock_that_another_attempt_holds_ends_with_its_story(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hang otherwise. Afterwards the lock is free, and no alarm rings."""
+    monkeypatch.setattr(stuck, "MOST_SECONDS", 0.3)
+    calls.replace(services, "charge", key="key")
+    lock = Lock()
+
+    @handlers.consumer
+    def locking(order: dict, message: Message) -> None:
+        with lock:
+            services.charge(order["cents"], message.idempotency_key)
+
+    with pytest.raises(AssertionError, match=r"did not go on for 0\.3 seconds, and was stopped") as caught:
+        explore(locking, ORDER)
+    assert "  12. the handler of C does not go on\n  Remedy: " in str(caught.value)
+    assert not lock.locked()
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (signal.SIG_DFL, (0.0, 0.0))
 
 
 def test_a_store_that_lies_acknowledges_what_is_not_completed() -> None:

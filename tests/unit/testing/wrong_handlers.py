@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import boto3
@@ -94,6 +95,12 @@ def key_of_the_day(order: dict) -> None:
     services.charge(order["cents"], f"{order['account']}-{datetime.now(UTC).date()}")
 
 
+@wrong("keys", "a key that all messages share, where one message is explored", None)
+@consumer
+def key_of_all(order: dict) -> None:
+    services.charge(order["cents"], "order")
+
+
 @wrong("keys", "goods and freight share a key", DIFFERENT)
 @consumer
 def key_for_two_calls(order: dict, message: Message) -> None:
@@ -109,6 +116,7 @@ def key_for_two_equal_calls(order: dict, message: Message) -> None:
 
 
 numbers = itertools.count()
+a_mock = Mock()
 
 
 @wrong("keys", "a counter of the process is in the key", ANOTHER_KEY)
@@ -176,6 +184,28 @@ def mail_without_a_claim(order: dict, tx: Transaction) -> None:
 @consumer
 def empty_key(order: dict) -> None:
     services.charge(order["cents"], order.get("payment", ""))
+
+
+@wrong("sends", 'a call with a key by a handler of `effects="transaction"`, which two workers make at once', None)
+@sqs_consumer(MemoryStore(), effects="transaction")
+def call_without_a_claim(order: dict, message: Message, tx: Transaction) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    record(order, tx)
+
+
+OVERDRAWN = {**ORDERS[0], "cents": 500}
+
+
+@wrong(
+    "sends",
+    "what is wrong even where nothing goes wrong, such as a charge for an order that then fails for good",
+    None,
+    messages=OVERDRAWN,
+)
+@consumer
+def charged_and_overdrawn(order: dict, message: Message, tx: Transaction) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    debit(order, tx, PermanentError("overdrawn"))
 
 
 # Refusals: the service refuses, nothing has happened, and the order counts as paid.
@@ -681,6 +711,19 @@ def another_program(order: dict, tx: Transaction) -> None:
 @consumer
 def file_beside(order: dict, tx: Transaction) -> None:
     file.__wrapped__(order)
+    record(order, tx)
+
+
+@wrong("unseen", "a counter of a module, which is written beside: it varies, as a time does", None)
+@consumer
+def hidden_counter(order: dict, tx: Transaction) -> None:
+    record(order, tx, number=next(numbers))
+
+
+@wrong("unseen", "a call of a `unittest.mock`, or of a mock of HTTP, beside a transaction", None)
+@consumer
+def mocked(order: dict, tx: Transaction) -> None:
+    a_mock(order["cents"])
     record(order, tx)
 
 

@@ -264,10 +264,7 @@ class _Search:
     def stop_stuck(self) -> None:
         """Tell where the handler did not go on."""
         told = f"the handler did not go on for {stuck.MOST_SECONDS:g} seconds, and was stopped"
-        remedy = (
-            "end every loop and every wait, and hold no lock while a fake is called, or put a contextlib.nullcontext() "
-            "in its place: workers share your module here, and one that crashes or waits with a lock keeps it"
-        )
+        remedy = f"end every loop and every wait, and {verdict.NO_LOCK}"
         trial = self._cast.trial
         _cut(trial.story, after="does not go on")
         self._tell([Finding("stuck", told, remedy)], trial)

@@ -471,6 +471,20 @@ def test_a_lock_that_another_attempt_holds_ends_with_its_story(calls: Calls, mon
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (signal.SIG_DFL, (0.0, 0.0))
 
 
+def test_a_lock_of_asyncios_that_a_crash_has_left_is_told_as_such(calls: Calls) -> None:
+    """It belongs to the loop of a worker that is no more."""
+    calls.replace(services, "notify", key="key")
+    lock = asyncio.Lock()
+
+    @handlers.consumer
+    async def locking(order: dict, message: Message) -> None:
+        async with lock:
+            await services.notify("sold", message.idempotency_key)
+
+    with pytest.raises(AssertionError, match=r"never acknowledged(?s:.*)Remedy: hold no lock while a fake is called"):
+        explore(locking, ORDER)
+
+
 def test_a_store_that_lies_acknowledges_what_is_not_completed() -> None:
     result = explore(handlers.transactional, ORDER, tables=accounts(), store=Forgetful, check=False)
     assert "message-1 was acknowledged although its record is not COMPLETED" in str(result.violations[0])

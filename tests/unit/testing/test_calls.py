@@ -87,14 +87,14 @@ class Payments:
     """A client as people write it."""
 
     @staticmethod
-    def charge(cents: int, key: str) -> None:
+    def charge(cents: int, key: str, note: str = "") -> None:
         """Asks the service."""
 
     @classmethod
-    def refund(cls, cents: int, key: str) -> None:
+    def refund(cls, cents: int, key: str, note: str = "") -> None:
         """Asks the service."""
 
-    def book(self, cents: int, key: str) -> None:
+    def book(self, cents: int, key: str, note: str = "") -> None:
         """Asks the service."""
 
 
@@ -102,7 +102,7 @@ class Payments:
 def test_a_method_is_replaced_as_what_it_is(name: str, calls: Calls) -> None:
     """A static one gets no instance, nor does a class's get its class."""
     calls.replace(Payments, name, key="key")
-    getattr(Payments(), name)(5, key="k-1")
+    getattr(Payments(), name)(5, "k-1")
     assert [call.key for call in calls.made] == ["k-1"]
     assert ("self" in calls.made[0].given) == (name == "book")
 

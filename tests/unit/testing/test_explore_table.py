@@ -41,6 +41,11 @@ def verdict_of(row: Row, calls: Calls) -> str:
     return ""
 
 
+@pytest.mark.parametrize("row", RIGHT, ids=str)
+def test_no_right_handler_is_refused(row: Row, calls: Calls) -> None:
+    assert verdict_of(row, calls) == ""
+
+
 @pytest.mark.parametrize("row", WRONG, ids=str)
 def test_of_each_wrong_handler_the_verdict_is_as_in_its_row(
     row: Row, calls: Calls, monkeypatch: pytest.MonkeyPatch
@@ -48,11 +53,6 @@ def test_of_each_wrong_handler_the_verdict_is_as_in_its_row(
     monkeypatch.setattr(exploration, "MOST_VIOLATIONS", 1)
     verdict = verdict_of(row, calls)
     assert verdict == "" if row.told is None else row.told in verdict, verdict
-
-
-@pytest.mark.parametrize("row", RIGHT, ids=str)
-def test_no_right_handler_is_refused(row: Row, calls: Calls) -> None:
-    assert verdict_of(row, calls) == ""
 
 
 def test_the_tables_have_enough_of_each_kind() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from benchmarks import outside
 from benchmarks.document import comparison, marks
 from idempotent_receiver import MemoryStore, Message, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
+from idempotent_receiver.testing import explore
 from tests.template import load
 
 if TYPE_CHECKING:
@@ -122,6 +125,28 @@ WITH_EXAMPLES = [document for document in DOCUMENTS if code_of(document, "python
 def test_the_examples_run(examples: dict[str, Any], request: pytest.FixtureRequest) -> None:
     for test in [value for name, value in examples.items() if name.startswith("test_")]:
         test(**{name: request.getfixturevalue(name) for name in inspect.signature(test).parameters})
+
+
+def explorations(code: str) -> Iterator[tuple[int, bool]]:
+    """The lines of code that explore a handler, and whether the function around asserts that all was played."""
+    for function in ast.walk(ast.parse(code)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        asserted = [ast.unparse(one) for one in ast.walk(function) if isinstance(one, ast.Assert)]
+        for one in ast.walk(function):
+            if isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] == "explore":
+                yield one.lineno, any(".complete" in each for each in asserted)
+
+
+def test_every_example_of_explore_asserts_that_all_was_played() -> None:
+    """Or a search that was cut short would look like a success."""
+    starter = (STARTER.parent / "test_handler.py.in").read_text().replace("<<package>>", "orders")
+    docstring = re.findall(r"(?m)^ {8}.*\n", explore.__doc__ or "")
+    examples = {name_of(one): code_of(one, "python") + code_of(one, "py") for one in DOCUMENTS}
+    examples |= {"the starter": starter, "the docstring": textwrap.dedent("".join(docstring))}
+    found = {name: asserted for name, code in examples.items() if (asserted := [*explorations(code)])}
+    assert found.keys() == {"docs/testing.md", "docs/tutorial.md", "the starter", "the docstring"}
+    assert {name for name, asserted in found.items() if not all(so for _, so in asserted)} == set()
 
 
 @pytest.mark.parametrize("examples", [ROOT / "docs/alternatives.md"], indirect=True)

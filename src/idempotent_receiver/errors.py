@@ -28,7 +28,7 @@ import json
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from traceback import walk_tb
+from traceback import format_exception, walk_tb
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -139,7 +139,8 @@ class Failure:
 
     `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`).
     `started` is false where the body was refused, before the handler or by it: the attempt does not count.
-    `delay_seconds` is when a `RetryLater` wants the message to come again, in whole seconds.
+    `delay_seconds` is when a `RetryLater` wants the message to come again, in whole seconds. `traceback` is for the
+    log, and there only where the texts of all errors may be told, since it holds them.
     """
 
     type: str
@@ -148,6 +149,7 @@ class Failure:
     permanent: bool = False
     started: bool = True
     delay_seconds: int | None = None
+    traceback: str | None = None
 
     @property
     def reason(self) -> str:
@@ -162,7 +164,7 @@ class Failure:
         return json.dumps(kept, ensure_ascii=False)
 
 
-_NOT_STORED = ("started", "delay_seconds")
+_NOT_STORED = ("started", "delay_seconds", "traceback")
 
 _Error = TypeVar("_Error", bound=Exception)
 _SHOWN = "_idempotent_receiver_shows"
@@ -179,9 +181,9 @@ def misuse(error: _Error, *, shown: str | None = None) -> _Error:
 
 def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
     """What may be kept of `error`; its text where it is a `PermanentError`, a `RetryLater` or a `misuse`, or
-    `with_text`. Of a group it is the error that tells most.
+    `with_text`, and then its traceback too. Of a group it is the error that tells most, and the traceback of all.
     """
-    error = _telling(error)
+    raised, error = error, _telling(error)
     permanent = isinstance(error, PermanentError)
     held = _held(error)
     shown: str | None = held.get(_SHOWN)
@@ -195,6 +197,7 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
         delay_seconds=delay_seconds,
+        traceback=_traceback_of(raised) if with_text and not isinstance(error, InvalidBody) else None,
     )
 
 
@@ -244,6 +247,7 @@ def _place(location: Sequence[int | str], names: Collection[str]) -> str:
 _MOST_PLACES = 10
 _MOST_TEXT = 500
 """How many characters of a text are kept: a record should stay within DynamoDB's 1 KB write unit."""
+_MOST_TRACEBACK = 10_000
 
 
 def text_of(error: BaseException) -> str:
@@ -252,6 +256,16 @@ def text_of(error: BaseException) -> str:
         return _fitting(str(error))
     except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything: an exit in it would end the batch
         return "(its text could not be read)"
+
+
+def _traceback_of(error: BaseException) -> str | None:
+    """The end of an error's traceback, as Python prints it; None if it was never raised. Never raises."""
+    if error.__traceback__ is None:
+        return None
+    try:
+        return "".join(format_exception(error))[-_MOST_TRACEBACK:].encode("utf-8", "replace").decode("utf-8")
+    except BaseException:  # noqa: BLE001  # as for its text: it asks the user's own class
+        return None
 
 
 def _fitting(text: str) -> str:

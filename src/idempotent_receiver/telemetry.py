@@ -118,11 +118,18 @@ class Telemetry:
         self._log, self._new_metrics = log, new_metrics
 
     def report(
-        self, outcomes: Sequence[Outcome], fields_of: Callable[[int], Fields], seconds: float, **untold: int
+        self,
+        outcomes: Sequence[Outcome],
+        fields_of: Callable[[int], Fields],
+        seconds: float,
+        *,
+        often: bool = False,
+        **untold: int,
     ) -> None:
         """Log each message, with the fields for its place in the batch, and the summary. Send the metrics.
 
-        `untold` is what no outcome tells, as `counted` takes it.
+        `untold` is what no outcome tells, as `counted` takes it. Where batches come `often`, the summary of a single
+        message is DEBUG: it would be a line for each message, and a failure has one of its own.
         """
         try:
             level, lines = self._level, [line_of(outcome) for outcome in outcomes]
@@ -132,7 +139,8 @@ class Telemetry:
             counts = counted(lines, **untold)
             milliseconds = round(seconds * 1000, 3)
             summary = {_FIELDS[name]: count for name, count in counts.items()}
-            self._log.info("batch", extra={"messages": len(outcomes), "milliseconds": milliseconds, **summary})
+            of_batch = DEBUG if often and len(outcomes) == 1 else INFO
+            self._write(Line(of_batch, "batch", {"messages": len(outcomes), "milliseconds": milliseconds}), summary)
             self._send(counts, {DURATION: milliseconds})
         except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
             self.report_defect(error)
@@ -278,7 +286,8 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
 
 
 def _fields_of(failure: Failure) -> dict[str, Any]:
-    return {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    fields = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}
 
 
 _FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in COUNTS}

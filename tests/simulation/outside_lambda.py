@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import Semaphore
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -38,4 +39,5 @@ def new_host(worker: ControlledWorker, store: RecordStore) -> NewHost:
         reports=Reports(None, "me"),
         draining=lambda: False,
         suspects=(),
+        slots=Semaphore(1_000),
     )

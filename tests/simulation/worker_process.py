@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -58,6 +59,22 @@ class Condition:
     notify = notify_all
 
 
+class Lock:
+    """`threading.Lock`."""
+
+    def __init__(self, world: World) -> None:
+        self._freed = Condition(world)
+        self._taken = False
+
+    def __enter__(self) -> None:
+        self._freed.wait_for(lambda: not self._taken)
+        self._taken = True
+
+    def __exit__(self, *error: object) -> None:
+        self._taken = False
+        self._freed.notify_all()
+
+
 _own: ContextVar[WorkerProcess] = ContextVar("_own")
 """The process whose thread this is."""
 
@@ -87,7 +104,9 @@ class Thread:
 @contextmanager
 def threads_of(world: World) -> Iterator[None]:
     """Let the worker's modules have this world's threads."""
-    threads = SimpleNamespace(Thread=Thread, Condition=partial(Condition, world))
+    threads = SimpleNamespace(
+        Thread=Thread, Condition=partial(Condition, world), Lock=partial(Lock, world), Semaphore=threading.Semaphore
+    )
     with ExitStack() as stack:
         for module in (in_flight, polling, process):
             stack.enter_context(patch.object(module, "threading", threads))

@@ -115,6 +115,30 @@ def test_the_text_of_a_wrong_use_of_this_library_is_kept() -> None:
     assert failure_of(misuse(TypeError("a\ud800b"))).text == "a?b"
 
 
+def test_a_traceback_is_kept_for_the_log_where_texts_are_and_never_stored() -> None:
+    """It holds the texts of the error and of what caused it. Its end is what counts."""
+    try:
+        throw(ValueError("card 4111"))
+    except ValueError as cause:
+        with pytest.raises(KeyError) as raised:
+            raise KeyError("x" * 100_000) from cause
+    assert failure_of(raised.value).traceback is None
+
+    whole = failure_of(caught(ValueError("card 4111")), with_text=True)
+    assert whole.traceback is not None
+    assert whole.traceback.startswith("Traceback (most recent call last):")
+    assert whole.traceback.endswith(", in throw\n    raise error\nValueError: card 4111\n")
+    assert set(json.loads(whole.to_json())) == {"type", "at", "text"}
+    long = failure_of(raised.value, with_text=True)
+    assert len(long.traceback or "") == 10_000
+    assert str(long.traceback).endswith("xxx'\n")
+
+
+def test_a_body_that_is_refused_leaves_no_traceback() -> None:
+    """Its validation error quotes the body."""
+    assert failure_of(caught(InvalidBody("the body is not an Order")), with_text=True).traceback is None
+
+
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
 def test_an_error_that_refuses_every_question_does_not_lose_the_failure(error: type[BaseException]) -> None:
     """Whether its text may be kept is not for itself to say."""
@@ -124,6 +148,7 @@ def test_an_error_that_refuses_every_question_does_not_lose_the_failure(error: t
             raise error
 
     assert failure_of(Hostile("card 4111")).reason == Hostile.__qualname__
+    assert failure_of(caught(Hostile("card 4111")), with_text=True).text == "card 4111"
 
 
 def test_a_text_is_cut_to_what_a_small_record_can_hold() -> None:

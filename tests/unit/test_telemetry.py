@@ -103,14 +103,14 @@ class Context:
         return 30_000
 
 
-def told(sink: Sink, *records: dict[str, Any]) -> list[dict[str, Any]]:
+def told(sink: Sink, *records: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
     def handle(body: dict, message: Message) -> None:
         if message.id == "bad":
             raise ValueError(f"secret of {body}")
         if message.id == "poison":
             raise PermanentError("closed")
 
-    consumer = sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink)(handle)  # type: ignore[arg-type]
+    consumer = sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink, **options)(handle)  # type: ignore[arg-type]
     consumer({"Records": list(records)}, Context())
     return sink.lines
 
@@ -128,9 +128,10 @@ def test_each_message_has_a_line_with_its_id_and_key_and_the_batch_has_a_summary
     assert (summary["level"], summary["messages"], summary["completed"], summary["failed"]) == ("INFO", 3, 1, 2)
 
 
-def test_at_info_single_successes_are_silent() -> None:
+@pytest.mark.parametrize("messages", [1, 50])
+def test_at_info_single_successes_are_silent(messages: int) -> None:
     """A batch of ten thousand is one line."""
-    lines = told(Sink("INFO"), *[sqs_record(str(place)) for place in range(50)])
+    lines = told(Sink("INFO"), *[sqs_record(str(place)) for place in range(messages)])
 
     assert [line["message"] for line in lines] == ["batch"]
 
@@ -141,6 +142,16 @@ def test_bodies_and_the_texts_of_ordinary_errors_are_never_told() -> None:
     told(sink, sqs_record("bad", '{"card":"4111"}'), sqs_record("worse", '"4111"'), sqs_record("worst", "4111 4111"))
 
     assert "4111" not in sink.stream.getvalue()
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_a_failure_has_its_traceback_where_texts_may_be_told(texts: bool) -> None:
+    lines = told(Sink(), sqs_record("bad"), sqs_record("worse", '"4111"'), error_texts=texts)
+
+    tracebacks = {line["message_id"]: line.get("traceback") for line in lines if "message_id" in line}
+    assert tracebacks["worse"] is None
+    assert (tracebacks["bad"] is not None) is texts
+    assert not texts or "in handle\n" in tracebacks["bad"]
 
 
 def test_all_metrics_are_sent_for_every_batch() -> None:

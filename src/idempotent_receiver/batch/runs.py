@@ -46,20 +46,23 @@ class Runs:
         """Start what may start now."""
         if not self.may_start(moment):
             return
+        host = self._settings.host
         for _ in range(min(len(self.ready), self._settings.concurrency - self.running)):
+            if host is not None and not host.take_slot():
+                return
             self.running += 1
             self._started_seconds = moment.elapsed_seconds
             if self._settings.asynchronous:
                 self._start_coroutine(self.ready.popleft(), moment)
             else:
                 # A loop that finds everything taken ends at once.
-                self._executor.start(self._worker_loop, self._loop_ended)
+                self._executor.start(self._work, self._loop_ended)
 
     def release_waiting(self, moment: Moment) -> None:
-        """Let go of what shall not wait for the handlers that run, if the host says so."""
+        """Let go of what could not start now and shall not wait for the handlers that run, if the host says so."""
         host = self._settings.host
         idle_seconds = moment.elapsed_seconds - self._started_seconds
-        if host is None or self.running < self._settings.concurrency or idle_seconds <= AHEAD_SECONDS:
+        if host is None or idle_seconds <= AHEAD_SECONDS:
             return
         for item in self.ready.copy():
             if host.releases(item.index):
@@ -83,6 +86,17 @@ class Runs:
         draining = host is not None and host.draining()
         in_time = moment.left_to_start_seconds > self.needed_seconds + self._turns.wait_seconds
         return in_time and not draining and not self._stopped
+
+    def _work(self) -> None:
+        """Run a worker loop, and free its slot at once: another batch may wait for it."""
+        try:
+            self._worker_loop()
+        finally:
+            self._free_slot()
+
+    def _free_slot(self) -> None:
+        if self._settings.host is not None:
+            self._settings.host.free_slot()
 
     def _worker_loop(self) -> None:
         """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""
@@ -108,10 +122,13 @@ class Runs:
         handle: AsyncHandle = item.work.handle  # type: ignore[assignment]  # of a coroutine function
 
         async def started() -> Handled | None:
-            # It may have waited behind coroutines that do not await, or in a machine that was suspended.
-            if self._stopped or self._deadline.moment().left_to_start_seconds <= self.needed_seconds:
-                return None
-            return await run_async(handle, attempt, with_text=self._settings.error_texts)
+            try:
+                # It may have waited behind coroutines that do not await, or in a machine that was suspended.
+                if self._stopped or self._deadline.moment().left_to_start_seconds <= self.needed_seconds:
+                    return None
+                return await run_async(handle, attempt, with_text=self._settings.error_texts)
+            finally:
+                self._free_slot()
 
         def ended(handled: Handled | None) -> None:
             self.running -= 1

@@ -17,7 +17,7 @@ AHEAD_SECONDS = 1.0
 
 class Host(Protocol):
     """Who runs batches outside Lambda: keeps their leases alive, hears of each end at once, and may ask for an early
-    one. It is called on the batch's own thread.
+    one. It is called on the batch's own thread, except for `free_slot`.
     """
 
     def claiming(self, ids: Sequence[str]) -> None:
@@ -38,9 +38,15 @@ class Host(Protocol):
     def draining(self) -> bool:
         """Whether nothing more shall start."""
 
+    def take_slot(self) -> bool:
+        """Whether one more handler may start, of all batches that run beside each other. Its slot must be freed."""
+
+    def free_slot(self) -> None:
+        """A slot is free again."""
+
     def releases(self, index: int) -> bool:
-        """Whether a work that waits for its handler goes back to the queue instead: as many run as may, and for
-        `AHEAD_SECONDS` none has started.
+        """Whether a work that waits for its handler goes back to the queue instead: for `AHEAD_SECONDS` none
+        has started, since as many run as may.
         """
 
 

@@ -110,7 +110,8 @@ def sqs_consumer(
     it they are dropped, since nobody waits for them.
     `retention_seconds` is how long a record lasts. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle and
-    answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`.
+    answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`, and
+    logs their tracebacks.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
     `logger` is a Powertools `Logger` by default, and a `logging.Logger` fits too. `metrics` are Powertools' by default;
     whatever has their `add_metric` and `flush_metrics` fits.
@@ -250,7 +251,8 @@ class _Invocation:
             except Exception as error:  # noqa: BLE001  # the backoff may be a user's own, and changes no answer
                 self.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
         counts = {"claimed": processed.claimed, "taken_over": processed.taken_over, "released": processed.released}
-        self.telemetry.report(processed.outcomes, self._log_fields, self.deadline.elapsed_seconds, **counts)
+        seconds, often = self.deadline.elapsed_seconds, host is not None
+        self.telemetry.report(processed.outcomes, self._log_fields, seconds, often=often, **counts)
         return _failures([message for message, _ in failed])
 
     def _close(self, executor: Executor) -> None:

@@ -5,8 +5,10 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import wraps
+from inspect import getattr_static
 from typing import Any, Protocol
 
 from idempotent_receiver.handler.attempt import current_attempt
@@ -93,11 +95,12 @@ class Calls:
     ) -> Callable[..., Any]:
         """A function to be called instead of `of`, which is a function or its name; `async` if that is.
 
-        `key` names the parameter with the idempotency key, or is a callable over the arguments that finds it. Without
-        a key, two calls for one message are two effects. `returns` is what a call returns, or a callable over the
-        arguments that makes it. `raises` is what the caller sees where the call took place and its answer was lost;
-        with it, `explore` plays that, too. `refuses` is what the caller sees where the call is refused and nothing took
-        place, such as a card that is declined; with it, `explore` plays that once, and each time until a redrive.
+        `key` names the parameter with the idempotency key, or is a callable over the arguments that finds it. Without a
+        key, or with an empty one, two calls for one message are two effects. `returns` is what a call returns (each
+        call gets a copy of a dict, a list or a set), or a callable over the arguments that makes it. `raises` is what
+        the caller sees where the call took place and its answer was lost; with it, `explore` plays that, too. `refuses`
+        is what the caller sees where the call is refused and nothing took place, such as a card that is declined; with
+        it, `explore` plays that once, and each time until a redrive.
 
         A call that the real function would not take raises TypeError. So does a `key` that it has no parameter for.
         """
@@ -114,7 +117,7 @@ class Calls:
                 watcher.arrives(call, refusal)
             if not _watchers:
                 self.made.append(call)
-            return returns(*call.args, **call.kwargs) if callable(returns) else returns
+            return returns(*call.args, **call.kwargs) if callable(returns) else _as_new(returns)
 
         def answer(call: Call, result: Any) -> Any:
             for watcher in _watchers:
@@ -147,7 +150,14 @@ class Calls:
                 "replace needs pytest's monkeypatch: ask for the fixture `calls`, or write "
                 f"monkeypatch.setattr(..., {name!r}, calls.fake(...))"
             )
-        self._replace(target, name, self.fake(getattr(target, name), **how))
+        fake: Any = self.fake(getattr(target, name), **how)
+        static = isinstance(target, type) and isinstance(getattr_static(target, name), staticmethod | classmethod)
+        self._replace(target, name, staticmethod(fake) if static else fake)
+
+
+def _as_new(returns: Any) -> Any:
+    """What a handler does to its answer is nobody else's."""
+    return deepcopy(returns) if isinstance(returns, dict | list | set) else returns
 
 
 def _require_key(key: object, name: str, signature: inspect.Signature | None) -> None:
@@ -179,6 +189,7 @@ def _call(
 ) -> Call:
     given = _given(signature, args, kwargs)
     found = key(*args, **kwargs) if callable(key) else None if key is None else given.get(key)
+    found = None if found == "" else found
     attempt = current_attempt.get()
     if attempt is None:
         return Call(name, args, kwargs, found, given=plain(given))

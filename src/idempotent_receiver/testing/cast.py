@@ -31,6 +31,7 @@ class Cast:
         self.setup = setup
         self.trial: Trial
         self._workers: dict[str, Player] = {}
+        self._undisturbed = 0
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -43,8 +44,12 @@ class Cast:
             yield
 
     def play(self, schedule: Schedule, *, alone: bool = False, slowly: bool = False) -> Trial:
-        """Play a schedule to its end, or the undisturbed course."""
+        """Play a schedule to its end, or the undisturbed course: slower each time, so that what depends on the time
+        that is left varies.
+        """
         self.trial = Trial(self.setup, self, schedule, alone, slowly)
+        self._undisturbed += alone
+        self.trial.network.round_trip_seconds *= self._undisturbed if alone else 1
         self.trial.play()
         return self.trial
 

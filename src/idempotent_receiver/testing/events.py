@@ -22,8 +22,9 @@ def sqs_event(
 ) -> dict[str, Any]:
     """An event as Lambda hands it to a consumer of SQS, with a message for each body.
 
-    A str is a body as it is; anything else is written as JSON: a dict, a pydantic model, a dataclass. A list is
-    refused, since it may be meant as several bodies: pass `*bodies`, or the text of a body that is a JSON list.
+    A str is a body as it is, and so are bytes; anything else is written as JSON: a dict, a pydantic model, a dataclass.
+    A list is refused, since it may be meant as several bodies: pass `*bodies`, or the text of a body that is a JSON
+    list.
     `ids` are the messageIds (`message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in
     the group `group-1` unless `groups` names one for all, or one for each. `attributes` are message attributes, which
     every message carries.
@@ -74,7 +75,7 @@ def body_of(body: object) -> str:
     from pydantic_core import PydanticSerializationError, to_json  # noqa: PLC0415
 
     try:
-        return to_json(body, inf_nan_mode="constants").decode()
+        return body.decode() if isinstance(body, bytes) else to_json(body, inf_nan_mode="constants").decode()
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise TypeError(
             f"a message's body is a str, or what can be written as JSON, such as a dict or a pydantic model; "

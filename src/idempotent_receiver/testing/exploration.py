@@ -1,6 +1,7 @@
 """`explore`: does a consumer survive it? Its handler, and all of the library, played through every schedule in turn."""
 
 import textwrap
+import threading
 import typing
 import warnings
 from collections import Counter, deque
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from idempotent_receiver import options
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.testing import outside, verdict
+from idempotent_receiver.testing import outside, stuck, verdict
 from idempotent_receiver.testing.baseline import Baseline
 from idempotent_receiver.testing.cast import Cast
 from idempotent_receiver.testing.events import body_of, sqs_event
@@ -27,6 +28,10 @@ MOST_VIOLATIONS = 3
 LONGEST_STORY = 30
 WIDTH = 80
 MOST_WORKERS, MOST_FAULTS = 4, 3
+
+
+_alone = threading.RLock()
+"""Held by whoever explores: fakes and the network are the process's."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def explore(
 
         def test_my_consumer_survives_it(calls):
             calls.replace(orders, "charge", key="idempotency_key")
-            explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"})
+            assert explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"}).complete
 
     `handler` is what `@sqs_consumer(...)` made, with all that decorates it. The shipped code runs with a store in
     memory, in virtual time; the handler's own options stay. `messages` are bodies in a list (str, or what can be JSON),
@@ -185,12 +190,14 @@ def explore(
         seconds=seconds,
         make_store=store,
     )
-    with outside.closed(but=network) as requests:
+    with _alone, outside.closed(but=network) as requests, stuck.watched():
         cast = Cast(setup)
         search = _Search(cast, faults, most_schedules, requests)
         try:
             with cast.in_place():
                 search.run(only, may_do_nothing=no_effects is not None)
+        except stuck.Stuck:
+            search.stop_stuck()
         finally:
             setup.restore()
     if check:
@@ -230,6 +237,8 @@ class _Search:
         ]
         if not may_do_nothing and self._baseline.unrepeatable is None:
             found += verdict.unseen(undisturbed)
+        if found and found[0].subject.startswith((verdict.UNACKNOWLEDGED, "handled")):
+            _cut(undisturbed.story, after=f"leaves {found[0].subject.split()[1]} to be delivered again")
         # The first is the reason for the others: a handler that cannot send fails.
         self._tell(found[:1], undisturbed)
         if self._told or not self._repeats():
@@ -251,6 +260,14 @@ class _Search:
                 self._played(schedule, slowly=True)
         self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
         self.result.unstable = sorted(f"{one})" if "(" in one else one for one in self._baseline.unstable)
+
+    def stop_stuck(self) -> None:
+        """Tell where the handler did not go on."""
+        told = f"the handler did not go on for {stuck.MOST_SECONDS:g} seconds, and was stopped"
+        remedy = f"end every loop and every wait, and {verdict.NO_LOCK}"
+        trial = self._cast.trial
+        _cut(trial.story, after="does not go on")
+        self._tell([Finding("stuck", told, remedy)], trial)
 
     def _sent(self) -> list[Finding]:
         """What the handler would have sent, past its transaction and every fake."""
@@ -282,8 +299,23 @@ class _Search:
             if not self._repeats():
                 return None
             found = list(verdict.findings(trial, self._baseline))
+        new = self._new(found)
+        # A key made of the time is found again when a second has passed.
+        if new and not (self._found_again(new, schedule, slowly) or self._found_again(new, schedule, slowly=True)):
+            self._tell(_not_repeatable("the same schedule ends differently from one time to the next"), trial)
+            return None
         self._tell([*self._sent(), *found], trial)
         return trial
+
+    def _found_again(self, wanted: Sequence[Finding], schedule: Schedule, slowly: bool) -> bool:
+        """Whether it was the schedule, and not chance."""
+        trial = self._cast.play(schedule, slowly=slowly)
+        return {one.subject for one in wanted} <= {one.subject for one in verdict.findings(trial, self._baseline)}
+
+    def _new(self, findings: Sequence[Finding]) -> Sequence[Finding]:
+        """What no earlier trial has found."""
+        known = frozenset().union(*(told.subjects for told in self._told))
+        return [one for one in findings if one.subject not in known]
 
     def _count(self, trial: Trial) -> None:
         self.result.played.update((trial.decisions.points[at].kind, what) for at, what in trial.schedule)
@@ -300,8 +332,7 @@ class _Search:
             shorter = len(trial.schedule) <= len(told.schedule) and len(trial.story) < len(told.story)
             if shorter and told.subjects <= by_subject.keys():
                 self._told[place] = _Told([by_subject[one.subject] for one in told.findings], trial)
-        known = frozenset().union(*(told.subjects for told in self._told))
-        new = [one for one in findings if one.subject not in known]
+        new = self._new(findings)
         if new:
             self._told.append(_Told(new, trial))
         self.result.violations = [told.violation for told in self._told]
@@ -321,6 +352,12 @@ class _Told:
         return Violation(what, self.findings[0].remedy, tuple(_short(self.story)), str(self.schedule))
 
 
+def _cut(story: list[str], *, after: str) -> None:
+    """Leave out what comes later: the same again."""
+    last = next((place for place, line in enumerate(story) if line.endswith(after)), len(story))
+    del story[last + 1 :]
+
+
 def _short(story: list[str]) -> list[str]:
     """A long story without its middle."""
     return story if len(story) <= LONGEST_STORY else [*story[: LONGEST_STORY - 10], "...", *story[-9:]]
@@ -329,7 +366,8 @@ def _short(story: list[str]) -> list[str]:
 def _not_repeatable(why: str) -> Sequence[Finding]:
     remedy = (
         "give what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
-        "begins with it as it was, and replace what draws random numbers or reads the time"
+        "begins with it as it was; replace what draws random numbers or reads the time; and let a look-up whose answer "
+        "is kept be a plain function, without a fake of `Calls`"
     )
     return [Finding("repeat", why, remedy)]
 
@@ -354,7 +392,7 @@ def _records(messages: object) -> Sequence[Item]:
     if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
         records: Sequence[Item] = messages["Records"]
     else:
-        several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str)
+        several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str | bytes)
         bodies = typing.cast("Iterable[object]", messages) if several else [messages]
         records = sqs_event(*map(body_of, bodies))["Records"]
     if not records:
@@ -388,5 +426,5 @@ def _require_store_class(store: object) -> None:
 def _require_containers(state: Mapping[str, object]) -> None:
     for name, one in state.items():
         if not isinstance(one, CONTAINERS):
-            kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function"
+            kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function, or vars(...) of an object"
             raise TypeError(f"state must hold what can be put back, {kinds}; {name} is {one!r:.100}")

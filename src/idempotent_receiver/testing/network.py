@@ -37,6 +37,7 @@ class Network:
     story: list[str]
     under_way: set[str] = field(default_factory=set)
     """The workers that were invoked, or soon will be, and have neither answered nor died."""
+    round_trip_seconds: float = ROUND_TRIP_SECONDS
     running: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many handlers run, by their workers and keys."""
     dead_letters: set[str] = field(default_factory=set)
@@ -120,7 +121,7 @@ class Network:
             raise ConnectionError("the answer was lost")
 
     def _request(self, worker: Worker, kind: str, what: str, offered: Sequence[str]) -> str | None:
-        self.world.sleep(ROUND_TRIP_SECONDS)
+        self.world.sleep(self.round_trip_seconds)
         label = f"{worker.name} {what}"
         chosen = self.decisions.choose(kind, label, self.offered(*offered))
         if chosen == options.SLOW:

@@ -42,7 +42,7 @@ class Setup:
         self._containers = {
             name: one.items if isinstance(one, MemoryStore) else one for name, one in self.state.items()
         }
-        self._contents = deepcopy(self._containers)
+        self._contents = {name: _copied(name, one) for name, one in self._containers.items()}
         self.namespace: str | None = self.consumer.parts["store"].namespace
         self.record_ids = {record["messageId"]: self._record_id(record) for record in self.records}
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
@@ -131,6 +131,17 @@ def received(record: Item, count: int) -> Item:
     """The message as it is received for that many times. Each time SQS gives it another receipt handle."""
     attributes = {**record["attributes"], "ApproximateReceiveCount": str(count)}
     return {**record, "attributes": attributes, "receiptHandle": f"handle-{record['messageId']}-{count}"}
+
+
+def _copied(name: str, container: Any) -> Any:
+    """Raises TypeError for what cannot be copied."""
+    try:
+        return deepcopy(container)
+    except TypeError as error:
+        raise TypeError(
+            f"state {name} cannot be put back, because something in it cannot be copied ({error}): give the dict, list "
+            "or set in which only the handler's data is"
+        ) from error
 
 
 def _refill(container: Any, content: Any) -> None:

@@ -17,6 +17,7 @@ from idempotent_receiver.testing.memory import Item, MemoryStore
 from idempotent_receiver.testing.network import ROUND_TRIP_SECONDS, Network
 from idempotent_receiver.testing.schedule import Decisions, Schedule
 from idempotent_receiver.testing.setup import Setup, received
+from idempotent_receiver.testing.stuck import Stuck, goes_on
 from idempotent_receiver.testing.varying import parsed
 from idempotent_receiver.testing.virtual_loop import in_a_real_loop
 from idempotent_receiver.testing.worker import Worker
@@ -182,6 +183,8 @@ class Trial:
                 self.ends.setdefault(id, "failed for good")
 
     def _deliver(self, records: Sequence[Item], receive: int, after: float = 0.0) -> None:
+        if self._interrupt is not None:
+            return
         worker = self.cast.worker(self._workers)
         self._workers += 1
         worker.begin(self.world)
@@ -249,6 +252,7 @@ class Trial:
 
     def started(self, worker: Worker) -> None:
         """The handler starts."""
+        goes_on()
         self._require_live()
         self.handled += 1
         key, attempt = _running()
@@ -265,7 +269,8 @@ class Trial:
         if isinstance(error, KeyboardInterrupt):
             self._interrupt = error  # somebody wants all of this to end, not only a message
         if not self.world.ended:
-            self.story.append(f"the handler of {worker.name} raises {error!r:.100}")
+            what = "does not go on" if isinstance(error, Stuck) else f"raises {error!r:.100}"
+            self.story.append(f"the handler of {worker.name} {what}")
 
     def returned(self, worker: Worker) -> None:
         """It returns, or raises after all."""
@@ -294,6 +299,7 @@ class Trial:
 
     def before(self, call: Call) -> float:
         """A fake is to be called."""
+        goes_on()
         self._require_live()
         worker = self._caller()
         if worker is None:

@@ -23,6 +23,12 @@ OUTSIDE_OF_IT = (
 )
 
 
+NO_LOCK = (
+    "hold no lock while a fake is called, or put a contextlib.nullcontext() in its place: workers share your module "
+    "here, and one that crashes or waits with a lock keeps it"
+)
+
+
 UNACKNOWLEDGED = "unacknowledged"
 
 
@@ -168,13 +174,14 @@ def _ends(trial: Trial, wanted: Trial) -> Iterator[Finding]:
     for id, end in wanted.ends.items():
         found = trial.ends.get(id)
         if found != end:
-            yield Finding(
-                f"end {id}" if found else f"{UNACKNOWLEDGED} {id}",
-                f"{id} is {found or 'never acknowledged'}, and {end} where nothing goes wrong",
-                "on a standard queue messages may be handled in any order: each must end the same way in all of them"
-                if len(wanted.ends) > 1
-                else "a later attempt must be able to do what the first one did",
-            )
+            if "different event loop" in trial.why.get(id, ""):
+                remedy = NO_LOCK
+            elif len(wanted.ends) > 1:
+                remedy = "on a standard queue messages may be handled in any order: each must end the same way in all"
+            else:
+                remedy = "a later attempt must be able to do what the first one did"
+            told = f"{id} is {found or 'never acknowledged'}, and {end} where nothing goes wrong"
+            yield Finding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
 
 
 def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:

@@ -1,16 +1,17 @@
 """An event loop in virtual time: asyncio's own, but that it waits by letting the world's other jobs go on.
 
-It has no sockets: a handler's clients are fakes here. What `asyncio.to_thread` is given runs at once, on the loop's
-own thread.
+It has no sockets: a handler's clients are fakes here. What `asyncio.to_thread` or `run_in_executor` is given runs at
+once, on the loop's own thread.
 """
 
 import asyncio
+import socket
 import sys
 from asyncio import tasks
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from greenlet import getcurrent, greenlet
 
@@ -79,6 +80,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._sleep(1e9 if timeout is None else timeout)
             self._sleeper = None
         return []
+
+    def run_in_executor(self, executor: object, *job: Any) -> Any:  # type: ignore[override]  # its types are no matter
+        """At once, whatever executor: nobody would wait for a thread, in which no virtual time passes."""
+        return super().run_in_executor(None, *job)
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """Nowhere; `outside` tells where it would lead."""
+        with sock:
+            sock.setblocking(True)
+            sock.connect(address)
+        self._nothing_outside()
+
+    def _nothing_outside(self, *arguments: Any, **named: Any) -> NoReturn:
+        raise RuntimeError("asyncio has no sockets and starts no programs in explore: put a fake in the client's place")
+
+    _make_datagram_transport = _make_subprocess_transport = _nothing_outside
 
     def _process_events(self, events: list[Any]) -> None:
         """There are none."""

@@ -32,6 +32,9 @@ from idempotent_receiver.worker.suspects import SUSPECTED_LEASES
 LONGEST_EXIT_SECONDS = 10.0
 """How long what is registered for a process's exit may take."""
 
+UNSET_LEVEL = logging.WARNING - 1
+"""The root logger's level until a module sets it: it shows what its default, WARNING, does, and is told from it."""
+
 
 class ReportedTimer:
     """A kernel timer, of which the supervisor is told."""
@@ -86,7 +89,9 @@ def main(task: dict[str, Any]) -> None:
     die_with(task["supervisor"])
     told = _told()
     os.register_at_fork(after_in_child=_forked)
+    logging.root.setLevel(UNSET_LEVEL)
     consumer, clock = loaded(task["handler"]), SystemClock()
+    _complete_logging()
     limits = limits_of(consumer, task["limits"])
     consumer = consumer.with_parts(concurrency=limits.concurrency)
     (unique,) = clock.versions(1)
@@ -120,6 +125,38 @@ def main(task: dict[str, Any]) -> None:
     threading.Thread(target=_listen, args=(process, told), daemon=True).start()
     reports.works()
     process.run()
+
+
+def _complete_logging() -> None:
+    """Set what the handler's module has left unset: a handler of the root logger, its level, and those of boto."""
+    root = logging.root
+    logger.disabled = False  # as `dictConfig` leaves what was there before the module, unless it is told not to
+    for library in ("boto3", "botocore"):  # each process would tell where it found its credentials and endpoints
+        if logging.getLogger(library).level == logging.NOTSET:
+            logging.getLogger(library).setLevel(logging.WARNING)
+    if root.level == UNSET_LEVEL:
+        root.setLevel(logging.WARNING if root.handlers else logging.INFO)
+    if not root.handlers:
+        root.addHandler(logging.StreamHandler())
+    for handler in filter(_on_console, root.handlers):
+        handler.addFilter(_untold)
+
+
+def _on_console(handler: logging.Handler) -> bool:
+    return getattr(handler, "stream", None) in {sys.stdout, sys.stderr}
+
+
+def _untold(record: logging.LogRecord) -> bool:
+    """Whether no handler below the root's writes it to the console. A Powertools Logger has one, and hides its lines
+    only from what the root has when it is made.
+    """
+    of: logging.Logger | None = logging.getLogger(record.name)
+    while of is not None and of is not logging.root:
+        for handler in of.handlers:
+            if _on_console(handler) and not handler.filters and record.levelno >= handler.level:
+                return False
+        of = of.parent
+    return True
 
 
 def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
@@ -218,9 +255,6 @@ def _cut_off(status: int) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for library in ("boto3", "botocore"):  # each process would tell where it found its credentials and endpoints
-        logging.getLogger(library).setLevel(logging.WARNING)
     status = 1
     try:
         main(json.loads(sys.argv[1]))

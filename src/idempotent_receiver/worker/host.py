@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Semaphore
 from typing import Any
 
 from idempotent_receiver.batch.items import Work
@@ -69,12 +70,15 @@ class Host:
         reports: Reports,
         draining: Callable[[], bool],
         suspects: Container[str],
+        slots: Semaphore,
     ) -> None:
         self.claiming = partial(leases.claiming, batch=batch)
         self.claimed = partial(leases.claimed, batch=batch)
         self.not_claimed = partial(leases.not_claimed, batch=batch)
         self.settling = leases.settling
         self.draining = draining
+        self.take_slot = partial(slots.acquire, blocking=False)
+        self.free_slot = slots.release
         self._pid = os.getpid()
         self._in_flight = in_flight
         self._answers = answers
@@ -97,9 +101,10 @@ class Host:
         most_seconds = LONGEST_SECONDS - gone_seconds
         if index in self._released and isinstance(outcome, NotStarted) and outcome.released:
             most_seconds = 0.0  # nothing is in the way of whoever has time for it
-        self._answers.give(message, outcome, most_seconds, self._failed)
-        self._reports.ended(message.receipt_handle)  # first: a process without messages may end, and must not seem dead
-        self._in_flight.answered([message.receipt_handle])
+        # First: a process without messages may end, and must not seem dead.
+        self._reports.ended(message.receipt_handle)
+        give = partial(self._answers.give, message, outcome, most_seconds, self._failed)
+        self._in_flight.answered([message.receipt_handle], give)
 
     def releases(self, index: int) -> bool:
         """What waits behind a long handler goes back once: each receive brings it nearer to the dead-letter queue. On a

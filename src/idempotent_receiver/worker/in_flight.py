@@ -1,7 +1,7 @@
 """What a worker process has received and not answered yet: waiting for its handler, or running."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from idempotent_receiver.clock import Clock
@@ -42,9 +42,13 @@ class InFlight:
             self.run_seconds = max(now - self._began.pop(receipt, now), (self.run_seconds or 0.0) * 3 / 4)
             self._changed.notify_all()
 
-    def answered(self, receipts: Sequence[str]) -> list[str]:
-        """These are SQS's again. Returns the ids of those whose handlers run all the same."""
+    def answered(self, receipts: Sequence[str], give: Callable[[], None] | None = None) -> list[str]:
+        """These are SQS's again, and `give` gives them back: nobody finds them in `handles` after it has begun. Returns
+        the ids of those whose handlers run all the same.
+        """
         with self._changed:
+            if give is not None:
+                give()
             running = [self._ids[receipt] for receipt in receipts if receipt in self._began]
             for receipt in receipts:
                 self._ids.pop(receipt, None)

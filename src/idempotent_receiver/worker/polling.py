@@ -69,7 +69,11 @@ class Queue:
 
 
 class Acknowledgements:
-    """Deletions and visibilities on their way to SQS: they leave ten at a time, or a moment after the oldest."""
+    """Deletions and visibilities on their way to SQS: they leave ten at a time, or a moment after the oldest.
+
+    SQS keeps the visibility that it is told last. So renewals and changes are sent one after the other: a renewal that
+    landed after a change would hide its message for as long as a lease.
+    """
 
     def __init__(self, queue: Queue, log: logging.Logger) -> None:
         self._queue = queue
@@ -77,6 +81,7 @@ class Acknowledgements:
         self._deletions: list[str] = []
         self._changes: list[tuple[str, int]] = []
         self._closing = False
+        self._changing = threading.Lock()
         self._some = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="acknowledgements", daemon=True)
         self._thread.start()
@@ -92,6 +97,11 @@ class Acknowledgements:
         with self._some:
             self._changes.append((handle, seconds))
             self._some.notify()
+
+    def renew(self, handles: Callable[[], Sequence[str]], seconds: int) -> None:
+        """Hide these for so long from now on. `handles` must tell of none whose change waits here."""
+        with self._changing:
+            send(self._queue.change, [(handle, seconds) for handle in handles()], self._log)
 
     def close(self, within_seconds: float) -> None:
         """Send what waits."""
@@ -114,7 +124,9 @@ class Acknowledgements:
             if not deletions and not changes:
                 return
             send(self._queue.delete, deletions, self._log)
-            send(self._queue.change, changes, self._log)
+            if changes:
+                with self._changing:
+                    send(self._queue.change, changes, self._log)
 
 
 def send(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log: logging.Logger) -> None:

@@ -87,6 +87,7 @@ class Process:
             reports=reports,
             draining=lambda: self.draining,
             suspects=self._suspects,
+            slots=threading.Semaphore(limits.concurrency),
         )
         self._over = False
 
@@ -202,8 +203,7 @@ class Process:
         threading.Thread(target=run, name=job.__name__, daemon=True).start()
 
     def _renew_visibilities(self) -> None:
-        visibility_seconds = round(self._limits.lease_seconds)
-        send(self._queue.change, [(handle, visibility_seconds) for handle in self._in_flight.handles], logger)
+        self._acknowledgements.renew(lambda: self._in_flight.handles, round(self._limits.lease_seconds))
 
     def _end_overdue(self) -> None:
         limit = self._limits.time_limit_seconds

@@ -33,6 +33,7 @@ class Host:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.drains = False
+        self.slots = 1_000
 
     def claiming(self, ids: Sequence[str]) -> None:
         self.told.append(("claiming", *ids))
@@ -53,6 +54,13 @@ class Host:
 
     def draining(self) -> bool:
         return self.drains
+
+    def take_slot(self) -> bool:
+        self.slots -= 1
+        return self.slots >= 0
+
+    def free_slot(self) -> None:
+        self.slots += 1
 
     def releases(self, index: int) -> bool:
         return False
@@ -114,11 +122,17 @@ class Impatient(Host):
         return True
 
 
+class Idle(AtOnce):
+    """An executor that starts nothing yet."""
+
+    def start(self, job: Any, then: Any) -> None: ...
+
+
 def waiting(host: Host, *, running: int) -> tuple[Runs, Item, ManualClock]:
     """A work that waits while that many of two handlers run."""
     clock = ManualClock()
     deadline, progress = Deadline.after(clock, 30_000), Progress(Order([work("a")]))
-    settings = Settings(store=MemoryStore(), executor=AtOnce(), host=host, concurrency=2)
+    settings = Settings(store=MemoryStore(), executor=Idle(), host=host, concurrency=2)
     runs = Runs(settings, progress, deadline, Turns(deadline))
     progress.actions[Do.RELEASE] = lambda item: None
     [item] = progress.order.items
@@ -129,18 +143,47 @@ def waiting(host: Host, *, running: int) -> tuple[Runs, Item, ManualClock]:
 
 
 @pytest.mark.parametrize(
-    ("running", "seconds", "stage"), [(2, 1.1, Stage.RELEASING), (2, 1.0, Stage.READY), (1, 9.0, Stage.READY)]
+    ("running", "slots", "seconds", "stage"),
+    [
+        (2, 1, 1.1, Stage.RELEASING),
+        (1, 0, 1.1, Stage.RELEASING),
+        (2, 1, 1.0, Stage.READY),
+        (1, 0, 1.0, Stage.READY),
+        (1, 1, 9.0, Stage.READY),
+    ],
 )
 def test_what_waits_is_released_when_nothing_has_started_for_a_second(
-    running: int, seconds: float, stage: Stage
+    running: int, slots: int, seconds: float, stage: Stage
 ) -> None:
-    """And not where a handler could start: then its store may have taken long to claim it."""
-    runs, item, clock = waiting(Impatient(), running=running)
+    """And not where a handler could start: then its store may have taken long to claim it. Handlers of other batches
+    may have all slots.
+    """
+    host = Impatient()
+    host.slots = slots
+    runs, item, clock = waiting(host, running=running)
     clock.seconds += seconds
+    moment = runs._deadline.moment()
 
-    runs.release_waiting(runs._deadline.moment())
+    runs.start(moment)
+    runs.release_waiting(moment)
 
     assert (item.stage, item in runs.ready) == (stage, stage is Stage.READY)
+
+
+@pytest.mark.parametrize("error", [None, SystemExit()])
+def test_a_slot_is_free_again_whatever_has_become_of_its_run(error: BaseException | None) -> None:
+    """Another batch may wait for it."""
+    host = Host()
+    left: list[int] = []
+
+    def handle(attempt: object) -> None:
+        left.append(host.slots)
+        if error is not None:
+            raise error
+
+    process(work("a", handle), work("b", handle), store=Store(host), host=host)
+
+    assert (left, host.slots) == ([999, 999], 1_000)
 
 
 def test_what_its_loop_has_just_taken_is_not_released() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -130,6 +131,12 @@ def keyed_and_dated(order: dict, message: Message) -> None:
     services.charge(order["cents"], message.idempotency_key, at=uuid4())
 
 
+@right("keys", "the time that is left varies beside it")
+@consumer
+def keyed_within_the_time_left(order: dict, message: Message) -> None:
+    services.charge(order["cents"], message.idempotency_key, at=message.remaining_time_ms())
+
+
 @right("refusals", "it ends as declined")
 @consumer
 def declined(order: dict, message: Message, tx: Transaction) -> None:
@@ -201,6 +208,17 @@ def joined(order: dict, message: Message, tx: Transaction) -> None:
     thread = threading.Thread(target=services.charge, args=(order["cents"], message.idempotency_key))
     thread.start()
     thread.join()
+    record(order, tx)
+
+
+pool = ThreadPoolExecutor(1)
+
+
+@right("threads", "a coroutine waits for a pool of its own")
+@consumer
+async def in_a_pool(order: dict, message: Message, tx: Transaction) -> None:
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(pool, services.charge, order["cents"], message.idempotency_key)
     record(order, tx)
 
 

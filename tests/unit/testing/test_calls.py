@@ -69,6 +69,44 @@ def test_a_fake_of_a_coroutine_function_is_awaited() -> None:
     assert [call.key for call in calls.made] == ["k-1"]
 
 
+def test_an_empty_key_is_none() -> None:
+    """No service knows a call again by it."""
+    calls = Calls()
+    calls.fake("charge", key="key")(5, key="")
+    assert [call.key for call in calls.made] == [None]
+
+
+def test_what_a_caller_does_to_an_answer_changes_no_other() -> None:
+    """Or one schedule would begin with what another one has left."""
+    fake = Calls().fake("lines", returns={"lines": []})
+    fake()["lines"].append("goods")
+    assert fake() == {"lines": []}
+
+
+class Payments:
+    """A client as people write it."""
+
+    @staticmethod
+    def charge(cents: int, key: str, note: str = "") -> None:
+        """Asks the service."""
+
+    @classmethod
+    def refund(cls, cents: int, key: str, note: str = "") -> None:
+        """Asks the service."""
+
+    def book(self, cents: int, key: str, note: str = "") -> None:
+        """Asks the service."""
+
+
+@pytest.mark.parametrize("name", ["charge", "refund", "book"])
+def test_a_method_is_replaced_as_what_it_is(name: str, calls: Calls) -> None:
+    """A static one gets no instance, nor does a class's get its class."""
+    calls.replace(Payments, name, key="key")
+    getattr(Payments(), name)(5, "k-1")
+    assert [call.key for call in calls.made] == ["k-1"]
+    assert ("self" in calls.made[0].given) == (name == "book")
+
+
 @pytest.mark.parametrize("key", ["idempotencykey", 5])
 def test_a_key_that_the_real_function_has_no_parameter_for_is_refused(key: Any) -> None:
     with pytest.raises(TypeError, match="key"):

@@ -32,7 +32,9 @@ def received(event: dict[str, Any], **options: Any) -> list[Message]:
     return got
 
 
-@pytest.mark.parametrize("body", ['{"order":"o-1"}', {"order": "o-1"}, Order(order="o-1"), Line(order="o-1")])
+@pytest.mark.parametrize(
+    "body", ['{"order":"o-1"}', b'{"order":"o-1"}', {"order": "o-1"}, Order(order="o-1"), Line(order="o-1")]
+)
 def test_a_body_is_text_or_whatever_can_be_json(body: object) -> None:
     (message,) = received(sqs_event(body), key=body_field("order"))
     assert (message.body, message.key) == ('{"order":"o-1"}', "o-1")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
+import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +24,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from idempotent_receiver import DynamoDBStore, MemoryStore, Transaction, http_endpoint, sqs_consumer
+from idempotent_receiver import DynamoDBStore, MemoryStore, Message, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied, Commit
-from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event
+from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event, stuck
 from tests.unit.testing import handlers
-from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
+from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, debit, seen, services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -178,6 +183,14 @@ def test_a_handler_may_run_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("charge")
+def test_two_threads_may_explore() -> None:
+    """One after the other: the fakes are the process's."""
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda _: explore(handlers.keyed, ORDER, tables=accounts(), most_schedules=40), range(2))
+        assert [one.violations for one in found] == [[], []]
+
+
+@pytest.mark.usefixtures("charge")
 def test_a_thread_is_left_as_it_was() -> None:
     """Without the hooks of a loop that is no more."""
     explore(handlers.generating, ORDERS, most_schedules=100)
@@ -268,6 +281,19 @@ def test_a_planted_mistake_is_found(handler: Any, options: dict[str, Any], told:
         explore(handler, ORDER, tables=accounts(), **options)
 
 
+def test_of_a_handler_that_always_fails_the_first_failure_is_told() -> None:
+    """The other five attempts are the same."""
+    (violation,) = explore(handlers.failing, ORDER, check=False).violations
+    assert violation.story == (
+        "worker A receives message-1",
+        "A claims message-1",
+        "A runs the handler for message-1",
+        "the handler of A raises ValueError('always')",
+        "A records the failure of message-1",
+        "A leaves message-1 to be delivered again",
+    )
+
+
 @pytest.mark.usefixtures("charge")
 def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None:
     """Nothing fails: they only run at once, while the undisturbed course is one after the other."""
@@ -331,7 +357,7 @@ def test_a_body_that_never_comes_to_the_handler_tests_nothing(messages: Any) -> 
 
 def test_messages_are_bodies_however_they_are_given() -> None:
     """One or several, in a list or from a generator; a body within a list may be a list."""
-    for messages in (ORDER, [ORDER], (ORDER,), (one for one in [ORDER])):
+    for messages in (ORDER, [ORDER], (ORDER,), (one for one in [ORDER]), json.dumps(ORDER).encode()):
         assert explore(handlers.transactional, messages, tables=accounts(), most_schedules=1).acknowledged == {
             "message-1": "completed"
         }
@@ -425,6 +451,38 @@ def test_an_interrupt_ends_all_of_it() -> None:
     """It is meant for the test, not for the handler."""
     with pytest.raises(KeyboardInterrupt):
         explore(_interrupted, ORDER)
+
+
+def test_a_lock_that_another_attempt_holds_ends_with_its_story(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hang otherwise. Afterwards the lock is free, and no alarm rings."""
+    monkeypatch.setattr(stuck, "MOST_SECONDS", 0.3)
+    calls.replace(services, "charge", key="key")
+    lock = Lock()
+
+    @handlers.consumer
+    def locking(order: dict, message: Message) -> None:
+        with lock:
+            services.charge(order["cents"], message.idempotency_key)
+
+    with pytest.raises(AssertionError, match=r"did not go on for 0\.3 seconds, and was stopped") as caught:
+        explore(locking, ORDER)
+    assert "  12. the handler of C does not go on\n  Remedy: " in str(caught.value)
+    assert not lock.locked()
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (signal.SIG_DFL, (0.0, 0.0))
+
+
+def test_a_lock_of_asyncios_that_a_crash_has_left_is_told_as_such(calls: Calls) -> None:
+    """It belongs to the loop of a worker that is no more."""
+    calls.replace(services, "notify", key="key")
+    lock = asyncio.Lock()
+
+    @handlers.consumer
+    async def locking(order: dict, message: Message) -> None:
+        async with lock:
+            await services.notify("sold", message.idempotency_key)
+
+    with pytest.raises(AssertionError, match=r"never acknowledged(?s:.*)Remedy: hold no lock while a fake is called"):
+        explore(locking, ORDER)
 
 
 def test_a_store_that_lies_acknowledges_what_is_not_completed() -> None:
@@ -552,6 +610,8 @@ REFUSED = [
     ((handlers.transactional, ORDER), {"most_schedules": 0}, ValueError, "most_schedules"),
     ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables names each table's key"),
     ((handlers.transactional, ORDER), {"state": {"n": 5}}, TypeError, "n is 5"),
+    ((handlers.transactional, ORDER), {"state": {"n": handlers.services}}, TypeError, "or vars"),
+    ((handlers.transactional, ORDER), {"state": {"n": {"lock": Lock()}}}, TypeError, "state n cannot be put back"),
     ((handlers.transactional, ORDER), {"network": True}, TypeError, "network must be the reason, a str"),
     ((handlers.transactional, ORDER), {"no_effects": " "}, TypeError, "no_effects must be the reason, a str"),
     ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay is what a story ends with"),
@@ -640,6 +700,23 @@ def test_a_connection_for_which_there_is_a_reason_is_made(server: socket.socket)
         assert accepted.recv(100) == b"charge 5"
 
 
+def test_what_asyncio_would_connect_or_start_says_what_helps(server: socket.socket) -> None:
+    """Also where a connection is allowed: the loop is in virtual time, and waits for nothing outside."""
+
+    @sqs_consumer(MemoryStore())
+    async def connecting(order: dict, tx: Transaction) -> None:
+        await asyncio.open_connection(*server.getsockname())
+
+    @sqs_consumer(MemoryStore())
+    async def starting(order: dict, tx: Transaction) -> None:
+        await asyncio.create_subprocess_exec("true")
+
+    told = "asyncio has no sockets and starts no programs in explore: put a fake"
+    for handler in (connecting, starting):
+        with pytest.raises(AssertionError, match=told):
+            explore(handler, ORDER, network="a server of the test")
+
+
 def test_a_datagram_is_lost_without_a_word() -> None:
     """As any may be: so are most metrics sent."""
     with socket.socket(type=socket.SOCK_DGRAM) as receiving, socket.socket(type=socket.SOCK_DGRAM) as sending:
@@ -719,6 +796,38 @@ def test_a_replay_of_another_handler_says_so(replay: str) -> None:
     """The points of a schedule are those of one handler, and so is what may happen there."""
     with pytest.raises(AssertionError, match="other calls from one schedule to the next"):
         explore(handlers.transactional, ORDER, tables=accounts(), replay=replay)
+
+
+def test_a_look_up_that_is_cached_is_no_call_of_each_attempt(calls: Calls) -> None:
+    """The remedy is a plain function in its place."""
+    calls.replace(services, "charge")
+
+    @functools.cache
+    def rate() -> None:
+        services.charge(0)
+
+    @sqs_consumer(MemoryStore())
+    def handle(order: dict) -> None:
+        rate()
+
+    with pytest.raises(AssertionError, match=r"(?s)it calls charge first, and then nothing.*plain\s+function"):
+        explore(handle, ORDER)
+
+
+def test_what_is_not_found_again_is_told_as_such(calls: Calls) -> None:
+    """By the same schedule: chance may look like any mistake."""
+    calls.replace(services, "charge", key="key")
+    runs = itertools.count()
+
+    @sqs_consumer(MemoryStore())
+    def handle(order: dict, message: Message, tx: Transaction) -> None:
+        debit(order, tx)
+        if next(runs) == 20:
+            services.charge(1, f"{message.idempotency_key}-sample")
+
+    with pytest.raises(AssertionError, match="the same schedule ends differently") as caught:
+        explore(handle, ORDER, tables=accounts())
+    assert "not called where nothing goes wrong" not in str(caught.value)
 
 
 tenant: ContextVar[str] = ContextVar("tenant")

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import boto3
@@ -88,10 +89,16 @@ def key_of_the_account(order: dict) -> None:
     services.charge(order["cents"], order["account"])
 
 
-@wrong("keys", "one of today's orders is charged, of each customer", None)
+@wrong("keys", "a date in a key, which is another when the message is redriven on another day", None)
 @consumer
 def key_of_the_day(order: dict) -> None:
     services.charge(order["cents"], f"{order['account']}-{datetime.now(UTC).date()}")
+
+
+@wrong("keys", "a key that all messages share, where one message is explored", None)
+@consumer
+def key_of_all(order: dict) -> None:
+    services.charge(order["cents"], "order")
 
 
 @wrong("keys", "goods and freight share a key", DIFFERENT)
@@ -109,12 +116,19 @@ def key_for_two_equal_calls(order: dict, message: Message) -> None:
 
 
 numbers = itertools.count()
+a_mock = Mock()
 
 
 @wrong("keys", "a counter of the process is in the key", ANOTHER_KEY)
 @consumer
 def key_of_a_counter(order: dict, message: Message) -> None:
     services.charge(order["cents"], f"{message.id}-{next(numbers)}")
+
+
+@wrong("keys", "the time that is left is in the key", ANOTHER_KEY)
+@consumer
+def key_of_the_time_left(order: dict, message: Message) -> None:
+    services.charge(order["cents"], f"{message.idempotency_key}-{message.remaining_time_ms()}")
 
 
 @wrong("keys", "the consumer's own key is another each time", "the key of message-1 is another at each delivery")
@@ -164,6 +178,34 @@ def event_with_its_own_id(order: dict, tx: Transaction) -> None:
 def mail_without_a_claim(order: dict, tx: Transaction) -> None:
     services.mail("paid")
     record(order, tx)
+
+
+@wrong("sends", "an empty key, where the order has none", NO_KEY)
+@consumer
+def empty_key(order: dict) -> None:
+    services.charge(order["cents"], order.get("payment", ""))
+
+
+@wrong("sends", 'a call with a key by a handler of `effects="transaction"`, which two workers make at once', None)
+@sqs_consumer(MemoryStore(), effects="transaction")
+def call_without_a_claim(order: dict, message: Message, tx: Transaction) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    record(order, tx)
+
+
+OVERDRAWN = {**ORDERS[0], "cents": 500}
+
+
+@wrong(
+    "sends",
+    "what is wrong even where nothing goes wrong, such as a charge for an order that then fails for good",
+    None,
+    messages=OVERDRAWN,
+)
+@consumer
+def charged_and_overdrawn(order: dict, message: Message, tx: Transaction) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    debit(order, tx, PermanentError("overdrawn"))
 
 
 # Refusals: the service refuses, nothing has happened, and the order counts as paid.
@@ -414,7 +456,7 @@ def pool_with_random_key(order: dict) -> None:
         pool.submit(services.charge, order["cents"], str(uuid4()))
 
 
-@wrong("threads", "nobody reads the pool's result, which may be a refusal", None)
+@wrong("threads", "a refusal in a thread, whose result nobody reads", None)
 @consumer
 def pool_without_result(order: dict, message: Message, tx: Transaction) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -658,17 +700,37 @@ def environment(order: dict) -> None:
     os.environ["LAST_ORDER"] = f"{order['order']} {time.time()}"
 
 
-@wrong("unseen", "another program sends it, beside a transaction", None, most_schedules=20)
+@wrong("unseen", "what another program does that the handler starts, beside a transaction", None, most_schedules=20)
 @consumer
 def another_program(order: dict, tx: Transaction) -> None:
     subprocess.run([sys.executable, "-S", "-c", ""], check=True)
     record(order, tx)
 
 
-@wrong("unseen", "a file has each attempt, beside a transaction", None)
+@wrong("unseen", "a file that has each attempt, beside a transaction", None)
 @consumer
 def file_beside(order: dict, tx: Transaction) -> None:
     file.__wrapped__(order)
+    record(order, tx)
+
+
+@wrong("unseen", "a counter of a module, which is written beside: it varies, as a time does", None)
+@consumer
+def hidden_counter(order: dict, tx: Transaction) -> None:
+    record(order, tx, number=next(numbers))
+
+
+@wrong("unseen", "a call of a `unittest.mock`, or of a mock of HTTP, beside a transaction", None)
+@consumer
+def mocked(order: dict, tx: Transaction) -> None:
+    a_mock(order["cents"])
+    record(order, tx)
+
+
+@wrong("unseen", "a list of a module that `state` does not name, beside a transaction", None)
+@consumer
+def hidden_journal_beside(order: dict, tx: Transaction) -> None:
+    journal.append(order["order"])
     record(order, tx)
 
 
@@ -709,6 +771,14 @@ def smtp(order: dict, tx: Transaction) -> None:
 async def post_in_a_thread(order: dict, tx: Transaction) -> None:
     with suppress(OSError):
         await asyncio.to_thread(urllib.request.urlopen, URL, b"5", 1)
+    record(order, tx)
+
+
+@wrong("sockets", "a connection of asyncio's to an address", "connects to 127.0.0.1:9")
+@consumer
+async def asyncio_connection(order: dict, tx: Transaction) -> None:
+    with suppress(Exception):
+        await asyncio.open_connection("127.0.0.1", 9)
     record(order, tx)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +65,7 @@ class Batch:
 
     def __init__(self, *groups: str) -> None:
         self.clock = ManualClock(0.99)
-        self.told = Acknowledgements()
+        self.told, self.in_flight = Acknowledgements(), InFlight(self.clock)
         answers = Answers(self.told, Backoff(), self.clock, left_to_sqs=True)  # type: ignore[arg-type]
         messages = [replace(MESSAGE, attributes={"MessageGroupId": group}, queue_arn="q.fifo") for group in groups]
         timer: Any = None  # nothing is claimed
@@ -73,11 +74,12 @@ class Batch:
             [Work("", Failure("E"), lambda attempt: None) for _ in groups],
             leases=Leases(MemoryStore(), self.clock, timer, lost, lease_seconds=60, margin_seconds=3),
             batch=None,
-            in_flight=InFlight(self.clock),
+            in_flight=self.in_flight,
             answers=answers,
             reports=Reports(None, "me"),
             draining=lambda: False,
             suspects={"suspect"},
+            slots=threading.Semaphore(1),
         )
 
 
@@ -125,6 +127,24 @@ def test_what_a_draining_process_gives_back_first_shortens_no_delay() -> None:
     assert batch.told.changed == [2, 3600]
 
 
+def test_nobody_renews_what_is_being_given_back() -> None:
+    """A renewal that began between the two would be the last that SQS is told."""
+    batch = Batch("g")
+    batch.in_flight.hold([{"receiptHandle": "h", "messageId": "m"}])
+    found: list[list[str]] = []
+    renews = threading.Thread(target=lambda: found.append(batch.in_flight.handles))
+
+    def change(handle: str, seconds: int) -> None:
+        renews.start()
+        renews.join(0.1)
+
+    batch.told.change = change  # type: ignore[method-assign]
+    batch.host.ended(0, LATER)
+    renews.join()
+
+    assert found == [[]]
+
+
 @pytest.mark.parametrize(("hours", "seconds"), [(0, 3600), (11, LONGEST_SECONDS - 11 * 3600), (12, 0)])
 def test_a_delay_ends_within_sqss_twelve_hours_however_long_its_handler_ran(hours: int, seconds: int) -> None:
     """SQS would refuse a longer one, and the message would come again at the end of its lease."""
@@ -138,6 +158,6 @@ def test_an_outcome_is_reported_before_the_process_that_waits_for_it_may_end(mon
     """Else its supervisor would take the message for one that a dead process held, and suspect it."""
     batch, order = Batch("g"), list[str]()
     monkeypatch.setattr(batch.host._reports, "ended", lambda handle: order.append("reported"))
-    monkeypatch.setattr(batch.host._in_flight, "answered", lambda handles: order.append("answered"))
+    monkeypatch.setattr(batch.host._in_flight, "answered", lambda handles, give: order.append("answered"))
     batch.host.ended(0, NotStarted())
     assert order == ["reported", "answered"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import signal
 import threading
@@ -92,7 +94,9 @@ class NoTimer:
 class Worker:
     """A process at work on its own thread. Its handlers wait until they may return."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, asynchronous: bool = False, **limits: Any) -> None:
+        self.at_once: list[int] = []
+        self._running: set[str] = set()
         self.queue, self.store = Queue(), MemoryStore()
         self.lost: SimpleQueue[str] = SimpleQueue()
         self.started: SimpleQueue[str] = SimpleQueue()
@@ -107,7 +111,9 @@ class Worker:
             lease_seconds=self.limits.lease_seconds,
             margin_seconds=self.limits.margin_seconds,
         )
-        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency)(self._handle)
+        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency)(
+            self._coroutine if asynchronous else self._handle
+        )
         queue: Any = self.queue
         reports = Reports(None, "me")
         self.process = Process(consumer, queue, leases=leases, limits=self.limits, reports=reports, clock=clock)
@@ -131,10 +137,18 @@ class Worker:
         assert not self._thread.is_alive()
 
     def _handle(self, body: str, message: Message) -> None:
+        self._running.add(message.id)
+        self.at_once.append(len(self._running))
         self.started.put(message.id)
         self.may_return[message.id].wait(SOON)
+        self._running.discard(message.id)
         if message.id == "early":
             raise RetryLater(seconds=3600)
+        if message.id == "bad":
+            raise ValueError(body)
+
+    async def _coroutine(self, body: str, message: Message) -> None:
+        await asyncio.to_thread(self._handle, body, message)
 
 
 @pytest.fixture
@@ -190,14 +204,14 @@ def test_after_its_messages_a_process_receives_none_and_ends_when_each_has_its_o
     polls = len(worker.queue.most)
     worker.receives(("d", "4"))
     worker.finishes("b")
-    until(lambda: worker.queue.deleted == ["1", "2"])
+    until(lambda: sorted(worker.queue.deleted) == ["1", "2"])
     assert worker._thread.is_alive()
 
     worker.finishes("c")
     worker._thread.join(SOON)
 
     assert not worker._thread.is_alive()
-    assert worker.queue.deleted == ["1", "2", "3"]
+    assert sorted(worker.queue.deleted) == ["1", "2", "3"]
     assert (worker.queue.most[0], worker.queue.most[-1], len(worker.queue.most)) == (2, 1, polls)
     assert not worker.process.draining
 
@@ -234,6 +248,33 @@ def test_a_queue_that_does_not_answer_holds_up_no_lease(start: Callable[..., Wor
     ends = item["in_progress_expiration"]
 
     until(lambda: next(iter(worker.store.items.values()))["in_progress_expiration"] > ends + 1_000)
+
+
+def test_a_renewal_that_is_under_way_undoes_no_give_back(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hide the message for as long as a lease: SQS keeps what it is told last."""
+    renews, lands = threading.Event(), threading.Event()
+    worker = start(lease_seconds=0.9)
+
+    def change(visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        if ("1", 1) in visibilities:
+            renews.set()
+            lands.wait(SOON)
+        worker.queue.changed += visibilities
+        return []
+
+    monkeypatch.setattr(worker.queue, "change", change)
+    worker.receives(("early", "1"))
+    assert renews.wait(SOON)
+    worker.finishes("early")
+    until(lambda: [item["status"] for item in worker.store.items.values()] == ["FAILED"])
+    threading.Event().wait(0.1)  # a give-back that waits for nothing has left by now
+    lands.set()
+
+    until(lambda: ("1", 3600) in worker.queue.changed)
+    until(lambda: ("1", 1) in worker.queue.changed)
+    assert worker.queue.changed[-1] == ("1", 3600)
 
 
 def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., Worker]) -> None:
@@ -342,6 +383,23 @@ def test_suspects_that_wait_for_their_turn_go_back_when_the_process_drains(start
     assert worker.started.empty()
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_batches_that_overlap_share_the_handlers_that_may_run_at_once(
+    start: Callable[..., Worker], *, asynchronous: bool
+) -> None:
+    """What waits starts as soon as a handler of another batch has ended."""
+    worker = start(concurrency=3, asynchronous=asynchronous)
+    worker.receives(("a", "a"), ("b", "b"))
+    assert {worker.started.get(timeout=SOON), worker.started.get(timeout=SOON)} == {"a", "b"}
+    worker.receives(("c", "c"), ("d", "d"), ("e", "e"))
+    until(lambda: len(worker.at_once) == 3)
+    threading.Event().wait(0.1)  # what waits for nobody has started by now
+    worker.finishes("a")
+    until(lambda: len(worker.at_once) == 4)
+
+    assert worker.at_once == [1, 2, 3, 3]
+
+
 def test_a_handler_that_outlives_the_time_limit_ends_the_process(
     start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,6 +482,29 @@ def test_a_queue_that_refuses_polls_is_named_with_sqs_reason(
     worker.receives(("m", "1"))
 
     assert worker.started.get(timeout=SOON) == "m"
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["a"], {"completed": "DEBUG", "batch": "DEBUG"}),
+        (["a", "b"], {"completed": "DEBUG", "batch": "INFO"}),
+        (["bad"], {"failed, to be tried again": "WARNING", "batch": "DEBUG"}),
+        (["early"], {"to be tried again later, as its handler said": "INFO", "batch": "DEBUG"}),
+    ],
+)
+def test_only_a_batch_of_several_has_a_summary_at_info(
+    start: Callable[..., Worker], caplog: pytest.LogCaptureFixture, ids: list[str], told: dict[str, str]
+) -> None:
+    """A busy process that receives one message at a time would write a line for each. What fails has its own line."""
+    caplog.set_level(logging.DEBUG, "idempotent-receiver")
+    worker = start(concurrency=2)
+    worker.receives(*[(id, id) for id in ids])
+    for id in ids:
+        worker.finishes(id)
+
+    until(lambda: "batch" in caplog.messages)
+    assert {one.message: one.levelname for one in caplog.records if one.name == "idempotent-receiver"} == told
 
 
 def test_a_log_that_does_not_answer_keeps_no_process_alive(monkeypatch: pytest.MonkeyPatch) -> None:

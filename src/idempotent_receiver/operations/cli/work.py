@@ -30,9 +30,9 @@ def work(
     time_limit: Annotated[
         float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="Seconds that a handler may run.")
     ] = LONGEST_LEASE_SECONDS,
-    drain_seconds: Annotated[float, typer.Option(min=0, help="Seconds that handlers may go on after SIGTERM.")] = (
-        DRAIN_SECONDS
-    ),
+    drain_seconds: Annotated[
+        float, typer.Option(max=LONGEST_LEASE_SECONDS, help="Seconds that handlers may go on after SIGTERM.")
+    ] = DRAIN_SECONDS,
     health_file: Annotated[
         Path | None, typer.Option(help="A file to touch once a process has loaded the handler, and from then on.")
     ] = None,
@@ -46,6 +46,10 @@ def work(
     handler that takes longer is renewed, and a process that cannot renew is dead before its lease ends. SIGTERM lets
     what runs come to its end; a second one does not.
     """
+    seconds = {"--lease-seconds": lease_seconds, "--time-limit": time_limit, "--drain-seconds": drain_seconds}
+    for option, value in seconds.items():
+        if not 0 < value <= LONGEST_LEASE_SECONDS:  # nor NaN, which is within every range for some versions of typer
+            raise UsageError(f"{option}: {value:g} must be more than 0, and at most {LONGEST_LEASE_SECONDS} seconds")
     if health_file is not None:
         _remove(health_file)
     limits = {

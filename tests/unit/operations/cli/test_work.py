@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
+from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import work
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.worker.supervisor import DRAIN_SECONDS
@@ -66,14 +68,28 @@ def test_each_option_reaches_the_supervisor(receiver: Receiver, made: list[Any])
     assert rest == {"processes": 1, "drain_seconds": DRAIN_SECONDS, "health": None}
 
 
-@pytest.mark.parametrize("seconds", ["43201", "inf"])
-def test_a_time_limit_beyond_what_sqs_hides_a_message_is_refused(
-    receiver: Receiver, made: list[Any], seconds: str
-) -> None:
-    ran = receiver(f"work URL orders:handler --time-limit {seconds}")
+SECONDS = ("lease_seconds", "time_limit", "drain_seconds")
+
+
+@pytest.mark.parametrize("name", SECONDS)
+@pytest.mark.parametrize("seconds", ["nan", "-nan", "inf", "-inf", "-1", "0", "43201"])
+def test_seconds_that_cannot_be_kept_are_refused(receiver: Receiver, made: list[Any], name: str, seconds: str) -> None:
+    """SQS hides a message for twelve hours at most. A worker that drains for none would kill what runs at SIGTERM."""
+    option = f"--{name.replace('_', '-')}"
+    ran = receiver(f"work URL orders:handler {option}={seconds}")
 
     assert (ran.code, made) == (2, [])
-    assert "--time-limit" in ran.err
+    assert option in ran.err
+
+
+@pytest.mark.parametrize("name", SECONDS)
+def test_what_is_no_number_of_seconds_is_refused_by_whatever_typer_is_there(made: list[Any], name: str) -> None:
+    """Some of its versions take NaN for a number within every range, and then no lease is too short."""
+    with pytest.raises((UsageError, typer.Exit)) as raised:
+        work.work("URL", "orders:handler", **{name: math.nan})
+
+    assert made == []
+    assert f"--{name.replace('_', '-')}: nan must be more than 0, and at most 43200" in str(raised.value)
 
 
 def test_a_health_file_that_cannot_be_written_is_refused(

@@ -1,0 +1,58 @@
+"""Ends a wait that has no end: of a handler for a lock that another attempt holds, in the one thread that all share."""
+
+import bdb
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MOST_SECONDS = 20.0
+"""How much real time may pass in a handler from one call of a fake to the next."""
+
+_watched = False
+
+
+class Stuck(KeyboardInterrupt):
+    """The handler that this is raised in does not go on."""
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Until the block ends, raise Stuck in what runs if it does not call `goes_on` for so long.
+
+    Nothing is raised in a debugger, nor where a signal cannot do that: outside the main thread, on Windows, and where
+    SIGALRM is in use, as by pytest-timeout.
+    """
+    global _watched  # noqa: PLW0603  # as the timer is, it is the process's
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or not hasattr(signal, "setitimer")
+        or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        if not _debugged():
+            raise Stuck
+
+    signal.signal(signal.SIGALRM, stop)
+    _watched = True
+    try:
+        goes_on()
+        yield
+    finally:
+        _watched = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def goes_on() -> None:
+    """A handler starts, or calls a fake."""
+    if _watched:
+        signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS, MOST_SECONDS)
+
+
+def _debugged() -> bool:
+    return "pydevd" in sys.modules or isinstance(getattr(sys.gettrace(), "__self__", None), bdb.Bdb)

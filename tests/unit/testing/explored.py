@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from idempotent_receiver import MemoryStore, sqs_consumer
 from idempotent_receiver.testing import Table
+from tests.unit.testing.handlers import ORDER, accounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,12 +14,8 @@ if TYPE_CHECKING:
     from idempotent_receiver import Transaction
     from idempotent_receiver.testing import Calls
 
-ORDER = {"order": "o-1", "account": "alice", "cents": 5}
-ORDERS = [ORDER, {"order": "o-2", "account": "alice", "cents": 7}]
 ALIKE = [ORDER, {**ORDER, "order": "o-2"}]
 """Two messages that only their orders' names tell apart."""
-
-consumer = sqs_consumer(MemoryStore())
 
 
 class Declined(Exception):
@@ -65,23 +61,12 @@ def begin(calls: Calls) -> None:
         container.clear()  # type: ignore[attr-defined]  # all three have it
     balances["alice"] = 100
     tables.clear()
-    tables.update(accounts=Table("account", {"account": "alice", "balance": 100}), orders=Table("order"))
+    tables.update(**accounts(), orders=Table("order"))
 
 
 def balance(account: str) -> Any:
     """A look-up by a client of one's own."""
     return tables["accounts"].items[account,]["balance"]
-
-
-def debit(order: dict[str, Any], tx: Transaction, otherwise: BaseException | None = None) -> None:
-    tx.update(
-        TableName="accounts",
-        Key={"account": order["account"]},
-        UpdateExpression="SET balance = balance - :cents",
-        ConditionExpression="balance >= :cents",
-        ExpressionAttributeValues={":cents": order["cents"]},
-        otherwise=otherwise,
-    )
 
 
 def record(order: dict[str, Any], tx: Transaction, status: str = "paid", **more: Any) -> None:

@@ -24,19 +24,16 @@ from idempotent_receiver import (
 from idempotent_receiver.testing import sqs_event
 from tests.unit.testing.explored import (
     ALIKE,
-    ORDER,
-    ORDERS,
     STATE,
     Declined,
     balance,
     balances,
-    consumer,
-    debit,
     journal,
     record,
     right,
     services,
 )
+from tests.unit.testing.handlers import ORDER, ORDERS, consumer, debit
 
 
 @right("transactions", "all of it is in the transaction")

@@ -33,18 +33,16 @@ from idempotent_receiver import (
 )
 from tests.unit.testing.explored import (
     ALIKE,
-    ORDERS,
     STATE,
     balance,
     balances,
-    consumer,
-    debit,
     journal,
     record,
     seen,
     services,
     wrong,
 )
+from tests.unit.testing.handlers import ORDERS, consumer, debit
 
 ANOTHER_KEY = "with another key"
 NO_KEY = "without an idempotency key"

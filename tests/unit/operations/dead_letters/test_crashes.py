@@ -47,7 +47,7 @@ def killable(bank: Bank, aside: Aside, *, archive: bool) -> Callable[[], None]:
 
     def go() -> None:
         run.carry_out(run.plan())
-        session.queue.release()
+        session.source.release()
 
     return go
 

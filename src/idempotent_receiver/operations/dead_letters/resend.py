@@ -77,7 +77,7 @@ class Records:
             raise NotResent(f"its record could not be completed afterwards: {answer.why}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NewBody:
     """A dead letter is sent again with another body: what is written before and after. `edited` is pure."""
 

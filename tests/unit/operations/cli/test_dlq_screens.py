@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from rich.console import Console
 
 from idempotent_receiver import message_id
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Summary
 from idempotent_receiver.operations.dead_letters.selection import Planned, Selection

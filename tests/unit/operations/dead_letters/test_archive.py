@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+from idempotent_receiver.operations.dead_letters.ends import archive_ends
 
 from idempotent_receiver.operations.dead_letters import archive as archives
 from idempotent_receiver.operations.dead_letters.archive import NotArchived
-from idempotent_receiver.operations.dead_letters.ends import archive_ends
 from tests.unit.operations.dead_letters.bank import Bank, leftovers, throttled
 from tests.unit.operations.dead_letters.bucket import Bucket
 from tests.unit.operations.dead_letters.test_ends import BY, archived, archived_leftovers, gone_through, restored, taken

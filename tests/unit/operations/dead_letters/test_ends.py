@@ -8,9 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from idempotent_receiver import body_field
-from idempotent_receiver.operations.dead_letters import archive as archives
 from idempotent_receiver.operations.dead_letters.ends import (
     archive_ends,
     delete_ends,
@@ -18,6 +15,9 @@ from idempotent_receiver.operations.dead_letters.ends import (
     resend_ends,
     restore_ends,
 )
+
+from idempotent_receiver import body_field
+from idempotent_receiver.operations.dead_letters import archive as archives
 from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.triage import Verdict

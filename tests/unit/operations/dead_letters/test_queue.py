@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
+from idempotent_receiver.operations.dead_letters.ends import delete_ends, redrive_ends
 
 from idempotent_receiver.operations.dead_letters import ends, queue
-from idempotent_receiver.operations.dead_letters.ends import delete_ends, redrive_ends
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, start_move_task, watch_move_task
 from idempotent_receiver.operations.dead_letters.run import Summary
 from idempotent_receiver.operations.dead_letters.triage import Verdict

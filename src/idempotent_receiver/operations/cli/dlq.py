@@ -20,6 +20,7 @@ from idempotent_receiver.operations.dead_letters.queue import (
     watch_move_task,
 )
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE
+from idempotent_receiver.sqs.keys import message_id
 
 app = typer.Typer(
     help="Dead letters: why they are there, and how they come back.",
@@ -158,7 +159,7 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
         raise UsageError(f"{source.arn} has dead letters of {others} too, and --native would move them all")
     if deployment.sharers is None:
         terminal.note(f"SQS moves dead letters of other queues too, if any come here. {WHOSE}")
-    if deployment.strategy == "message_id":
+    if deployment.description.key is message_id:
         terminal.note(
             "This consumer's keys are messageIds, and a native redrive makes new ones: what was done runs again. "
             "Without --native, dead letters come back under their old keys."

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -29,7 +29,7 @@ class Made:
 
     by: str
     argument: str
-    find: KeyStrategy
+    find: KeyStrategy = field(compare=False, repr=False)
 
     def __call__(self, message: Message) -> str:
         """The message's key. Raises UnusableKey."""

@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Annotated, Any
 
 import typer
@@ -272,7 +272,7 @@ class Deployment:
         return Reader(
             queue_arn=self.queue.arn,
             key=key,
-            record_id=lambda key: record_id(self.store.namespace, key),
+            record_id=partial(record_id, self.namespace),
             open_envelope=envelope_opener(self.description.envelope),
             payload=EVERYTHING if payload is None else payload,
         )

@@ -116,9 +116,7 @@ def _name(name: str) -> str:
 
 def _key(text: str) -> tuple[str, str]:
     strategy, _, argument = text.partition(":")
-    if strategy not in ("message_id", "body_field", "message_attribute") or (strategy == "message_id") != (
-        ":" not in text
-    ):
+    if text != "message_id" and (strategy not in ("body_field", "message_attribute") or not argument):
         raise UsageError(f"--key {text} is not known here: use {STRATEGIES}")
     if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument.partition(".")[0] in USED):
         raise UsageError(

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from harness.cloud import ROOT
 from idempotent_receiver.operations.cli.doctor import text
+from idempotent_receiver.operations.description import DAY_SECONDS
 from idempotent_receiver.operations.doctor.asking import Unavailable
 from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, checks_of, examine, name_of, notes
-from idempotent_receiver.operations.description import DAY_SECONDS
 from idempotent_receiver.operations.doctor.facts import Facts
 from tests.consumer_facts import facts, facts_outside_lambda
 

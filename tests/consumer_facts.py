@@ -54,6 +54,7 @@ def facts(*edits: str, values: Mapping[str, object] | None = None, **parameters:
         settings=settings,
         queue=_queue("Queue", properties["Queue"]),
         dead_letter_queue=_queue("DeadLetterQueue", properties["DeadLetterQueue"]),
+        keys={},
         table={"TableName": "Records", "TableArn": ARN.format(service="dynamodb", name="table/Records")},
         time_to_live=_time_to_live(table["TimeToLiveSpecification"]),
         denied=[],

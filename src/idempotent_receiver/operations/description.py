@@ -71,7 +71,7 @@ class Description:
             "payload": None if self.payload is None else _payload_document(self.payload),
             "envelope": self.envelope,
             "namespace": self.namespace,
-            "retention_days": int(days) if days is not None and days.is_integer() else days,
+            "retention_days": int(days) if days is not None and days % 1 == 0 else days,
             "effects": self.effects,
         }
 

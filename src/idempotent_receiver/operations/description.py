@@ -27,12 +27,6 @@ class InCode:
 
     name: str
 
-    @classmethod
-    def of(cls, given: object) -> "InCode":
-        """A callable, by its module and name."""
-        named = given if hasattr(given, "__qualname__") else type(given)
-        return cls(f"{getattr(named, '__module__', None)}:{getattr(named, '__qualname__', None)}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
@@ -114,19 +108,13 @@ def differences(code: Description, stated: Description) -> dict[str, tuple[str, 
     }
 
 
-def _text(said: object) -> str:
-    if not isinstance(said, str):
-        raise TypeError(f"{json.dumps(said)} is no text")
-    return said
-
-
 _PARTS = [each.name for each in fields(Payload)]
 
 
 def _payload(said: object) -> Payload | InCode:
     match said:
         case {"callable": name, **others} if not others:
-            return InCode(_text(name))
+            return InCode(name)
         case dict() if not said.keys() - _PARTS:
             return Payload(**said)
     raise ValueError(f"{json.dumps(said)} is no payload: use {{}} for all of it, or {', '.join(_PARTS)}")
@@ -134,10 +122,10 @@ def _payload(said: object) -> Payload | InCode:
 
 _BY_NAME: Mapping[str, keys.KeyStrategy] = {"message_id": keys.message_id, "event_id": keys.event_id}
 _MADE: Mapping[str, Callable[[Any], keys.KeyStrategy | InCode]] = {
-    "message_attribute": lambda name: keys.message_attribute(_text(name)),
-    "body_field": lambda path: keys.body_field(_text(path)),
+    "message_attribute": keys.message_attribute,
+    "body_field": keys.body_field,
     "payload_key": _payload,
-    "callable": lambda name: InCode(_text(name)),
+    "callable": InCode,
 }
 """Key strategies by their names in the document: those that stand for themselves, and those made of an argument."""
 
@@ -168,13 +156,11 @@ def _payload_document(payload: Payload | InCode) -> dict[str, Any]:
     return {name: value if isinstance(value, str) else [*value] for name, value in asdict(payload).items() if value}
 
 
-def _named(given: object) -> dict[str, str]:
-    return {"callable": (given if isinstance(given, InCode) else InCode.of(given)).name}
-
-
-def _envelope(said: object) -> str:
-    keys.envelope_opener(_text(said))
-    return _text(said)
+def _named(given: Any) -> dict[str, str]:
+    if isinstance(given, InCode):
+        return {"callable": given.name}
+    named = given if hasattr(given, "__qualname__") else type(given)
+    return {"callable": f"{named.__module__}:{named.__qualname__}"}
 
 
 def _retention_days(said: Any) -> float:
@@ -184,18 +170,23 @@ def _retention_days(said: Any) -> float:
     return float(said)
 
 
-def _effects(said: object) -> str:
-    options.require_effects(said)
-    return _text(said)
+def _passing(check: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """What reads a value as it is, if the check lets it pass."""
+
+    def read(said: Any) -> Any:
+        check(said)
+        return said
+
+    return read
 
 
 _READ: Mapping[str, Callable[[object], object]] = {
     "key": _key,
     "payload": _payload,
-    "envelope": _envelope,
+    "envelope": _passing(keys.envelope_opener),
     "namespace": checked,
     "retention_days": _retention_days,
-    "effects": _effects,
+    "effects": _passing(options.require_effects),
 }
 
 

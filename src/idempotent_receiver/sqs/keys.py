@@ -50,7 +50,7 @@ def message_id(message: Message) -> str:
 @key_for()
 def message_attribute(name: str) -> KeyStrategy:
     """The string value of a message attribute."""
-    if not name:
+    if not name or not isinstance(name, str):
         raise ValueError(f"message_attribute needs the attribute's name; it is {name!r}")
 
     def key(message: Message) -> str:

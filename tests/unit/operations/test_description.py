@@ -135,7 +135,8 @@ def test_a_callable_is_named_and_stays_a_name_in_a_document() -> None:
         ('{"key": {"body_field": "id", "message_attribute": "id"}}', "is no key strategy"),
         ('{"key": ["message_id"]}', "is no key strategy"),
         ('{"key": {"body_field": "a-b c"}}', "key: body_field('a-b c') is not a JMESPath expression"),
-        ('{"key": {"body_field": 1}}', "key: 1 is no text"),
+        ('{"key": {"body_field": 1}}', "key: body_field(1) is not a JMESPath expression"),
+        ('{"key": {"message_attribute": 1}}', "key: message_attribute needs the attribute's name"),
         ('{"key": {"message_attribute": ""}}', "key: message_attribute needs the attribute's name"),
         ('{"key": {"payload_key": {"with": "id"}}}', 'key: {"with": "id"} is no payload'),
         ('{"key": {"body_field": "id"}}', "namespace is missing"),
@@ -143,7 +144,7 @@ def test_a_callable_is_named_and_stays_a_name_in_a_document() -> None:
         ('{"payload": {"without": "sent_at"}}', "payload: without takes several paths"),
         ('{"payload": {"fields": "a-b c"}}', "payload: fields('a-b c') is not a JMESPath expression"),
         ('{"envelope": "[["}', "envelope: envelope('[[') is not a JMESPath expression"),
-        ('{"envelope": 1}', "envelope: 1 is no text"),
+        ('{"envelope": 1}', "envelope: envelope(1) is not a JMESPath expression"),
         ('{"namespace": "a#b"}', "namespace: namespace 'a#b' has a '#'"),
         ('{"namespace": 1}', "namespace: namespace must be a string"),
         *(

@@ -85,7 +85,7 @@ def test_a_native_redrive_does_not_warn_where_the_key_is_of_the_business(
     receiver: Receiver, stack: Stack, sqs: Stubber
 ) -> None:
     stub_a_task(sqs, stack, {"Status": "COMPLETED"})
-    ran = receiver.on(f"{NATIVE} --key-strategy body_field:transfer_id --yes")
+    ran = receiver.on(f"{NATIVE} --consumer transfers.json --yes")
     assert (ran.code, ran.err, ran.out) == (0, "", "COMPLETED: about 0 moved.\n")
 
 

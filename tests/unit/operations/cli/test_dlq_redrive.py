@@ -92,7 +92,7 @@ def test_what_comes_up_behind_is_not_moved_without_a_yes_either(receiver: Receiv
         stack.bury(f"m-{number}", url=dead, reason="account closed")
     stack.bury("behind", url=dead)
     typed("n\n")
-    ran = receiver(f"dlq redrive --queue t.fifo --dlq {dead} --table records --key-strategy message_id --json")
+    ran = receiver(f"dlq redrive --queue t.fifo --dlq {dead} --table records --consumer ids.json --json")
     assert "SQS gives out nothing more of their groups" in ran.err
     assert re.search(r"Move or drop (1 dead letter and )?what comes up behind\? \[y/N\]", ran.err)
     assert (ran.code, ran.json["moved"]) == (1, 0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NOWHERE = "https://sqs.us-east-1.amazonaws.com/123456789012/nosuch"
 BOTH = "--queue transfers --table records"
-KEYS = f"{BOTH} --key-strategy message_id"
+KEYS = f"{BOTH} --consumer ids.json"
 CHOICES: dict[str, str] = {
     "--since yesterday": "--since yesterday is no time",
     "--until 2026-13-01": "--until 2026-13-01 is no time",
@@ -35,7 +35,7 @@ CHOICES: dict[str, str] = {
     "--reason ''": "--reason is empty",
     "--since ''": "--since is empty",
 }
-EMPTY = ("stack", "queue", "dlq", "table", "namespace", "key-strategy", "envelope", "region", "profile", "endpoint-url")
+EMPTY = ("stack", "queue", "dlq", "table", "consumer", "region", "profile", "endpoint-url")
 BODIES: dict[str, tuple[bytes | None, str]] = {
     "a folder": (None, "Is a directory"),
     "empty": (b"", "is empty"),
@@ -50,14 +50,8 @@ REFUSED: list[tuple[str, str]] = [
     ("show k", "give --stack or --table"),
     ("show k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
     ("show k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
-    ("show k --table records --namespace a#b", "--namespace: namespace 'a#b' has a '#'"),
-    ("show k --table records --key-strategy guess", "guess is not known here"),
-    (f"dlq list {BOTH}", "--key-strategy, which is message_id"),
+    (f"dlq list {BOTH}", "give --stack or --consumer"),
     (f"dlq list --queue transfers-dead {BOTH[18:]}", "name it with --dlq"),
-    ("dlq list --stack transfers --key-strategy guess", "guess is not known here"),
-    ("dlq list --stack transfers --key-strategy 'body_field:a-b c'", "JMESPath"),
-    ("dlq list --stack transfers --key-strategy body_field:id", "needs a namespace"),
-    ("dlq list --stack transfers --envelope [[", "--envelope"),
     ("dlq list --stack transfers --endpoint-url nonsense", "--endpoint-url nonsense"),
     ("dlq list --stack transfers --profile nobody", "(nobody) could not be found: correct --profile"),
     ("dlq list --limit 0", "--limit"),
@@ -79,17 +73,10 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("doctor --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
     ("doctor --function nosuch", "nosuch in this account and region: correct --function"),
-    *(
-        (f"doctor --function consumer {option} message_id", f"doctor takes no {option}:")
-        for option in ("--dlq", "--namespace", "--envelope", "--key-strategy")
-    ),
+    ("doctor --function consumer --dlq dead", "doctor takes no --dlq:"),
     ("doctor --queue transfers --function consumer", "give --function or --queue, not both"),
     ("doctor --queue transfers --stack transfers", "give --stack or --queue, not both"),
     ("doctor --stack transfers --function consumer", "give --stack or --function, not both"),
-    *(
-        (f"show k --table records --retention-days {days}", f"--retention-days {days}")
-        for days in ("-5", "0", "nan", "inf")
-    ),
     *((f"dlq list --{option} ''", f"--{option} is empty") for option in EMPTY),
     *((f"{command} --stack ''", "--stack is empty") for command in ("show k", "stuck --yes", "dlq redrive", "doctor")),
     ("show '' --table records", "KEY is empty"),
@@ -163,7 +150,7 @@ def test_a_body_that_sqs_does_not_take_is_refused(receiver: Receiver, stack: Sta
 @pytest.mark.parametrize(
     ("output", "line", "says"),
     [
-        ("KeyStrategy", "dlq list", "has no output KeyStrategy: give --key-strategy"),
+        ("ConsumerDescription", "dlq list", "has no output ConsumerDescription: give --consumer"),
         ("ArchiveBucket", "dlq archive --yes", "has no output ArchiveBucket: give --archive"),
         ("ArchiveBucket", "dlq restore --yes", "has no output ArchiveBucket: give --archive"),
         ("HistoryTable", "dlq history", "has no output HistoryTable: give --history"),

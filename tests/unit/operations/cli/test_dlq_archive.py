@@ -7,7 +7,7 @@ import json
 import pytest
 
 from idempotent_receiver.operations.cli.terminal import Exit
-from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DEAD, DONE, FLAKY, Receiver, Stack, client
+from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DEAD, FLAKY, Receiver, Stack, client
 
 STRAY = "transfers-dead/notes.json"
 
@@ -25,22 +25,24 @@ def names() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "queue", "dead", "kept"),
+    ("options", "code", "where"),
     [
-        ("--from-archive", Exit.LEFT, {FLAKY}, set(), 2),
-        ("--from-archive --include-permanent", Exit.LEFT, {FLAKY, CLOSED}, set(), 1),
-        (f"--from-archive --key {CLOSED} --include-permanent", Exit.OK, {CLOSED}, set(), 3),
-        ("--from-archive --to-dlq", Exit.OK, set(), DEAD, 0),
-        (f"--from-archive --to-dlq --key {CONFLICT}", Exit.OK, set(), {CONFLICT}, 3),
+        ("--from-archive", Exit.LEFT, ({FLAKY}, set())),
+        ("--from-archive --include-permanent", Exit.LEFT, ({FLAKY, CLOSED}, set())),
+        (f"--from-archive --key {CLOSED} --include-permanent", Exit.OK, ({CLOSED}, set())),
+        ("--from-archive --to-dlq", Exit.OK, (set(), DEAD)),
+        (f"--from-archive --to-dlq --key {CONFLICT}", Exit.OK, (set(), {CONFLICT})),
     ],
 )
 def test_what_was_archived_comes_back_under_its_old_key_or_is_dropped_as_done(
-    receiver: Receiver, archived: Stack, options: str, code: Exit, queue: set[str], dead: set[str], kept: int
+    receiver: Receiver, archived: Stack, options: str, code: Exit, where: tuple[set[str], set[str]]
 ) -> None:
     ran = receiver.on(f"dlq redrive {options} --yes --json")
     assert (ran.code, ran.json["stray"]) == (code, [])
-    assert ran.json.get("dropped", 0) == (1 if DONE not in dead and code == Exit.LEFT else 0)
-    assert (archived.keys_in(archived.queue), archived.keys_in(archived.dead), len(names())) == (queue, dead, kept)
+    dropped = ran.json.get("dropped", 0)
+    assert dropped == ("--key" not in options and "--to-dlq" not in options)
+    assert (archived.keys_in(archived.queue), archived.keys_in(archived.dead)) == where
+    assert len(names()) == 4 - sum(map(len, where)) - dropped
     assert {each["dead_letter_queue"] for each in archived.acts} == {archived.dead_arn, "s3://archive/transfers-dead/"}
 
 

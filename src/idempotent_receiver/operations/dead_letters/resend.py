@@ -79,7 +79,7 @@ class NewBody:
 
     records: Records
     edited: Callable[[DeadLetter], DeadLetter]
-    claimed: dict[str, Record] = field(default_factory=dict)
+    claimed: dict[str, Record] = field(default_factory=dict, compare=False)
     """The claims of this run, by the dead letter's id."""
 
     def other_id(self, decision: Decision) -> str:

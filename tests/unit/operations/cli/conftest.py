@@ -34,7 +34,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.setenv("COLUMNS", "200")  # sentences in one piece, whatever terminal the tests run in
     monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(dlq, "FOLLOW_SECONDS", 0)
+    monkeypatch.setattr(dlq, "FOLLOW_SECONDS", 1)
     with mock_aws(config={"lambda": {"use_docker": False}}):
         made = Stack()
         found = Deployment.client

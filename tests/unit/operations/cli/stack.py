@@ -244,9 +244,9 @@ class Receiver:
         return self(line, *more, "--stack", "transfers")
 
 
-ACTING = ("dlq redrive --yes", "dlq archive --yes", "dlq restore --yes")
-ACTING += ("dlq delete --reason test --all --yes", f"dlq resend --key {FLAKY} --body body.json --yes")
-COMMANDS = (f"show {FLAKY}", "stuck --yes", f"trace {FLAKY}", "dlq list", "dlq history", "dlq export letters.jsonl")
+ACTING = ("dlq redrive --yes", "dlq archive --yes", "dlq redrive --from-archive --yes")
+ACTING += ("dlq delete --because test --all --yes", f"dlq resend --key {FLAKY} --body body.json --yes")
+COMMANDS = (f"show {FLAKY}", "stuck --yes", f"trace {FLAKY}", "dlq list", "dlq history")
 COMMANDS += ("dlq report letters.html", "pause --yes", "resume --yes", *ACTING)
 
 

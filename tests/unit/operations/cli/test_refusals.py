@@ -32,7 +32,7 @@ CHOICES: dict[str, str] = {
     "--since 1h --until 2h": "--until 2h is before --since 1h",
     "--group ''": "--group is empty",
     "--key k --key ''": "--key is empty",
-    "--reason ''": "--reason is empty",
+    "--matching ''": "--matching is empty",
     "--since ''": "--since is empty",
 }
 EMPTY = ("stack", "queue", "dlq", "table", "consumer", "region", "profile", "endpoint-url")
@@ -89,29 +89,41 @@ REFUSED: list[tuple[str, str]] = [
     *(
         (f"dlq delete --stack transfers --yes {given}", says)
         for given, says in {
-            "--all": "--reason is missing",
-            "--all --reason ''": "--reason is missing",
-            "--all --reason ' \t\n'": "--reason is missing",
-            "--reason test": "--reason tells why, not which",
-            "--reason test --limit 1": "--reason tells why, not which",
-            "--reason test --all --group done": "--all means every dead letter: it takes no filter",
-            "--reason test --all --plan plan.json": "--all means every dead letter: it takes no filter",
-            "--reason test --group ''": "--group is empty",
+            "--all": "--because is missing",
+            "--all --because ''": "--because is empty",
+            "--all --because ' \t\n'": "--because is empty",
+            "--because test": "nothing says which ones",
+            "--because test --limit 1": "nothing says which ones",
+            "--because test --all --group done": "--all means every dead letter: it takes no filter",
+            "--because test --all --plan plan.json": "--all means every dead letter: it takes no filter",
+            "--because test --group ''": "--group is empty",
         }.items()
     ),
     *(
-        (f"dlq redrive --native --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
-        for given in ("--reason x", "--until 2h", "--limit 1", "--plan plan.json")
+        (f"dlq {line} --plan p --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
+        for line, options in {
+            "redrive": ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x"),
+            "redrive --because why": ("--from-archive", "--to-dlq", "--message-id m", "--matching m"),
+            "resend": ("--key k", "--take-back", "--force"),
+            "archive": ("--until 2h", "--error-type E"),
+            "delete --because why": ("--key k",),
+        }.items()
+        for given in options
     ),
     *(
-        (f"dlq redrive --plan p --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
-        for given in ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x")
+        (f"dlq redrive --stack transfers --yes {given}", "--to-dlq goes with --from-archive and without --wait")
+        for given in ("--to-dlq", "--from-archive --to-dlq --wait", "--from-archive --to-dlq --wait=5")
     ),
+    *(
+        (f"dlq resend --key {FLAKY} --stack transfers --yes {given}", "give --body FILE with the whole new body, or")
+        for given in ("", "--body body.json --take-back")
+    ),
+    ("dlq resend --body body.json --stack transfers --yes", "4 dead letters are meant, and resend takes one"),
     ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
     ("dlq report nosuch/page.html --stack transfers", "nosuch"),
     *(
         (f"dlq {command} --stack transfers --archive nosuch --yes", "there is no bucket nosuch in this account")
-        for command in ("archive", "restore")
+        for command in ("archive", "redrive --from-archive")
     ),
     # What a trace reads beside.
     (f"trace {FLAKY} --stack transfers --request x#1 --request-table nosuch", "there is no table nosuch"),
@@ -152,7 +164,7 @@ def test_a_body_that_sqs_does_not_take_is_refused(receiver: Receiver, stack: Sta
     [
         ("ConsumerDescription", "dlq list", "has no output ConsumerDescription: give --consumer"),
         ("ArchiveBucket", "dlq archive --yes", "has no output ArchiveBucket: give --archive"),
-        ("ArchiveBucket", "dlq restore --yes", "has no output ArchiveBucket: give --archive"),
+        ("ArchiveBucket", "dlq redrive --from-archive --yes", "has no output ArchiveBucket: give --archive"),
         ("HistoryTable", "dlq history", "has no output HistoryTable: give --history"),
         ("QueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --queue"),
         ("DeadLetterQueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --dlq"),

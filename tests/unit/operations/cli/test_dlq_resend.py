@@ -10,7 +10,7 @@ import pytest
 
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP
+from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.unit.operations.cli.stack import CONFLICT, DEAD, FLAKY, SECRET, Receiver, Stack, denied
 
 RESEND = f"dlq resend --key {FLAKY} --body new"
@@ -23,21 +23,13 @@ def test_a_byte_order_mark_is_no_part_of_the_body(receiver: Receiver, stack: Sta
     assert [each["Body"] for each in stack.received(stack.queue)] == ['{"a": 1}']
 
 
-def test_a_body_without_room_for_its_stamp_is_planned_as_staying(receiver: Receiver, stack: Stack) -> None:
-    Path("new").write_bytes(b"x" * MOST_BYTES)
-    ran = receiver.on(f"{RESEND} --yes --json")
-    assert (ran.code, ran.json["plan"], ran.json["resent"]) == (Exit.LEFT, {"NO_ROOM": 1}, 0)
-    assert stack.untouched()
-
-
 @pytest.mark.parametrize("operation", ["UpdateItem", "PutItem"])
 def test_without_permission_to_write_records_nothing_is_sent_and_nothing_deleted(
     receiver: Receiver, stack: Stack, operation: str
 ) -> None:
     """What it cannot complete afterwards it does not begin."""
     Path("new").write_text("{}", "utf-8")
-    if operation == "PutItem":
-        stack.forget(FLAKY)
+    stack.forget(FLAKY)
     with denied(operation):
         ran = receiver.on(f"{RESEND} --yes --json")
     (left,) = ran.json["left"]

@@ -128,7 +128,7 @@ class Operator:
         return isinstance(commit(take_back(record, now_ms, RETENTION), [closed], self.store, self.deadline), Settled)
 
     def redrive(self) -> bool:
-        """Drop a letter whose message is done or goes on under another key; leave one that is resending; send others."""
+        """Drop a letter whose message is done, or goes on under another key; leave one that is resending."""
         record = self._record(self.act.old)
         if record is not None and resending(record) is not None:
             return False

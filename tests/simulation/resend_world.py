@@ -25,7 +25,7 @@ from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation, shown
 from tests.simulation.operators import RECORDS, fingerprint_of, id_of, resend_of, variant_of
 from tests.simulation.resend_state import ResendState, far_items, written_to
-from tests.simulation.setups import AGAIN, FIRST, OPERATES, Act
+from tests.simulation.setups import AGAIN, OPERATES, Act
 from tests.simulation.state import ON_THE_WAY, WireRequest
 from tests.simulation.worker_state import FAR, WorkerState
 
@@ -123,7 +123,10 @@ class ResendExplorer:
         self._resume(state, state.named(name), number, "returns")
 
     def _raise(self, state: ResendState, name: str, number: int) -> None:
-        self._resume(state, state.named(name), number, "raises")
+        worker = state.named(name)
+        self._resume(state, worker, number, "raises")
+        if worker.variant in state.queued:
+            self._dead_letter(state, worker.variant)
 
     def _applied(self, state: ResendState, name: str, number: int) -> None:
         self._take(state, state.named(name), state.named(name).call(number))
@@ -252,7 +255,8 @@ class ResendExplorer:
             try:
                 self._finish(state, verbs)
             except Violation as violation:
-                raise Violation("LOST", f"after all faults, where an operator would {verbs[0]}, {violation}") from None
+                what = f"after all faults, where an operator would {verbs[0]}, {violation.what}"
+                raise Violation(violation.rule, what) from None
 
     def _finish(self, state: ResendState, verbs: Sequence[str]) -> None:
         for _ in range(MOST_ROUNDS):

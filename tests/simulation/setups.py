@@ -183,6 +183,7 @@ SETUPS = {
         *_operators("resend", ALICE),
         *_operators("resend-other", ALICE, replace(BOB, new=2)),
         *_operators("resend-redrive", ALICE, REDRIVE),
+        *_operators("resend-redriven", ALICE, Act("redrive"), letters=(0,)),
         *_operators("resend-chain", ALICE, replace(BOB, old=1, new=2), letters=(0, 1)),
         *_operators("resend-circle", ALICE, replace(BOB, old=1, new=0), letters=(0, 1)),
         *_operators("resend-back-other", ALICE, TAKE_BACK, replace(BOB, new=2)),

@@ -32,6 +32,8 @@ class ResendState:
     faults: int
     items: dict[str, Item]
     letters: frozenset[tuple[int, int]]
+    newest: int = 9
+    """The newest dead letter's number. Numbers are messageIds, so none comes twice."""
     now: float = 0.0
     entries: dict[str, int] = field(default_factory=dict)
     wire: tuple[WireRequest, ...] = ()
@@ -96,6 +98,7 @@ class ResendState:
                 [self._worker(worker) for worker in self.workers],
                 wire,
                 sorted(self.letters),
+                self.newest,
                 self.queued if self.setup.fifo else sorted(self.queued),
                 sorted(self.sent),
                 sorted(self.ever),

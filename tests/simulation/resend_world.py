@@ -288,7 +288,8 @@ class ResendExplorer:
     def _dead_letter(self, state: ResendState, body: int) -> None:
         place = state.queued.index(body)
         state.queued = state.queued[:place] + state.queued[place + 1 :]
-        state.letters |= {(max((number for number, _ in state.letters), default=9) + 1, body)}
+        state.newest += 1
+        state.letters |= {(state.newest, body)}
 
     def _run(self, state: ResendState, kind: str, receives: int, variant: int) -> bool:
         """Run one more worker to its end; returns whether it has not done what it should."""

@@ -133,8 +133,9 @@ class Setup:
 
 
 def _operators(name: str, *acts: Act, letters: tuple[int, ...] = (0, 0)) -> tuple[Setup, ...]:
-    """Operators beside two deliveries, or one on a FIFO queue, with claims and without."""
-    common: dict[str, Any] = {"messages": 1, "adapter": "operators", "acts": acts, "letters": letters}
+    """Operators beside two deliveries, of a standard and a FIFO queue, with claims and without."""
+    faults = 2 if len(acts) < 3 else 1
+    common: dict[str, Any] = {"messages": 1, "adapter": "operators", "acts": acts, "letters": letters, "faults": faults}
     unclaimed: dict[str, Any] = {"transactional": True, "unclaimed": ALL, **common}
     return (
         Setup(name, workers=2, **common),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Patch = pytest.MonkeyPatch
-NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
@@ -35,22 +34,14 @@ NIGHTLY = pytest.mark.nightly
         ("resend-unclaimed", 1),
         ("resend-fifo", 2),
         ("resend-unclaimed-fifo", 2),
-        ("resend-redriven", 0),
         ("resend-redrive", 0),
         ("resend-redrive-unclaimed", 0),
         ("resend-redrive-fifo", 1),
-        ("resend-redrive-unclaimed-fifo", 1),
-        ("resend-other-fifo", 1),
+        ("resend-redriven", 0),
         ("resend-circle", 0),
         ("resend-chain-fifo", 0),
         ("resend-back-redrive-fifo", 0),
         ("resend-back-again-fifo", 0),
-        ("resend-back-again-unclaimed-fifo", 0),
-        pytest.param("resend-redrive", 1, marks=NIGHTLY),
-        pytest.param("resend-redrive-unclaimed", 1, marks=NIGHTLY),
-        pytest.param("resend-other", 1, marks=NIGHTLY),
-        pytest.param("resend-back-again-fifo", 1, marks=NIGHTLY),
-        pytest.param("resend-back-again-unclaimed-fifo", 1, marks=NIGHTLY),
     ],
 )
 def test_at_most_one_body_takes_effect_and_nothing_vanishes(setup: str, faults: int) -> None:

@@ -17,7 +17,7 @@ from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResen
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.dead_letters.verbs import resend_ends, take_back_ends
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
-from idempotent_receiver.protocol.store import NotApplied, Unknown, Written
+from idempotent_receiver.protocol.store import ActionFailed, Commit, NotApplied, Unknown, Written
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
 from idempotent_receiver.testing.memory import Item, Key, Table
 from tests.queues import DEDUPLICATION_SECONDS
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from idempotent_receiver.operations.dead_letters.run import Letter, Run
     from idempotent_receiver.operations.dead_letters.session import Session
     from idempotent_receiver.operations.dead_letters.triage import Decision
-    from idempotent_receiver.protocol.record import Change, Record
+    from idempotent_receiver.protocol.record import Change
 
 
 class ByKey(MutableMapping[Key, Item]):
@@ -70,8 +70,10 @@ class OperatorsStore(MemoryStore):
         self.tables["records"].items = ByKey(self.items)  # type: ignore[assignment]
         self._denied, self._answers = denied, answers
 
-    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        return [DENIED] * len(records) if "PutItem" in self._denied else super().insert(records)
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        if "PutItem" in self._denied and any(each.change.seen is None for each in commits):
+            return [DENIED] * len(commits)
+        return super().commit(commits)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         if "UpdateItem" in self._denied:
@@ -342,5 +344,5 @@ def test_what_is_taken_back_between_the_look_and_the_claim_is_claimed_by_nobody(
 
     letter = resend(bank, "fixed", replace(records(bank), store=cast("DynamoDBStore", Meanwhile(bank))))
 
-    assert "was taken back: change the body" in letter.why
+    assert "its key or the new one has changed just now" in letter.why
     assert (bank.queue.messages, taken(bank).verdict) == ([], Verdict.PERMANENT)

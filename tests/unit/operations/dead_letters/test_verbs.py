@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
 from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.selection import Planned, Selection
 from idempotent_receiver.operations.dead_letters.triage import Verdict
@@ -215,17 +216,21 @@ def test_a_poison_letter_stops_nothing(kind: str) -> None:
     assert len(bank.dead.messages) == stays
 
 
-def test_what_cannot_be_read_at_all_is_a_group_of_its_own_and_can_be_archived_and_deleted() -> None:
+def test_what_cannot_be_read_at_all_is_a_group_of_its_own_and_can_be_archived_and_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bank = throttled(2)
     (broken, _) = (each.id for each in bank.dead.messages)
 
-    def key(message: Any) -> str:
-        assert message.id != broken, "a strategy with a defect"
-        return str(message.id)
+    read = Reader._read
 
-    bank.key = key
+    def poisoned(self: Reader, raw: Any, now_ms: int) -> DeadLetter:
+        assert raw["MessageId"] != broken, "a defect"
+        return read(self, raw, now_ms)
+
+    monkeypatch.setattr(Reader, "_read", poisoned)
     decision = taken(bank)[broken]
-    why = "it cannot be read: AssertionError: a strategy with a defect"
+    why = "it cannot be read: AssertionError: a defect"
     assert (decision.verdict, decision.group) == (Verdict.MALFORMED, "malformed")
     assert why in decision.why
     assert bank.redrive().done["moved"] == 1

@@ -1,4 +1,4 @@
-"""The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by group, and the way back."""
+"""The command `receiver dlq redrive`: the way back for dead letters."""
 
 from typing import Annotated
 
@@ -6,10 +6,9 @@ import typer
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_ends
-from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
-from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, chosen, none_of
-from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, look, session_of
+from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, chosen
+from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, session_of
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, examples, flag, typed
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.queue import (
@@ -36,41 +35,6 @@ WHOSE = (
     "SQS does not say whose dead-letter queue this is: if others share it, first allow sqs:ListDeadLetterSourceQueues "
     "on it, as the stack's operator policy does."
 )
-
-
-@app.command(
-    name="list",
-    epilog=examples(
-        "receiver dlq list --stack transfers",
-        "receiver dlq list --stack transfers --group ConnectionError@app.ledger",
-    ),
-)
-@of_a_deployment
-def list_dead_letters(
-    *,
-    deployment: Deployment,
-    terminal: Terminal,
-    filters: Filters,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Look at this many dead letters at most.")] = 1000,
-    bodies: Annotated[bool, typer.Option("--bodies", help="Show the bodies too.")] = False,
-    hold: Hold = 60,
-) -> None:
-    """List dead letters, grouped by what they failed of.
-
-    A group is an error's type and the function that raised it; --group lists its dead letters. While the command runs,
-    it holds dead letters; then it releases them.
-    """
-    selection = filters.selection(terminal.clock.epoch_ms())
-    looked = look(deployment, terminal, selection, limit, hold)
-    groups = [report.group_values(name, group, bodies=bodies) for name, group in report.grouped(looked.meant).items()]
-    values = {
-        "queue": deployment.dead_letter_queue.url,
-        **looked.values,
-        "groups": groups,
-    }
-    tables = report.letter_tables if filters.group or filters.key or filters.message_id else report.group_tables
-    terminal.answer(values, tables(groups) if groups else none_of(selection))
-    looked.end(selection)
 
 
 @app.command(

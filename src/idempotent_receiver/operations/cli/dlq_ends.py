@@ -1,9 +1,8 @@
 """The commands that end a dead letter for which there is no way back as it is, and those that keep it elsewhere."""
 
-import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,17 +11,14 @@ import typer
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_options import (
-    Filters,
     FromPlan,
     SavePlan,
     Which,
     chosen,
-    none_of,
-    write_new,
 )
 from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, session_of
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, examples, moment
-from idempotent_receiver.operations.dead_letters.archive import Archive, document
+from idempotent_receiver.operations.cli.terminal import Terminal, command, examples, moment
+from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.ends import archive_ends, delete_ends, resend_ends, restore_ends
 from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
@@ -31,7 +27,7 @@ from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE
 from idempotent_receiver.operations.dead_letters.selection import Plan
 from idempotent_receiver.operations.dead_letters.session import Session
-from idempotent_receiver.operations.dead_letters.triage import Decision, claim_on
+from idempotent_receiver.operations.dead_letters.triage import claim_on
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, HeldElsewhere, OtherPayload
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
@@ -196,45 +192,6 @@ def resend(
         yes=yes,
     )
     act(task, session, deployment, terminal)
-
-
-@app.command(epilog=examples("receiver dlq export letters.jsonl --stack transfers --since 2h"))
-@of_a_deployment
-def export(
-    *,
-    file: Annotated[Path, typer.Argument(help="A new file, of one JSON document a line.")],
-    deployment: Deployment,
-    terminal: Terminal,
-    filters: Filters,
-    hold: Hold = 60,
-) -> None:
-    """Write dead letters to a file, with their bodies.
-
-    They stay where they are. The message of each is in the form of Lambda's events, so `sam local invoke` takes it.
-    """
-    selection = filters.selection(terminal.clock.epoch_ms())
-    session = session_of(deployment, terminal, hold)
-    with terminal.stoppable() as stopped, session:
-        found = [each for each in _all_of(session, stopped) if selection.includes(each)]
-        unseen = 0 if stopped() else session.queue.unseen()
-        write_new(file, [json.dumps(document(each)) + "\n" for each in found])
-        halted = stopped()
-    if unseen:
-        terminal.note(f"About {counted(unseen, 'dead letter')} more were not given out: others hold them, or they are")
-        terminal.note("behind others of a FIFO group, of which SQS gives out ten at most.")
-    shown = f"{counted(len(found), 'dead letter')} in {file}, bodies included." if found else none_of(selection)
-    terminal.answer({"file": str(file), "letters": len(found), "unseen": unseen, "stopped": halted}, clean(shown))
-    if halted:
-        raise typer.Exit(Exit.STOPPED)
-    if unseen or not (found or selection.all):
-        raise typer.Exit(Exit.LEFT)
-
-
-def _all_of(session: Session, stopped: Callable[[], bool]) -> Iterator[Decision]:  # type: ignore[type-arg]
-    while taken := session.take(stopped=stopped):
-        yield from taken
-        if not session.queue.more:
-            return
 
 
 def _archive(deployment: Deployment, terminal: Terminal) -> Archive:

@@ -1,7 +1,6 @@
 """The options by which the commands about dead letters know which ones are meant, and how they speak of them."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,19 +136,6 @@ def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
         of = f"{saved.queue} in {saved.dead_letter_queue}"
         raise UsageError(f"--plan {file} is for dead letters of {of}, not of {ours[0]} in {ours[1]}")
     return saved
-
-
-def write_new(file: Path, lines: Iterable[str]) -> None:
-    """Write a new file, which may hold bodies and so is the operator's alone. Raises UsageError where that cannot be
-    done, and rather than replace one.
-    """
-    try:
-        file.touch(mode=0o600, exist_ok=False)
-        file.write_bytes("".join(lines).encode())
-    except FileExistsError:
-        raise UsageError(f"{file} exists, and is not replaced: give another name") from None
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
 
 
 def write_plan(plan: SavedPlan, file: Path) -> None:

@@ -1,9 +1,9 @@
 """How every command that acts on dead letters goes: a plan, an agreement, the run, and what became of each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
@@ -22,7 +22,7 @@ from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
 from idempotent_receiver.operations.dead_letters.selection import Plan, Planned, SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
-from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
+from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
 
 Hold = Annotated[
     int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
@@ -137,51 +137,6 @@ def act(
     found = selection.all or plan.decisions or summary.acted
     if not found or missing or summary.unseen or (followed is not None and not followed.completed):
         raise typer.Exit(Exit.LEFT)
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at dead letters found: all that was `taken`, and those that are `meant`; `about` how many there are,
-    and how many of those others hold.
-    """
-
-    taken: Sequence[Decision]
-    meant: Sequence[Decision]
-    about: int
-    held: int
-    stopped: bool
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """How much of the queue was seen, as a script reads it."""
-        return {
-            "letters": len(self.meant),
-            "about": self.about,
-            "sample": self.about > len(self.taken),
-            "held_elsewhere": self.held,
-        }
-
-    def end(self, selection: Selection) -> None:
-        """End the command if it was stopped, or found nothing of what was asked for."""
-        if self.stopped:
-            raise typer.Exit(Exit.STOPPED)
-        if not self.meant and self.held:
-            raise typer.Exit(Exit.HELD)
-        if not self.meant and not selection.all:
-            raise typer.Exit(Exit.LEFT)
-
-
-def look(deployment: Deployment, terminal: Terminal, selection: Selection, limit: int, hold: int) -> Look:
-    """Take up to `limit` dead letters, and release them. It says so if there are more. Ctrl-C ends it earlier."""
-    session = session_of(deployment, terminal, hold)
-    with terminal.stoppable() as stopped, session:
-        held = note_held(session.queue, terminal, stopped=stopped)
-        taken = session.take(limit, stopped)[:limit]
-        about = max(len(taken), session.queue.count())
-    if about - held > len(taken):
-        why = "of a FIFO group SQS gives out ten at most" if session.queue.fifo else "see --limit"
-        terminal.note(f"This is a sample: {len(taken)} of about {about} ({why}).")
-    return Look(taken, [each for each in taken if selection.includes(each)], about, held, stopped())
 
 
 def note_held(

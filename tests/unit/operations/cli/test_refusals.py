@@ -47,11 +47,11 @@ BODIES: dict[str, tuple[bytes | None, str]] = {
 }
 REFUSED: list[tuple[str, str]] = [
     # Which consumer.
-    ("show k", "give --stack or --table"),
-    ("show k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
-    ("show k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
-    ("show k --table records --namespace a#b", "--namespace: namespace 'a#b' has a '#'"),
-    ("show k --table records --key-strategy guess", "guess is not known here"),
+    ("trace k", "give --stack or --table"),
+    ("trace k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
+    ("trace k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
+    ("trace k --table records --namespace a#b", "--namespace: namespace 'a#b' has a '#'"),
+    ("trace k --table records --key-strategy guess", "guess is not known here"),
     (f"dlq list {BOTH}", "--key-strategy, which is message_id"),
     (f"dlq list --queue transfers-dead {BOTH[18:]}", "name it with --dlq"),
     ("dlq list --stack transfers --key-strategy guess", "guess is not known here"),
@@ -66,7 +66,7 @@ REFUSED: list[tuple[str, str]] = [
     ("pause --queue transfers --function refunds", "function refunds does not read queue transfers"),
     *(
         (f"{command} --table nosuch", "there is no table nosuch in this account and region: correct --table")
-        for command in ("show k", "stuck --yes", "doctor --function f", "dlq redrive --stack transfers --yes")
+        for command in ("trace k", "stuck --yes", "doctor --function f", "dlq redrive --stack transfers --yes")
     ),
     *(
         (
@@ -87,12 +87,11 @@ REFUSED: list[tuple[str, str]] = [
     ("doctor --queue transfers --stack transfers", "give --stack or --queue, not both"),
     ("doctor --stack transfers --function consumer", "give --stack or --function, not both"),
     *(
-        (f"show k --table records --retention-days {days}", f"--retention-days {days}")
+        (f"trace k --table records --retention-days {days}", f"--retention-days {days}")
         for days in ("-5", "0", "nan", "inf")
     ),
     *((f"dlq list --{option} ''", f"--{option} is empty") for option in EMPTY),
-    *((f"{command} --stack ''", "--stack is empty") for command in ("show k", "stuck --yes", "dlq redrive", "doctor")),
-    ("show '' --table records", "KEY is empty"),
+    *((f"{command} --stack ''", "--stack is empty") for command in ("trace k", "stuck --yes", "dlq redrive", "doctor")),
     ("trace '' --stack transfers", "KEY is empty"),
     # Which dead letters.
     *((f"dlq list --stack transfers {given}", says) for given, says in CHOICES.items()),
@@ -121,14 +120,20 @@ REFUSED: list[tuple[str, str]] = [
         for given in ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x")
     ),
     ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
-    ("dlq report nosuch/page.html --stack transfers", "nosuch"),
+    *(
+        (f"dlq list --stack transfers --out {name}", f"--out {name}{says}")
+        for name, says in {
+            "nosuch/page.html": ": No such file or directory",
+            "letters.csv": ": its name has to end in .html for a page, or in .jsonl for JSON lines",
+            "letters": ": its name has to end in .html",
+            ".jsonl": ": its name has to end in .html",
+        }.items()
+    ),
     *(
         (f"dlq {command} --stack transfers --archive nosuch --yes", "there is no bucket nosuch in this account")
         for command in ("archive", "restore")
     ),
     # What a trace reads beside.
-    (f"trace {FLAKY} --stack transfers --request x#1 --request-table nosuch", "there is no table nosuch"),
-    (f"trace {FLAKY} --stack transfers --request-table nosuch", "--request-table needs --request"),
     *(
         (f"trace {DONE} --stack transfers --hook '{hook}'", f"--hook {hook}")
         for hook in ("nosuch:entries", "json:nosuch", "json", "json:decoder", ":", "")
@@ -196,7 +201,7 @@ def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pyte
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(account, "boto3", boto3)
-    ran = receiver("show k --table records")
+    ran = receiver("trace k --table records")
     assert (ran.code, ran.out, "--region, or set AWS_DEFAULT_REGION" in ran.err) == (terminal.Exit.USAGE, "", True)
 
 

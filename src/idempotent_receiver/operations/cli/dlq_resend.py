@@ -107,7 +107,7 @@ def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, 
     if deployment.history_table is None:
         return
     acts = deployment.history(terminal).of_key(key_of(letter))
-    sent = [each for each in acts if each.verb == Verb.RESENT and each.outcome != Outcome.REFUSED]
+    sent = [each for each in acts if each.verb == Verb.RESENT and each.outcome != Outcome.REFUSED and not each.mirror]
     if others := [each for each in sent if each.other != new_id]:
         last = others[-1]
         terminal.note(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from idempotent_receiver.batch.exchanges import Claims
+from idempotent_receiver.batch.exchanges import ClaimLine, Exchanges
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Do, Event, Item, Stage, Work
 from idempotent_receiver.batch.progress import Order, Progress
@@ -70,12 +70,24 @@ class Batch:
         self._deadline = deadline
         self._host = host = settings.host
         self._progress = progress = Progress(Order(works), None if host is None else host.ended)
-        self._claims = Claims(settings, progress, deadline)
-        turns = Turns(deadline)
-        self._runs = Runs(settings, progress, deadline, turns)
-        self._settlements = Settlements(settings, progress, deadline, turns)
+        exchanges, turns = Exchanges(settings, deadline), Turns(deadline)
+        self._claims = claims = ClaimLine(settings, progress, deadline, exchanges)
+        self._runs = runs = Runs(settings, progress, deadline, turns)
+        self._settlements = settlements = Settlements(settings, progress, deadline, turns, exchanges)
         send = settings.send_dead_letter
         self._dead_letters = None if send is None else DeadLetters(settings.executor, send, progress)
+        progress.actions = {
+            Do.ASK: claims.ask,
+            Do.LINE_UP: claims.line_up,
+            Do.AWAIT_TURN: progress.await_turn,
+            Do.MAKE_READY: runs.ready.append,
+            Do.STORE: settlements.store,
+            Do.COMPLETE: settlements.complete,
+            Do.FAIL: settlements.fail,
+            Do.RELEASE: settlements.release,
+            Do.SEND: progress.not_sent if self._dead_letters is None else self._dead_letters.add,
+            Do.END: progress.end,
+        }
         self._cancelled = False
         self._moment: Moment
         """When the current step began."""
@@ -120,7 +132,7 @@ class Batch:
         if not progress.stopped:
             if claims.unread:
                 claims.peek()
-            if claims.unclaimed:
+            if claims.waiting:
                 claims.claim(ahead=progress.held + len(runs.ready))
             if runs.ready:
                 runs.start(moment)
@@ -166,7 +178,6 @@ class DeadLetters:
         self._progress = progress
         self._waiting: deque[Item] = deque()
         self._sending = 0
-        progress.actions[Do.SEND] = self._add
 
     def send(self, *, late: bool) -> None:
         """Send what waits, unless it is too late for that."""
@@ -178,7 +189,8 @@ class DeadLetters:
             self._sending += 1
             self._executor.start(partial(self._send, item.index, item.failure), partial(self._sent, item))
 
-    def _add(self, item: Item) -> None:
+    def add(self, item: Item) -> None:
+        """Let a dead letter wait, if no retry can help its item, which else has failed."""
         if item.failure.permanent:
             self._waiting.append(item)
         else:

@@ -7,10 +7,8 @@ committed before the deadline, so whatever waits for its turn counts against wha
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 from idempotent_receiver.protocol.transaction import ActionItem
 
@@ -26,15 +24,12 @@ FIRST_SECONDS = 0.1
 class Turns:
     """Who has a turn at its items, and who waits: a transaction enters when all of them are free.
 
-    `enter` and `leave` are for the batch's own thread, the others for worker threads, too. `begin` is called with each
-    whose turn has come.
+    `enter` and `leave` are for the batch's own thread, the others for worker threads, too.
     """
-
-    begin: Callable[[Operation[Any]], None]
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._waiting: dict[ActionItem, deque[tuple[Operation[Any], Sequence[ActionItem]]]] = {}
+        self._waiting: dict[ActionItem, deque[tuple[Callable[[], None], Sequence[ActionItem]]]] = {}
         """Who waits for each item that is not free."""
         self._began: dict[ActionItem, float] = {}
         """When the turns began, by their first items."""
@@ -53,16 +48,16 @@ class Turns:
         uncommitted = len(self._uncommitted)
         return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - self._under_way) * self._longest_seconds
 
-    def enter(self, operation: Operation[Any], items: Sequence[ActionItem]) -> None:
-        """Let a transaction on these items begin, now or when its turn has come."""
+    def enter(self, begin: Callable[[], None], items: Sequence[ActionItem]) -> None:
+        """Let a transaction on these items `begin`, now or when its turn has come."""
         for item in items:
             if item in self._waiting:
-                self._waiting[item].append((operation, items))
+                self._waiting[item].append((begin, items))
                 return
         self._waiting |= {item: deque() for item in items if item is not None}
         self._under_way += 1
         self._began[items[0]] = self._deadline.elapsed_seconds
-        self.begin(operation)
+        begin()
 
     def leave(self, index: int, items: Sequence[ActionItem]) -> None:
         """The transaction of the run with this index, on these items, has ended."""

@@ -134,7 +134,7 @@ def waiting(host: Host, *, running: int) -> tuple[Runs, Item, ManualClock]:
     deadline, progress = Deadline.after(clock, 30_000), Progress(Order([work("a")]))
     settings = Settings(store=MemoryStore(), executor=Idle(), host=host, concurrency=2)
     runs = Runs(settings, progress, deadline, Turns(deadline))
-    progress.actions[Do.RELEASE] = lambda item: None
+    progress.actions = {Do.RELEASE: lambda item: None}
     [item] = progress.order.items
     item.stage = Stage.READY
     runs.ready.append(item)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
 from idempotent_receiver.batch.turns import FIRST_SECONDS, MOST_UNCOMMITTED, Turns
 from idempotent_receiver.clock import Deadline
 from tests.manual_clock import ManualClock
-from tests.unit.batch.test_settlements import operation
 
 
 class Entered:
@@ -17,12 +17,11 @@ class Entered:
         self.names: list[str] = []
         self.clock = ManualClock()
         self.turns = Turns(Deadline.after(self.clock, 30_000))
-        self.turns.begin = lambda one: self.names.append(one.context)
 
     def enter(self, name: str, *items: str) -> tuple[tuple[str], ...]:
         on = tuple((item,) for item in items)
         self.turns.ran(hash(name))
-        self.turns.enter(operation(name), on)
+        self.turns.enter(partial(self.names.append, name), on)
         return on
 
     def leave(self, name: str, on: tuple[tuple[str], ...]) -> None:
@@ -69,7 +68,7 @@ def test_what_is_on_no_known_item_waits_for_nobody() -> None:
     entered = Entered()
     for name in "ab":
         entered.turns.ran(hash(name))
-        entered.turns.enter(operation(name), (None,))
+        entered.turns.enter(partial(entered.names.append, name), (None,))
 
     assert entered.names == ["a", "b"]
     assert entered.turns.wait_seconds == 0
@@ -84,7 +83,7 @@ def test_what_has_run_waits_until_its_turn_begins_for_the_longest_turn_lately_ea
 
     for index, seconds in enumerate((0.4, 0.2, 0.2)):
         on = (("x",),)
-        entered.turns.enter(operation(str(index)), on)
+        entered.turns.enter(partial(entered.names.append, str(index)), on)
         entered.clock.sleep(seconds)
         entered.turns.leave(index, on)
     entered.turns.ran(3)
@@ -99,6 +98,6 @@ def test_two_hundred_may_be_uncommitted() -> None:
         entered.turns.ran(index)
     assert entered.turns.wait_seconds == inf
 
-    entered.turns.enter(operation("0"), (("x",),))
+    entered.turns.enter(partial(entered.names.append, "0"), (("x",),))
     entered.turns.leave(0, (("x",),))
     assert entered.turns.wait_seconds < inf

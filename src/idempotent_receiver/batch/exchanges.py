@@ -7,14 +7,13 @@ The store is asked on other threads. Each of its answers is an event of the tabl
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from typing import TypeVar
 
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, Unread, exchange
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Operation, Unread, exchange
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unknown
 from idempotent_receiver.protocol.transitions import (
     Claimable,
@@ -34,8 +33,6 @@ MOST_CLAIMED_AHEAD = 8 * CLAIMS_A_CALL
 
 MOST_PEEKED = 8 * READS_A_CALL
 """How many items may be read at once: each request takes a thread and a connection."""
-
-AnswerT = TypeVar("AnswerT")
 
 
 class Exchanges:

@@ -54,7 +54,7 @@ LAST_DEAD_LETTER = 1 / 2
 ANSWER = 1 / 4
 """How much of the stop margin is left when no more dead letters are sent, and when the answer must leave."""
 
-LOOK_SECONDS = 0.5
+DRAIN_LOOK_SECONDS = 0.5
 """How often a batch looks whether its host is draining."""
 
 MOST_SENDING = 16
@@ -163,7 +163,7 @@ class Batch:
         lines = self._settlements.lines
         due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
         if self._host is not None and not self._progress.stopped:
-            due.append(LOOK_SECONDS)
+            due.append(DRAIN_LOOK_SECONDS)
         return min([*due, *(time for time in times if time > 0)], default=None)
 
 

@@ -5,7 +5,7 @@ Each of the store's answers is an event of the table in `items.py`, by way of `h
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic
 
 from idempotent_receiver.batch.exchanges import Exchanges
 from idempotent_receiver.batch.items import Event, Item
@@ -19,6 +19,7 @@ from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import (
     CLAIM_RETRIES,
     SETTLE_RETRIES,
+    AnswerT,
     Operation,
     SettleAnswer,
 )
@@ -36,7 +37,6 @@ from idempotent_receiver.protocol.transitions import (
 
 Settling = Operation[SettleResult]
 Committing = Operation[SettleResult | ActionFailed]
-AnswerT = TypeVar("AnswerT")
 
 LINGER_SECONDS = 0.002
 """How long a settlement may wait for company: less than a round trip, and short against a crash."""

@@ -119,6 +119,8 @@ class Batch:
         Returns False once nothing is left to wait for.
         """
         progress, claims, runs, settlements = self._progress, self._claims, self._runs, self._settlements
+        if progress.unresolved == 0:
+            return False
         self._moment = moment = self._deadline.moment()
         late = moment.left_to_start_seconds <= runs.needed_seconds
         draining = self._host is not None and self._host.draining()
@@ -136,7 +138,8 @@ class Batch:
                 claims.claim(ahead=progress.held + len(runs.ready))
             if runs.ready:
                 runs.start(moment)
-                runs.release_waiting(moment)
+            if runs.ready and self._host is not None:
+                runs.release_waiting(self._host, moment)
         for line in settlements.lines:
             if line.waiting:
                 may_grow = runs.running > 0 or claims.asking > 0 or (len(runs.ready) > 0 and runs.may_start(moment))

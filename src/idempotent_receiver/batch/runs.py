@@ -11,7 +11,7 @@ from functools import partial
 
 from idempotent_receiver.batch.items import Event, Item
 from idempotent_receiver.batch.progress import Progress
-from idempotent_receiver.batch.settings import AHEAD_SECONDS, Settings
+from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
@@ -57,11 +57,9 @@ class Runs:
                 # A loop that finds everything taken ends at once.
                 self._executor.start(self._work, self._loop_ended)
 
-    def release_waiting(self, moment: Moment) -> None:
+    def release_waiting(self, host: Host, moment: Moment) -> None:
         """Let go of what could not start now and shall not wait for the handlers that run, if the host says so."""
-        host = self._settings.host
-        idle_seconds = moment.elapsed_seconds - self._started_seconds
-        if host is None or idle_seconds <= AHEAD_SECONDS:
+        if moment.elapsed_seconds - self._started_seconds <= AHEAD_SECONDS:
             return
         for item in self.ready.copy():
             if host.releases(item.index):

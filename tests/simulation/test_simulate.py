@@ -156,8 +156,8 @@ def test_a_planted_bug_is_found_by_what_clients_see_alone(bug: str, rule: str, w
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Turns, "enter", lambda self, begin, items: begin())
-    monkeypatch.setattr(Turns, "leave", lambda self, index, items: None)
+    monkeypatch.setattr(Turns, "enter", lambda self, index, actions, begin: begin())
+    monkeypatch.setattr(Turns, "leave", lambda self, index: None)
 
 
 @pytest.mark.parametrize(

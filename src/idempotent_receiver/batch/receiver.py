@@ -118,7 +118,7 @@ class Batch:
 
         Returns False once nothing is left to wait for.
         """
-        progress, claims, runs, settlements = self._progress, self._claims, self._runs, self._settlements
+        progress, claims, runs = self._progress, self._claims, self._runs
         if progress.unresolved == 0:
             return False
         self._moment = moment = self._deadline.moment()
@@ -132,21 +132,25 @@ class Batch:
         if progress.ended:
             progress.pass_on()
         if not progress.stopped:
-            if claims.unread:
-                claims.peek()
-            if claims.waiting:
-                claims.claim(ahead=progress.held + len(runs.ready))
-            if runs.ready:
-                runs.start(moment)
-            if runs.ready and self._host is not None:
-                runs.release_waiting(self._host, moment)
-        for line in settlements.lines:
+            self._begin(moment)
+        for line in self._settlements.lines:
             if line.waiting:
                 may_grow = runs.running > 0 or claims.asking > 0 or (len(runs.ready) > 0 and runs.may_start(moment))
                 line.flush(moment.elapsed_seconds, hurry=not may_grow)
         if self._dead_letters is not None:
             self._dead_letters.send(late=self._late(LAST_DEAD_LETTER))
         return progress.unresolved > 0
+
+    def _begin(self, moment: Moment) -> None:
+        claims, runs = self._claims, self._runs
+        if claims.unread:
+            claims.peek()
+        if claims.waiting:
+            claims.claim(ahead=self._progress.held + len(runs.ready))
+        if runs.ready:
+            runs.start(moment)
+        if runs.ready and self._host is not None:
+            runs.release_waiting(self._host, moment)
 
     def _stop(self) -> None:
         """Start nothing more."""

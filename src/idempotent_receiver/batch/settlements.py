@@ -24,7 +24,6 @@ from idempotent_receiver.protocol.exchange import (
     SettleAnswer,
 )
 from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed, Unknown
-from idempotent_receiver.protocol.transaction import ActionItem, Items
 from idempotent_receiver.protocol.transitions import (
     Basis,
     Claimed,
@@ -96,7 +95,6 @@ class Settlements:
         self._settling = SettleLine[SettleResult](WRITES_A_CALL, self._send)
         self._committing = SettleLine[SettleResult | ActionFailed](WRITES_A_COMMIT, self._send)
         self.lines = (self._settling, self._committing)
-        self._items = Items()
         self._turns = turns
         self.released = 0
 
@@ -113,10 +111,9 @@ class Settlements:
         """Record that the handler succeeded, with its transaction if it has one."""
         settlement = transitions.complete(self._settled_by(item), item.data)
         if item.actions:
-            items = tuple(dict.fromkeys(self._items.of(item.actions)))
-            on_done = partial(self._committed, item, items)
+            on_done = partial(self._committed, item)
             commit: Committing = Operation(settlement, settlement.standing, on_done, item.actions)
-            self._turns.enter(partial(self._committing.add, commit), items)
+            self._turns.enter(item.index, item.actions, partial(self._committing.add, commit))
         else:
             self._settling.add(Operation(settlement, settlement.standing, partial(self._completed, item)))
 
@@ -156,8 +153,8 @@ class Settlements:
         item.data = data
         self._happens(item, Event.STORED)
 
-    def _committed(self, item: Item, items: Sequence[ActionItem], done: Committing) -> None:
-        self._turns.leave(item.index, items)
+    def _committed(self, item: Item, done: Committing) -> None:
+        self._turns.leave(item.index)
         answer = done.answered
         if isinstance(answer, ActionFailed | Unknown):
             self._not_committed(item, answer, contended=done.contended)

@@ -35,7 +35,7 @@ EXCUSES = {
     "logger": "the standard library's word for a module's own logger",
     "main": "where a program begins, one in each that can be run",
     "NotStarted": "an outcome, and the public error that tells a caller of it",
-    "Result": _APP,
+    "Result": "a type variable",
     "session": _APP,
     "store": _APP,
 } | dict.fromkeys(_CLASHES.split(), "two ideas under one name: one of them is to be renamed")

@@ -12,6 +12,7 @@ from idempotent_receiver.batch import items, progress, settlements
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import ClaimLost, Settled, Settlement
 from idempotent_receiver.worker import leases
 from idempotent_receiver.worker.leases import Leases
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.batch.items import Item, Work
     from idempotent_receiver.protocol.record import Change
-    from idempotent_receiver.protocol.store import Unknown, Written
+    from idempotent_receiver.protocol.store import Written
     from idempotent_receiver.protocol.transitions import Claimed
 
 UNCLAIMED = [name for name, setup in SETUPS.items() if setup.unclaimed == ALL]
@@ -50,13 +51,13 @@ def replaces_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgets_the_effects(monkeypatch: pytest.MonkeyPatch) -> None:
     """The completion is recorded alone."""
-    complete = settlements.Settlements._complete
+    complete = settlements.Settlements.complete
 
     def alone(self: settlements.Settlements, item: Item) -> None:
         item.actions = ()
         complete(self, item)
 
-    monkeypatch.setattr(settlements.Settlements, "_complete", alone)
+    monkeypatch.setattr(settlements.Settlements, "complete", alone)
 
 
 def reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ from idempotent_receiver.handler.outcome import Ending, NotStarted
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask, commit
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unread, ask, commit
 from idempotent_receiver.protocol.record import record_id, usable
-from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore
-from idempotent_receiver.protocol.transitions import Claim, Claimed, HeldElsewhere, Settlement
+from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Unknown
+from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, HeldElsewhere, Settled, Settlement
 
 Key = Callable[..., str]
 
@@ -120,7 +120,7 @@ class Call:
         if self.too_late():
             return NotStarted()
         deadline = self.deadline
-        answer: Claimed | transitions.Refusal | Unavailable = ask(self._claim, None, self._calls.store, deadline)
+        answer: Claimed | transitions.Refusal | Unknown = ask(self._claim, None, self._calls.store, deadline)
         until = deadline.elapsed_seconds + wait_seconds
         longest = _FIRST_WAIT_SECONDS
         while isinstance(answer, HeldElsewhere) and self._waited(longest, until):
@@ -172,10 +172,9 @@ class Call:
         if not actions:
             return outcome.of_completion(self._settle(settlement), claimed, self.deadline)
         answer = commit(settlement, actions, cast(TransactionalStore, calls.store), self.deadline)
-        refused = outcome.uncommitted(answer, actions, with_text=calls.error_texts)
-        if refused is None:
-            return outcome.of_completion(cast(SettleAnswer, answer), claimed, self.deadline)
-        failure, error = refused
+        if isinstance(answer, Settled | ClaimLost):
+            return outcome.of_completion(answer, claimed, self.deadline)
+        failure, error = outcome.uncommitted(answer, actions, with_text=calls.error_texts)
         if isinstance(answer, ActionFailed):
             return self._fail(claimed, failure, error)
         return self._allow_retry(claimed, failure)

@@ -23,7 +23,7 @@ class Clock(Protocol):
         """A random number in [0, 1), for jitter."""
 
     def versions(self, count: int) -> Sequence[str]:
-        """So many strings that nobody ever drew before."""
+        """`count` unique strings."""
 
 
 class SystemClock:

@@ -99,7 +99,9 @@ class InProgress(IdempotencyError):
 
 
 class FingerprintMismatch(IdempotencyError):
-    """The key was used for another payload: `expected` is the first payload's fingerprint, `found` this one's."""
+    """The key was used for another payload (`OtherPayload` in the protocol): `expected` is the first payload's
+    fingerprint, `found` this one's.
+    """
 
     def __init__(self, key: str, expected: str, found: str) -> None:
         super().__init__(
@@ -110,11 +112,15 @@ class FingerprintMismatch(IdempotencyError):
 
 
 class LostClaim(IdempotencyError):
-    """The lease ended while the function ran, another call took over, and it has not completed yet."""
+    """The lease ended while the function ran, another call took over, and it has not completed yet (`ClaimLost` in the
+    protocol).
+    """
 
 
 class StoreUnavailable(IdempotencyError):
-    """The record could not be read or written. `ran` says whether the function was called."""
+    """The record could not be read or written (`Unknown` in the protocol). `ran` says whether the function was
+    called.
+    """
 
     def __init__(self, key: str, text: str, *, ran: bool) -> None:
         super().__init__(key, text)

@@ -215,10 +215,10 @@ def test_what_ends_a_run_is_read_off_the_wire() -> None:
     """With what the handler writes; and where nothing was claimed, when it puts the owner, too, as a claim does."""
     done = transitions.complete(HELD, None).change(5_000, "2")
     assert written(done, actions=(ACTION,)) == [RecordWrite("key", "complete", "2")]
-    first = CLAIM.unwritten(None, 5_000, "2")
+    first = CLAIM.unclaimed(None, 5_000, "2")
     assert written(transitions.complete(first, "{}").change(5_000, "3")) == [RecordWrite("key", "complete", "3")]
     failed = transitions.fail(first, "{}").change(5_000, "3").new
-    again = OTHER_CLAIM.unwritten(failed, 20_000, "4")
+    again = OTHER_CLAIM.unclaimed(failed, 20_000, "4")
     assert written(transitions.fail(again, "{}").change(20_000, "5")) == [RecordWrite("key", "fail", "5")]
 
 

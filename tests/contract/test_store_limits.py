@@ -157,7 +157,7 @@ def test_what_is_too_large_is_not_sent(
 ) -> None:
     """A transaction of more than 4 MB, and an item of more than 400 KB. DynamoDB would refuse them."""
     if not checked:
-        for name in ("MOST_BYTES", "MOST_ITEM_BYTES"):
+        for name in ("MOST_TRANSACTION_BYTES", "MOST_ITEM_BYTES"):
             monkeypatch.setattr(limits, name, 10**9)
 
     written = committed(wired_engine, puts(wired_engine.accounts, count, kilobytes))

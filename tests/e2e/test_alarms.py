@@ -16,7 +16,7 @@ import pytest
 from harness.beside import deploy_beside
 from harness.caller import Caller, api_url
 from harness.cloud import REGION, ROOT
-from idempotent_receiver.dynamodb.statements import typed
+from idempotent_receiver.dynamodb.statements import attribute_values
 from idempotent_receiver.local.deployment import describe
 from tests.cloudwatch import BEYOND
 from tests.e2e.deployed import at, eventually
@@ -263,7 +263,7 @@ def orphan(aws: Aws, bank: Deployed, workflow: Stack) -> None:
         "input": json.dumps({"payload": transfer(bank)}),
     }
     aws.client("dynamodb").put_item(
-        TableName=workflow.resources["Workflows"], Item=dict(zip(item, typed(item.values()), strict=True))
+        TableName=workflow.resources["Workflows"], Item=dict(zip(item, attribute_values(item.values()), strict=True))
     )
 
 

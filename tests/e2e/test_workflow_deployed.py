@@ -16,7 +16,7 @@ from harness.beside import deploy_beside
 from harness.caller import Caller, api_url
 from harness.cloud import ACCOUNT, REGION
 from idempotent_receiver import DynamoDBStore
-from idempotent_receiver.dynamodb.statements import typed
+from idempotent_receiver.dynamodb.statements import attribute_values
 from idempotent_receiver.protocol.transitions import AlreadyCompleted
 from idempotent_receiver.workflow import Running, Start, Started, Workflow, accept, name_of
 from tests.e2e.deployed import Aws, Deployed, eventually
@@ -98,7 +98,8 @@ class Workflows:
             **attributes,
         }
         self.aws.client("dynamodb").put_item(
-            TableName=self.stack.outputs["WorkflowsTable"], Item=dict(zip(item, typed(item.values()), strict=True))
+            TableName=self.stack.outputs["WorkflowsTable"],
+            Item=dict(zip(item, attribute_values(item.values()), strict=True)),
         )
 
     def died_after(self, start: Start, *steps: str) -> str:

@@ -31,7 +31,7 @@ from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing.worker import SILENT, failed_ids
-from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
+from idempotent_receiver.workflow import Closed, Unknown, Workflow, accept, recover_orphan
 from tests.simulation import handlers, operators
 from tests.simulation.explored_clients import (
     BUDGET_SECONDS,
@@ -243,7 +243,7 @@ def _workflow(worker: "ControlledWorker") -> list[str]:
         found = getattr(answer, "record", None)
         status, recorded = (None, None) if found is None else (found.status, found.data or found.error)
         worker.replies[id] = WorkflowReply(type(answer).__name__, status, recorded)
-    return [id for id, reply in worker.replies.items() if reply == WorkflowReply(Unavailable.__name__)]
+    return [id for id, reply in worker.replies.items() if reply == WorkflowReply(Unknown.__name__)]
 
 
 def swept(workflow: Workflow, name: str, deadline: Deadline, owner: str) -> Any:

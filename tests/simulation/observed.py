@@ -124,7 +124,7 @@ declare("endings", [f"fails: {why}" for why in (*FOR_GOOD, *FOR_NOW)])
 declare("endings", [f"dead-lettered: {why}" for why in FOR_GOOD])
 
 
-def _end(self: progress.Progress, item: Item, end: Callable[..., None] = progress.Progress._end) -> None:
+def _end(self: progress.Progress, item: Item, end: Callable[..., None] = progress.Progress.end) -> None:
     ended = item.outcome
     flags = [name for name in ("lost", "recorded") if getattr(ended, name, False)]
     mark(f"ends: {' '.join([*flags, type(ended).__name__])}")
@@ -144,5 +144,5 @@ def observed() -> Iterator[None]:
             function.__code__ = _CODES[table]
         stack.callback(setattr, items.TABLE, "__class__", items.Table)
         items.TABLE.__class__ = _Marked
-        stack.enter_context(patch.object(progress.Progress, "_end", _end))
+        stack.enter_context(patch.object(progress.Progress, "end", _end))
         yield

@@ -236,7 +236,7 @@ def _true_of_workflow(state: State, worker: WorkerState, id: str, reply: Workflo
             return (reply.status, reply.recorded) == (status, recorded) and status != "INPROGRESS"
         case "NothingToDo" | "ClaimLost":
             return True
-        case "Unavailable":
+        case "Unknown":
             return worker.had_fault or _late(state, worker)
     return False
 

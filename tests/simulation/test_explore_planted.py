@@ -10,8 +10,9 @@ import pytest
 
 from idempotent_receiver.batch import items, progress, settlements
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.protocol.exchange import Operation, Unavailable
+from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import ClaimLost, Settled, Settlement
 from idempotent_receiver.worker import leases
 from idempotent_receiver.worker.leases import Leases
@@ -50,13 +51,13 @@ def replaces_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgets_the_effects(monkeypatch: pytest.MonkeyPatch) -> None:
     """The completion is recorded alone."""
-    complete = settlements.Settlements._complete
+    complete = settlements.Settlements.complete
 
     def alone(self: settlements.Settlements, item: Item) -> None:
         item.actions = ()
         complete(self, item)
 
-    monkeypatch.setattr(settlements.Settlements, "_complete", alone)
+    monkeypatch.setattr(settlements.Settlements, "complete", alone)
 
 
 def reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,20 +72,20 @@ def reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def takes_silence_for_success(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that nobody has answered counts as done."""
-    of_completion, uncommitted = outcome.of_completion, outcome.uncommitted
+    of_completion, not_committed = outcome.of_completion, settlements.Settlements._not_committed
 
     def confident(answer: Any, *rest: Any) -> Any:
         return outcome.Completed(Record("m0", "COMPLETED")) if _silent(answer) else of_completion(answer, *rest)
 
-    def trusting(answer: Any, *rest: Any, **options: Any) -> Any:
-        return None if _silent(answer) else uncommitted(answer, *rest, **options)
+    def trusting(self: settlements.Settlements, item: Item, answer: Any, **options: Any) -> None:
+        self._end_completed(item, answer) if _silent(answer) else not_committed(self, item, answer, **options)
 
     monkeypatch.setattr(outcome, "of_completion", confident)
-    monkeypatch.setattr(outcome, "uncommitted", trusting)
+    monkeypatch.setattr(settlements.Settlements, "_not_committed", trusting)
 
 
 def _silent(answer: object) -> bool:
-    return isinstance(answer, Unavailable)
+    return isinstance(answer, Unknown)
 
 
 def sends_what_it_has_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ def sends_what_it_has_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def regardless(self: settlements.Settlements, item: Item, done: Any) -> None:
         if isinstance(done.answer, ClaimLost):
-            done.answer = Settled(item.claimed.record)
+            done.answer = Settled(item.basis.record)
         failed(self, item, done)
 
     monkeypatch.setattr(settlements.Settlements, "_failed", regardless)

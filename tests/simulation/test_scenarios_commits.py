@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Message, Transaction
-from idempotent_receiver.batch.settlements import LONGEST_WAIT_SECONDS
+from idempotent_receiver.batch.settlements import LINGER_SECONDS
 from idempotent_receiver.batch.turns import MOST_UNCOMMITTED
 from tests.simulation.faults import FaultyStore, lost_answer, throttled
 from tests.simulation.scenario import Scenario
@@ -124,7 +124,7 @@ def test_a_commit_waits_two_milliseconds_for_one_that_still_runs(effects: str) -
 
     (first, together), (last, alone) = commits.store.sent
     assert (together, alone) == (["0", "1"], ["2"])
-    assert first - commits.ended["0"] == pytest.approx(LONGEST_WAIT_SECONDS)
+    assert first - commits.ended["0"] == pytest.approx(LINGER_SECONDS)
     assert last == commits.ended["2"]
 
 

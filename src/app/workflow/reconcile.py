@@ -15,7 +15,7 @@ from app.steps import receipt, refund
 from app.workflow.wiring import logger, workflow
 from idempotent_receiver import ConditionFailed, FingerprintMismatch, PermanentError
 from idempotent_receiver.protocol import Record, Status
-from idempotent_receiver.workflow import NEVER_STARTED, ClaimLost, Closed, Deadline, Unavailable, completed, failed
+from idempotent_receiver.workflow import NEVER_STARTED, ClaimLost, Closed, Deadline, Unknown, completed, failed
 
 Reconciled = Literal["settled", "completed", "returned", "person", "stranger"]
 
@@ -46,7 +46,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> str:
 def reconciled(closed: Closed, deadline: Deadline, context: Any) -> Reconciled:
     """Bring the ledger and the record of an ended execution into agreement, and return what was done."""
     found = workflow.record_of(closed.execution.rpartition(":")[2], deadline)
-    if isinstance(found, Unavailable):
+    if isinstance(found, Unknown):
         raise NotReconciled(found.why)
     if _recorded_its_outcome(found, closed):
         return "settled"
@@ -110,7 +110,7 @@ def _concluded(
     revises: str | None,
 ) -> Reconciled:
     answer = workflow.conclude(closed.execution, outcome, deadline, revises)
-    if isinstance(answer, Unavailable):
+    if isinstance(answer, Unknown):
         raise NotReconciled(answer.why)
     if not isinstance(answer, ClaimLost):
         return came_of_it

@@ -22,7 +22,7 @@ from idempotent_receiver.workflow import (
     OtherPayload,
     Running,
     Started,
-    Unavailable,
+    Unknown,
     Unreadable,
     recover_orphan,
 )
@@ -68,7 +68,7 @@ def _recovered(name: str, deadline: Deadline, context: Any) -> str:
     except Exception as error:  # noqa: BLE001  # one orphan must not stop the others; the next sweep finds it again
         logger.error("an orphan could not be recovered", execution=name, error_type=type(error).__name__)
         return "failed"
-    if isinstance(answer, Unavailable):
+    if isinstance(answer, Unknown):
         logger.error("an orphan could not be recovered", execution=name, reason=answer.why)
         return "failed"
     return _COUNTED_AS[type(answer)]

@@ -16,7 +16,7 @@ from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.exchange import Unread
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transaction import Action
-from idempotent_receiver.protocol.transitions import Claim, Claimed
+from idempotent_receiver.protocol.transitions import Basis, Claim
 
 
 class Work(NamedTuple):
@@ -72,7 +72,7 @@ class Event(StrEnum):
 
 
 class Do(StrEnum):
-    """What is done about it, by `Claims`, `Runs`, `Settlements` and `DeadLetters`, or by `Progress` itself."""
+    """What is done about it: the table in `receiver.py` says by whom."""
 
     NOTHING = auto()
     ASK = auto()
@@ -146,7 +146,7 @@ TABLE = Table(_ROWS)
 
 @dataclass(slots=True, eq=False, repr=False)
 class Item:
-    """One work on its way, with a `claim` unless it is keyless, `claimed` once it was, a `failure` once it has failed.
+    """One work on its way, with a `claim` unless it is keyless, the `basis` of its run, a `failure` once it has failed.
 
     `assumed` is what the table is taken to hold before it is asked: None for nothing, so that a first delivery is
     inserted at once; Unread for what is not known, to be read first; or the record that a peek saw.
@@ -159,7 +159,7 @@ class Item:
     work: Work
     stage: Stage
     claim: Claim = field(init=False)
-    claimed: Claimed = field(init=False)
+    basis: Basis = field(init=False)
     failure: Failure = field(init=False)
     assumed: Record | Unread | None = None
     data: str | None = None

@@ -5,7 +5,7 @@ the one before; items of one key all wait for the first. So everybody waits for 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage, Work
@@ -70,7 +70,8 @@ class Order:
 
     def has_turn(self, item: Item) -> bool:
         """Whether nothing of the item's group stands before it."""
-        return item.work.group is None or self._groups[item.work.group][0] is item
+        assert item.work.group is not None  # asked of items in groups
+        return self._groups[item.work.group][0] is item
 
     def is_blocked(self, item: Item) -> bool:
         """Whether an earlier item of the group has failed."""
@@ -119,16 +120,13 @@ class Order:
 
 
 class Progress:
-    """How far a batch's items are. `actions` are what the table may ask for: each is added by whoever can do it."""
+    """How far a batch's items are. `actions` are what the table may ask for."""
+
+    actions: Mapping[Do, Callable[[Item], None]]
 
     def __init__(self, order: Order, on_end: Callable[[int, Outcome], None] | None = None) -> None:
         self.order = order
         self._on_end = on_end
-        self.actions: dict[Do, Callable[[Item], None]] = {
-            Do.AWAIT_TURN: self.await_turn,
-            Do.SEND: self.not_sent,
-            Do.END: self._end,
-        }
         self.unresolved = len(order.items)
         self.held = 0
         """Claims that wait for their turn."""
@@ -151,11 +149,12 @@ class Progress:
         if item.stage is Stage.ENDED:
             assert outcome is not None  # this event brings one
             item.outcome = outcome
-        self.actions[do](item)
+        if do is not Do.NOTHING:
+            self.actions[do](item)
 
     def await_turn(self, item: Item) -> None:
         """Go on with an item at once if nothing of its group stands before it."""
-        if self.order.has_turn(item):
+        if item.work.group is None or self.order.has_turn(item):
             self.happens(item, Event.TURN)
 
     def not_sent(self, item: Item) -> None:
@@ -197,7 +196,8 @@ class Progress:
         self._answered = True
         return [item.outcome for item in self.order.items]  # type: ignore[misc]  # each has ended
 
-    def _end(self, item: Item) -> None:
+    def end(self, item: Item) -> None:
+        """Count an item that has its outcome, and let those that waited for it hear of that."""
         if self._on_end is not None:
             self._on_end(item.index, item.outcome)  # type: ignore[arg-type]  # it has ended
         self.unresolved -= 1

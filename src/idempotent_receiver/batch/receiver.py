@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from idempotent_receiver.batch.exchanges import Claims
+from idempotent_receiver.batch.exchanges import ClaimLine, Exchanges
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Do, Event, Item, Stage, Work
 from idempotent_receiver.batch.progress import Order, Progress
@@ -54,7 +54,7 @@ LAST_DEAD_LETTER = 1 / 2
 ANSWER = 1 / 4
 """How much of the stop margin is left when no more dead letters are sent, and when the answer must leave."""
 
-LOOK_SECONDS = 0.5
+DRAIN_LOOK_SECONDS = 0.5
 """How often a batch looks whether its host is draining."""
 
 MOST_SENDING = 16
@@ -70,12 +70,24 @@ class Batch:
         self._deadline = deadline
         self._host = host = settings.host
         self._progress = progress = Progress(Order(works), None if host is None else host.ended)
-        self._claims = Claims(settings, progress, deadline)
-        turns = Turns(deadline)
-        self._runs = Runs(settings, progress, deadline, turns)
-        self._settlements = Settlements(settings, progress, deadline, turns)
+        exchanges, turns = Exchanges(settings, deadline), Turns(deadline)
+        self._claims = claims = ClaimLine(settings, progress, deadline, exchanges)
+        self._runs = runs = Runs(settings, progress, deadline, turns)
+        self._settlements = settlements = Settlements(settings, progress, deadline, turns, exchanges)
         send = settings.send_dead_letter
         self._dead_letters = None if send is None else DeadLetters(settings.executor, send, progress)
+        progress.actions = {
+            Do.ASK: claims.ask,
+            Do.LINE_UP: claims.line_up,
+            Do.AWAIT_TURN: progress.await_turn,
+            Do.MAKE_READY: runs.ready.append,
+            Do.STORE: settlements.store,
+            Do.COMPLETE: settlements.complete,
+            Do.FAIL: settlements.fail,
+            Do.RELEASE: settlements.release,
+            Do.SEND: progress.not_sent if self._dead_letters is None else self._dead_letters.add,
+            Do.END: progress.end,
+        }
         self._cancelled = False
         self._moment: Moment
         """When the current step began."""
@@ -106,7 +118,9 @@ class Batch:
 
         Returns False once nothing is left to wait for.
         """
-        progress, claims, runs, settlements = self._progress, self._claims, self._runs, self._settlements
+        progress, claims, runs = self._progress, self._claims, self._runs
+        if progress.unresolved == 0:
+            return False
         self._moment = moment = self._deadline.moment()
         late = moment.left_to_start_seconds <= runs.needed_seconds
         draining = self._host is not None and self._host.draining()
@@ -118,20 +132,25 @@ class Batch:
         if progress.ended:
             progress.pass_on()
         if not progress.stopped:
-            if claims.unread:
-                claims.peek()
-            if claims.unclaimed:
-                claims.claim(ahead=progress.held + len(runs.ready))
-            if runs.ready:
-                runs.start(moment)
-                runs.release_waiting(moment)
-        for line in settlements.lines:
+            self._begin(moment)
+        for line in self._settlements.lines:
             if line.waiting:
                 may_grow = runs.running > 0 or claims.asking > 0 or (len(runs.ready) > 0 and runs.may_start(moment))
                 line.flush(moment.elapsed_seconds, hurry=not may_grow)
         if self._dead_letters is not None:
             self._dead_letters.send(late=self._late(LAST_DEAD_LETTER))
         return progress.unresolved > 0
+
+    def _begin(self, moment: Moment) -> None:
+        claims, runs = self._claims, self._runs
+        if claims.unread:
+            claims.peek()
+        if claims.waiting:
+            claims.claim(ahead=self._progress.held + len(runs.ready))
+        if runs.ready:
+            runs.start(moment)
+        if runs.ready and self._host is not None:
+            runs.release_waiting(self._host, moment)
 
     def _stop(self) -> None:
         """Start nothing more."""
@@ -151,7 +170,7 @@ class Batch:
         lines = self._settlements.lines
         due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
         if self._host is not None and not self._progress.stopped:
-            due.append(LOOK_SECONDS)
+            due.append(DRAIN_LOOK_SECONDS)
         return min([*due, *(time for time in times if time > 0)], default=None)
 
 
@@ -166,7 +185,6 @@ class DeadLetters:
         self._progress = progress
         self._waiting: deque[Item] = deque()
         self._sending = 0
-        progress.actions[Do.SEND] = self._add
 
     def send(self, *, late: bool) -> None:
         """Send what waits, unless it is too late for that."""
@@ -178,7 +196,8 @@ class DeadLetters:
             self._sending += 1
             self._executor.start(partial(self._send, item.index, item.failure), partial(self._sent, item))
 
-    def _add(self, item: Item) -> None:
+    def add(self, item: Item) -> None:
+        """Let a dead letter wait, if no retry can help its item, which else has failed."""
         if item.failure.permanent:
             self._waiting.append(item)
         else:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 
-from idempotent_receiver.batch.items import Do, Event, Item
+from idempotent_receiver.batch.items import Event, Item
 from idempotent_receiver.batch.progress import Progress
-from idempotent_receiver.batch.settings import AHEAD_SECONDS, Settings
+from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
@@ -40,7 +40,6 @@ class Runs:
         self._turns = turns
         self.needed_seconds = settings.stop_margin_seconds
         """With less time left nothing starts: the stop margin and the longest run so far."""
-        progress.actions[Do.MAKE_READY] = self.ready.append
 
     def start(self, moment: Moment) -> None:
         """Start what may start now."""
@@ -58,11 +57,9 @@ class Runs:
                 # A loop that finds everything taken ends at once.
                 self._executor.start(self._work, self._loop_ended)
 
-    def release_waiting(self, moment: Moment) -> None:
+    def release_waiting(self, host: Host, moment: Moment) -> None:
         """Let go of what could not start now and shall not wait for the handlers that run, if the host says so."""
-        host = self._settings.host
-        idle_seconds = moment.elapsed_seconds - self._started_seconds
-        if host is None or idle_seconds <= AHEAD_SECONDS:
+        if moment.elapsed_seconds - self._started_seconds <= AHEAD_SECONDS:
             return
         for item in self.ready.copy():
             if host.releases(item.index):
@@ -146,12 +143,12 @@ class Runs:
             self._progress.happens(item, Event.RAISED)
             return
         item.data, item.actions = handled.data, handled.actions
-        large = item.data is not None and not fits(item.claimed, item.data, self._settings.largest_record_bytes)
+        large = item.data is not None and not fits(item.basis, item.data, self._settings.largest_record_bytes)
         self._progress.happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
-        held = item.claimed.record
-        return Attempt(held.id, item.work.key, held.attempts or 1, self._deadline, held.owner or "unknown")
+        record = item.basis.record
+        return Attempt(record.id, item.work.key, record.attempts or 1, self._deadline, record.owner or "unknown")
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
         """Before anything else may start: what took so long once may take so long again."""

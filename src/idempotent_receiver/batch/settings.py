@@ -58,15 +58,15 @@ SendDeadLetter = Callable[[int, Failure], bool]
 class Settings:
     """`stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
     `largest_record_bytes` go to `results`, or are dropped for a marker. `asynchronous` says that the handlers are
-    coroutine functions, and `claiming` whether keys are claimed before they run: without, each record is written once,
-    together with its handler's effects. Outside Lambda, `host` takes part.
+    coroutine functions. `unclaimed` says that they run without a claim: each record is written once, together with its
+    handler's effects. Outside Lambda, `host` takes part.
     """
 
     store: RecordStore
     executor: Executor
     concurrency: int = 1
     asynchronous: bool = False
-    claiming: bool = True
+    unclaimed: bool = False
     send_dead_letter: SendDeadLetter | None = None
     stop_margin_seconds: float = 1.0
     largest_record_bytes: int = 1024

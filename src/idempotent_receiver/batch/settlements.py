@@ -5,10 +5,10 @@ Each of the store's answers is an event of the table in `items.py`, by way of `h
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Generic
 
 from idempotent_receiver.batch.exchanges import Exchanges
-from idempotent_receiver.batch.items import Do, Event, Item
+from idempotent_receiver.batch.items import Event, Item
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.turns import Turns
@@ -19,43 +19,49 @@ from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import (
     CLAIM_RETRIES,
     SETTLE_RETRIES,
+    AnswerT,
     Operation,
-    Operations,
     SettleAnswer,
-    Unavailable,
 )
-from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed
-from idempotent_receiver.protocol.transaction import ActionItem, Items
-from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, OtherPayload, Settled, Settlement
+from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed, Unknown
+from idempotent_receiver.protocol.transitions import (
+    Basis,
+    Claimed,
+    ClaimLost,
+    OtherPayload,
+    Settled,
+    SettleResult,
+    Unclaimed,
+)
 
-Settling = Operation[SettleAnswer | ActionFailed]
-"""A settlement on its way."""
+Settling = Operation[SettleResult]
+Committing = Operation[SettleResult | ActionFailed]
 
-LONGEST_WAIT_SECONDS = 0.002
+LINGER_SECONDS = 0.002
 """How long a settlement may wait for company: less than a round trip, and short against a crash."""
 
 
-class Line:
+class SettleLine(Generic[AnswerT]):
     """Operations that wait for company, `most` writes a request. They leave when that many wait, 2 ms after the oldest,
     or in a hurry.
     """
 
-    def __init__(self, most: int, leave: Callable[[Operations], None]) -> None:
+    def __init__(self, most: int, leave: Callable[[Sequence[Operation[AnswerT]]], None]) -> None:
         self._most = most
         self._leave = leave
-        self.waiting: list[Operation[Any]] = []
+        self.waiting: list[Operation[AnswerT]] = []
         self._writes = 0
         self.due_seconds: float | None = None
         """When the next request must leave, in seconds since the invocation's start; None while nothing waits."""
 
-    def add(self, operation: Operation[Any]) -> None:
+    def add(self, operation: Operation[AnswerT]) -> None:
         """Let one more wait."""
         self.waiting.append(operation)
         self._writes += 1 + len(operation.actions)
 
     def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
         """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way."""
-        anew = elapsed_seconds + LONGEST_WAIT_SECONDS
+        anew = elapsed_seconds + LINGER_SECONDS
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = elapsed_seconds >= due
         while self.waiting and (hurry or overdue or self._writes >= self._most):
@@ -63,7 +69,7 @@ class Line:
             due = anew
         self.due_seconds = due if self.waiting else None
 
-    def _take(self) -> Operations:
+    def _take(self) -> Sequence[Operation[AnswerT]]:
         """The next request's; one alone may have more actions than others leave room for."""
         count, writes = 0, 0
         for operation in self.waiting:
@@ -78,140 +84,139 @@ class Line:
 class Settlements:
     """How runs end, as group commit: settlements that end close together share a request, and so do transactions."""
 
-    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns) -> None:
-        self._exchanges = Exchanges(settings, deadline)
+    def __init__(
+        self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, exchanges: Exchanges
+    ) -> None:
+        self._exchanges = exchanges
         self._settings = settings
         self._progress = progress
         self._happens = progress.happens
         self._deadline = deadline
-        self._settling = Line(WRITES_A_CALL, self._send)
-        self._committing = Line(WRITES_A_COMMIT, self._send)
+        self._settling = SettleLine[SettleResult](WRITES_A_CALL, self._send)
+        self._committing = SettleLine[SettleResult | ActionFailed](WRITES_A_COMMIT, self._send)
         self.lines = (self._settling, self._committing)
-        self._items = Items()
         self._turns = turns
-        turns.begin = self._committing.add
         self.released = 0
-        progress.actions |= {
-            Do.STORE: self._store,
-            Do.COMPLETE: self._complete,
-            Do.FAIL: self._fail,
-            Do.RELEASE: self._release,
-        }
 
-    def _send(self, operations: Operations) -> None:
-        # What nothing has claimed has done nothing yet, either: it had better come again than wait for the store.
-        max_retries = SETTLE_RETRIES if self._settings.claiming else CLAIM_RETRIES
+    def store(self, item: Item) -> None:
+        """Put a large result where such results go, before the completion, which then tells where that is."""
+        results = self._settings.results
+        job = partial(kept, item.basis, item.data, self._settings.largest_record_bytes, results)
+        if results is None:
+            self._stored(item, job())
+        else:
+            self._settings.executor.start(job, partial(self._stored, item))  # it may take its time
+
+    def complete(self, item: Item) -> None:
+        """Record that the handler succeeded, with its transaction if it has one."""
+        settlement = transitions.complete(self._settled_by(item), item.data)
+        if item.actions:
+            on_done = partial(self._committed, item)
+            commit: Committing = Operation(settlement, settlement.standing, on_done, item.actions)
+            self._turns.enter(item.index, item.actions, partial(self._committing.add, commit))
+        else:
+            self._settling.add(Operation(settlement, settlement.standing, partial(self._completed, item)))
+
+    def fail(self, item: Item) -> None:
+        """Record that the handler failed."""
+        failure = item.failure
+        settlement = transitions.fail(self._settled_by(item), failure.to_json(), started=failure.started)
+        self._settling.add(Operation(settlement, settlement.standing, partial(self._failed, item)))
+
+    def release(self, item: Item) -> None:
+        """Release the claim, if there is one."""
+        basis = self._settled_by(item)
+        if isinstance(basis, Unclaimed):
+            self._happens(item, Event.SETTLED, self._progress.unstarted())
+            return
+        settlement = transitions.release(basis, self._deadline.now_ms)
+        self._settling.add(Operation(settlement, settlement.standing, partial(self._released, item, basis)))
+
+    def _settled_by(self, item: Item) -> Basis:
+        """What is to be settled. From now on the lease of a claim is not renewed."""
+        if self._settings.host is not None and isinstance(item.basis, Claimed):
+            item.basis = self._settings.host.settling(item.basis)
+        return item.basis
+
+    def _send(self, operations: Sequence[Operation[AnswerT]]) -> None:
+        # A run without a claim has done nothing yet, either: it had better come again than wait for the store.
+        max_retries = CLAIM_RETRIES if self._settings.unclaimed else SETTLE_RETRIES
         self._exchanges.start(operations, self._answered, max_retries=max_retries)
 
-    def _answered(self, operations: Operations) -> None:
-        if not self._settings.claiming:
+    def _answered(self, operations: Sequence[Operation[AnswerT]]) -> None:
+        if self._settings.unclaimed:
             self._progress.unreachable = self._progress.unreachable or _unreachable(operations)
         for operation in operations:
-            operation.context(operation)
-
-    def _add(self, item: Item, settlement: Settlement, on_answer: Callable[[Item, Settling], None]) -> None:
-        self._settling.add(Operation(settlement, settlement.standing, partial(on_answer, item)))
-
-    def _held(self, item: Item) -> Claimed:
-        if self._settings.host is not None and item.claimed.written:
-            item.claimed = self._settings.host.settling(item.claimed)
-        return item.claimed
-
-    def _store(self, item: Item) -> None:
-        # Before the completion, which then tells where it is: elsewhere, for it may take its time.
-        results = self._settings.results
-        job, on_done = (
-            partial(kept, item.claimed, item.data, self._settings.largest_record_bytes, results),
-            self._stored,
-        )
-        if results is None:
-            on_done(item, job())
-        else:
-            self._settings.executor.start(job, partial(on_done, item))
+            operation.on_done(operation)
 
     def _stored(self, item: Item, data: str | None) -> None:
         item.data = data
         self._happens(item, Event.STORED)
 
-    def _complete(self, item: Item) -> None:
-        settlement = transitions.complete(self._held(item), item.data)
-        if item.actions:
-            items = tuple(dict.fromkeys(self._items.of(item.actions)))
-            committed = partial(self._committed, item, items)
-            self._turns.enter(Operation(settlement, settlement.standing, committed, item.actions), items)
+    def _committed(self, item: Item, done: Committing) -> None:
+        self._turns.leave(item.index)
+        answer = done.answered
+        if isinstance(answer, ActionFailed | Unknown):
+            self._not_committed(item, answer, contended=done.contended)
         else:
-            self._add(item, settlement, self._completed)
+            self._end_completed(item, answer, in_doubt=done.in_doubt)
 
-    def _committed(self, item: Item, items: Sequence[ActionItem], done: Settling) -> None:
-        self._turns.leave(item.index, items)
-        answer = done.answer
-        assert answer is not None  # it is told of when it has one
-        refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
-        if refused is None:
-            self._completed(item, done)
-        elif item.claimed.written or not (isinstance(answer, Unavailable) and answer.retry):
-            item.failure, _ = refused
+    def _not_committed(self, item: Item, answer: ActionFailed | Unknown, *, contended: bool) -> None:
+        failure, _ = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
+        if isinstance(item.basis, Claimed) or not (isinstance(answer, Unknown) and answer.retry):
+            item.failure = failure
             self._happens(item, Event.NOT_COMMITTED)
-        elif done.contended:
+        elif contended:
             # Nothing is claimed and nothing done, so there is nothing to settle.
-            self._happens(item, Event.SETTLED, outcome.Failed(refused[0], recorded=False))
+            self._happens(item, Event.SETTLED, outcome.Failed(failure, recorded=False))
         else:
-            self._completed(item, done)
+            self._end_completed(item, answer)
 
     def _completed(self, item: Item, done: Settling) -> None:
-        answer: SettleAnswer = done.answer  # type: ignore[assignment]  # a failed action is a failure
-        if isinstance(answer, ClaimLost) and not done.in_doubt and (claimed := self._once_more(item, answer)):
-            item.claimed = claimed
+        self._end_completed(item, done.answered, in_doubt=done.in_doubt)
+
+    def _end_completed(self, item: Item, answer: SettleAnswer, *, in_doubt: bool = False) -> None:
+        if isinstance(answer, ClaimLost) and not in_doubt and (again := self._once_more(item, answer)) is not None:
+            item.basis = again
             self._happens(item, Event.CLAIMED)
             return
-        ending = outcome.of_completion(answer, item.claimed, self._deadline)
+        ending = outcome.of_completion(answer, item.basis, self._deadline)
         if isinstance(ending, OtherPayload):
             item.failure = outcome.mismatch(ending)
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
-    def _once_more(self, item: Item, lost: ClaimLost) -> Claimed | None:
-        """The claim with which a run may begin again at once. Of a group none does: what follows it may have begun
+    def _once_more(self, item: Item, lost: ClaimLost) -> Unclaimed | None:
+        """What a run without a claim may begin again on at once. Of a group none does: what follows it may have begun
         elsewhere.
         """
-        if item.work.group is not None or not self._progress.may_start(item):
+        basis = item.basis
+        if isinstance(basis, Claimed) or item.work.group is not None or not self._progress.may_start(item):
             return None
         (version,) = self._deadline.clock.versions(1)
-        return transitions.once_more(lost, item.claimed, self._deadline.now_ms, version)
-
-    def _fail(self, item: Item) -> None:
-        failure = item.failure
-        self._add(item, transitions.fail(self._held(item), failure.to_json(), started=failure.started), self._failed)
+        return transitions.once_more(lost, basis, self._deadline.now_ms, version)
 
     def _failed(self, item: Item, done: Settling) -> None:
-        answer: SettleAnswer = done.answer  # type: ignore[assignment]
-        item.recorded = isinstance(answer, Settled)
+        item.recorded = isinstance(done.answered, Settled)
         if item.recorded and item.failure.permanent:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
-            ending = outcome.of_failure(answer, item.failure, item.claimed, self._deadline)
+            ending = outcome.of_failure(done.answered, item.failure, item.basis, self._deadline)
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
-    def _release(self, item: Item) -> None:
-        if not item.claimed.written:
-            self._happens(item, Event.SETTLED, self._progress.unstarted())
-            return
-        self._add(item, transitions.release(self._held(item), self._deadline.now_ms), self._released)
-
-    def _released(self, item: Item, done: Settling) -> None:
-        answer: SettleAnswer = done.answer  # type: ignore[assignment]
-        self.released += isinstance(answer, Settled)
-        ending = outcome.of_release(answer, item.claimed, self._deadline)
+    def _released(self, item: Item, held: Claimed, done: Settling) -> None:
+        self.released += isinstance(done.answered, Settled)
+        ending = outcome.of_release(done.answered, held, self._deadline)
         self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
 
-def _unreachable(operations: Operations) -> str | None:
+def _unreachable(operations: Sequence[Operation[AnswerT]]) -> str | None:
     """Why the store did not answer one of these, or refused all of several: then it would do so with the next, too. To
     lose to others' transactions again and again is an answer. So is a commit that is refused: its own actions may be at
     fault, and if not, its failure cannot be recorded either.
     """
     about_store = [one for one in operations if not (one.contended or one.own)]
-    refused = [one.answer for one in about_store if isinstance(one.answer, Unavailable)]
+    refused = [one.answer for one in about_store if isinstance(one.answer, Unknown)]
     of_all = len(refused) == len(operations) > 1 and not any(one.actions for one in operations)
     return next((answer.why for answer in refused if answer.retry or of_all), None)

@@ -6,13 +6,12 @@ committed before the deadline, so whatever waits for its turn counts against wha
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
-from idempotent_receiver.protocol.transaction import ActionItem
+from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
 MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
 """How many runs may have ended without being committed before another one starts: four requests, if each has one write
@@ -23,57 +22,63 @@ FIRST_SECONDS = 0.1
 """How long a turn is taken to last before one has ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    index: int
+    items: tuple[ActionItem, ...]
+    begin: Callable[[], None]
+
+
 class Turns:
-    """Who has a turn at its items, and who waits: a transaction enters when all of them are free.
+    """Who has a turn at its items, and who waits: a transaction enters when all of them are free. A run is known by its
+    index.
 
-    `enter` and `leave` are for the batch's own thread, the others for worker threads, too. `begin` is called with each
-    whose turn has come.
+    `enter` and `leave` are for the batch's own thread, the others for worker threads, too.
     """
-
-    begin: Callable[[Operation[Any]], None]
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._waiting: dict[ActionItem, deque[tuple[Operation[Any], Sequence[ActionItem]]]] = {}
+        self._items = Items()
+        self._waiting: dict[ActionItem, deque[_Turn]] = {}
         """Who waits for each item that is not free."""
-        self._began: dict[ActionItem, float] = {}
-        """When the turns began, by their first items."""
+        self._begun: dict[int, tuple[_Turn, float]] = {}
+        """The turns that have begun, and when."""
         self._uncommitted: set[int] = set()
-        self._under_way = 0
         self._longest_seconds = FIRST_SECONDS
         """The longest turn lately: it counts a quarter less with each one that ends."""
 
     def ran(self, index: int) -> None:
-        """A run with this index has ended and wants a transaction."""
+        """A run has ended and wants a transaction."""
         self._uncommitted.add(index)
 
     @property
     def wait_seconds(self) -> float:
         """How long those that wait may take, if they are all on one item; for ever where too many are uncommitted."""
         uncommitted = len(self._uncommitted)
-        return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - self._under_way) * self._longest_seconds
+        return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - len(self._begun)) * self._longest_seconds
 
-    def enter(self, operation: Operation[Any], items: Sequence[ActionItem]) -> None:
-        """Let a transaction on these items begin, now or when its turn has come."""
-        for item in items:
-            if item in self._waiting:
-                self._waiting[item].append((operation, items))
-                return
-        self._waiting |= {item: deque() for item in items if item is not None}
-        self._under_way += 1
-        self._began[items[0]] = self._deadline.elapsed_seconds
-        self.begin(operation)
+    def enter(self, index: int, actions: Sequence[Action], begin: Callable[[], None]) -> None:
+        """Let a run's transaction `begin`, now or when its turn has come."""
+        self._enter(_Turn(index, tuple(dict.fromkeys(self._items.of(actions))), begin))
 
-    def leave(self, index: int, items: Sequence[ActionItem]) -> None:
-        """The transaction of the run with this index, on these items, has ended."""
+    def leave(self, index: int) -> None:
+        """The transaction of a run has ended."""
+        turn, began_seconds = self._begun.pop(index)
         self._uncommitted.discard(index)
-        self._under_way -= 1
-        now = self._deadline.elapsed_seconds
-        self._longest_seconds = max(now - self._began.pop(items[0], now), self._longest_seconds * 3 / 4)
-        for item in items:
+        self._longest_seconds = max(self._deadline.elapsed_seconds - began_seconds, self._longest_seconds * 3 / 4)
+        for item in turn.items:
             waiting = self._waiting.pop(item, None)
             while waiting:
-                self.enter(*waiting.popleft())
+                self._enter(waiting.popleft())
                 if (joined := self._waiting.get(item)) is not None:
                     joined.extend(waiting)
                     break
+
+    def _enter(self, turn: _Turn) -> None:
+        for item in turn.items:
+            if item in self._waiting:
+                self._waiting[item].append(turn)
+                return
+        self._waiting |= {item: deque() for item in turn.items if item is not None}
+        self._begun[turn.index] = turn, self._deadline.elapsed_seconds
+        turn.begin()

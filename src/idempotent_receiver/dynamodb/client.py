@@ -73,7 +73,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class Raw(list[Any]):
+class RawList(list[Any]):
     """A request's list, which a client sends as it is."""
 
     def json(self) -> bytes:
@@ -81,7 +81,7 @@ class Raw(list[Any]):
         raise NotImplementedError
 
 
-class RawStatements(Raw):
+class RawStatements(RawList):
     """The statements of one request, made of JSON's own types alone."""
 
     def json(self) -> bytes:
@@ -89,7 +89,7 @@ class RawStatements(Raw):
         return _json(self)
 
 
-class RawActions(Raw):
+class RawActions(RawList):
     """The actions of one transaction, and the same in JSON: whoever made them has put them into a text already."""
 
     def __init__(self, actions: "Iterable[TransactWriteItemTypeDef]", text: bytes) -> None:
@@ -133,7 +133,7 @@ def _protocol(model: Any) -> object:
 
 def _set_aside(params: dict[str, Any], context: dict[str, Any], **event: object) -> None:
     for name, value in params.items():
-        if isinstance(value, Raw):
+        if isinstance(value, RawList):
             context[_SET_ASIDE] = dict(params)
             params[name] = value[:1]  # for botocore to validate and to serialise; none is refused
 
@@ -171,7 +171,7 @@ _HANDLERS: dict[str, Callable[..., None]] = {
 
 
 def _of(value: Any) -> bytes:
-    return value.json() if isinstance(value, Raw) else _json(value)
+    return value.json() if isinstance(value, RawList) else _json(value)
 
 
 def _json(value: Any) -> bytes:

@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from idempotent_receiver.dynamodb.errors import Misshapen
-from idempotent_receiver.dynamodb.transactions import Cancelled, Member, named, unnamed
+from idempotent_receiver.dynamodb.transactions import Cancelled, Member, answer_unnamed, answers_named
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
 
 MOST_BYTES_IN_COMPANY = 1024 * 1024
@@ -41,7 +41,7 @@ SHRINKS_TO = 1 / 4
 each pack, contended messages cost an eighth more units, in a quarter fewer requests.
 """
 
-Answers = dict[Member, Written | ActionFailed]
+CommitAnswers = dict[Member, Written | ActionFailed]
 Send = Callable[[Sequence[Member]], Written | Cancelled]
 
 
@@ -77,17 +77,17 @@ class Packs:
         self._send = send
         self.bound = Bound()
 
-    def answers(self, members: Sequence[Member]) -> Answers:
+    def answers(self, members: Sequence[Member]) -> CommitAnswers:
         """The answers to the commits of one call."""
         return self._bring(list(members))
 
-    def _bring(self, waiting: list[Member], times: int = 0) -> Answers:
+    def _bring(self, waiting: list[Member], times: int = 0) -> CommitAnswers:
         """Bring these to their answers, who have been in company so many `times`. The next pack leaves when all of the
         last one are answered, because they may share items.
         """
         if times == MOST_TIMES_IN_COMPANY:
             return self._singly(waiting)
-        answers: Answers = {}
+        answers: CommitAnswers = {}
         while waiting:
             writes = self.bound.writes
             pack, waiting, cut_short = self._taken(waiting, writes)
@@ -97,7 +97,7 @@ class Packs:
             answers |= self._bring(_without(answers, pack), times + 1)
         return answers
 
-    def _apart(self, pack: list[Member]) -> Answers:
+    def _apart(self, pack: list[Member]) -> CommitAnswers:
         """Find out who of a pack has failed, as nobody was named: by halves. The halves that are not sent go last, in
         one pack, and if there is a second culprit among them, one by one.
         """
@@ -114,14 +114,14 @@ class Packs:
         answers |= self._told(left) if left else {}
         return answers | self._singly(_without(answers, left))
 
-    def _singly(self, waiting: list[Member]) -> Answers:
-        answers: Answers = {}
+    def _singly(self, waiting: list[Member]) -> CommitAnswers:
+        answers: CommitAnswers = {}
         while waiting:
             answers |= self._alone(waiting[0], waiting)
             waiting = _without(answers, waiting)
         return answers
 
-    def _alone(self, member: Member, others: Sequence[Member]) -> Answers:
+    def _alone(self, member: Member, others: Sequence[Member]) -> CommitAnswers:
         """The answer to one that is sent alone. If it was refused for its shape, another one of that shape follows. If
         that is refused as well, so are all `others` of it, unsent.
         """
@@ -153,17 +153,17 @@ class Packs:
             taken |= member.items
         return pack, left, cut_short
 
-    def _told(self, pack: Sequence[Member]) -> Answers:
+    def _told(self, pack: Sequence[Member]) -> CommitAnswers:
         """What the answer to a pack says of its members: of one alone, always something."""
         answer = self._send(pack)
         if isinstance(answer, Cancelled):
-            told = named(answer, pack, self._table)
-            return told if told or len(pack) > 1 else {pack[0]: unnamed(answer, pack[0], self._table)}
+            told = answers_named(answer, pack, self._table)
+            return told if told or len(pack) > 1 else {pack[0]: answer_unnamed(answer, pack[0], self._table)}
         if isinstance(answer, NotApplied) and not answer.retry and len(pack) > 1:
             return {}
         return dict.fromkeys(pack, answer)
 
-    def _adapt(self, pack: Sequence[Member], told: Answers, writes: int, *, cut_short: bool) -> None:
+    def _adapt(self, pack: Sequence[Member], told: CommitAnswers, writes: int, *, cut_short: bool) -> None:
         """Learn from what became of a pack. One commit alone cannot become fewer."""
         answers = told.values()
         if len(pack) > 1 and any(isinstance(answer, NotApplied) and answer.retry for answer in answers):
@@ -172,5 +172,5 @@ class Packs:
             self.bound.grow()
 
 
-def _without(answers: Answers, members: Sequence[Member]) -> list[Member]:
+def _without(answers: CommitAnswers, members: Sequence[Member]) -> list[Member]:
     return [member for member in members if member not in answers]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         UpdateTypeDef,
     )
 
-Item = dict[str, str | int]
+RecordItem = dict[str, str | int]
 """A record's attributes, as plain values."""
 
 
@@ -72,16 +72,16 @@ def replacement_of(change: Change) -> Replacement:
     return Replacement(new.id, Shape(tuple(put), tuple(removed), tuple(standing), missing), put, standing)
 
 
-def insert(table: str, item: Item) -> "BatchStatementRequestTypeDef":
+def insert(table: str, item: RecordItem) -> "BatchStatementRequestTypeDef":
     """The statement that puts an item where there is none."""
-    return {"Statement": _insert(table, tuple(item)), "Parameters": typed(item.values())}
+    return {"Statement": _insert(table, tuple(item)), "Parameters": attribute_values(item.values())}
 
 
-def put_item(table: str, item: Item) -> "PutItemInputTypeDef":
+def put_item(table: str, item: RecordItem) -> "PutItemInputTypeDef":
     """The same for PutItem."""
     return {
         "TableName": table,
-        "Item": dict(zip(item, typed(item.values()), strict=True)),
+        "Item": dict(zip(item, attribute_values(item.values()), strict=True)),
         "ConditionExpression": "attribute_not_exists(#id)",
         "ExpressionAttributeNames": {"#id": "id"},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -93,7 +93,7 @@ def update(table: str, replacement: Replacement) -> "BatchStatementRequestTypeDe
     id, shape, put, standing = replacement
     return {
         "Statement": _update(table, shape),
-        "Parameters": typed((*put.values(), id, *standing.values())),
+        "Parameters": attribute_values((*put.values(), id, *standing.values())),
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
@@ -109,7 +109,7 @@ def update_item(table: str, replacement: Replacement) -> "UpdateTypeDef":
         "UpdateExpression": _update_expression(shape),
         "ConditionExpression": _condition_expression(shape),
         "ExpressionAttributeNames": {f"#{name}": name for name in ("id", *shape.put, *shape.removed)},
-        "ExpressionAttributeValues": dict(zip(values, typed(values.values()), strict=True)),
+        "ExpressionAttributeValues": dict(zip(values, attribute_values(values.values()), strict=True)),
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
@@ -146,7 +146,7 @@ def _condition_expression(shape: Shape) -> str:
     return " AND ".join(conditions)
 
 
-def typed(values: Iterable[str | int]) -> "list[UniversalAttributeValueTypeDef]":
+def attribute_values(values: Iterable[str | int]) -> "list[UniversalAttributeValueTypeDef]":
     """Values as DynamoDB takes them. boto3's TypeSerializer does more than a record needs, and costs an import."""
     return [{"S": value} if isinstance(value, str) else {"N": str(value)} for value in values]
 

@@ -32,7 +32,7 @@ from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, answered_by_moto, default_client, turn
 from idempotent_receiver.dynamodb.errors import ApiCall
 from idempotent_receiver.dynamodb.packs import Packs
-from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of
+from idempotent_receiver.dynamodb.statements import RecordItem, Replacement, replacement_of
 from idempotent_receiver.dynamodb.transactions import Cancelled, Member, call_of, members_of, raw, token_of
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.limits import unsendable
@@ -58,8 +58,8 @@ logger = logging.getLogger("idempotent_receiver.dynamodb")
 MOST_RESENDS: Final = 4
 """How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three requests."""
 
-Write = TypeVar("Write", Item, Replacement)
-Response = TypeVar("Response")
+WriteT = TypeVar("WriteT", RecordItem, Replacement)
+ResponseT = TypeVar("ResponseT")
 
 _CONTENT_TYPES: Final = ("application/x-amz-json", "application/cbor")
 """What DynamoDB answers in, by the protocols that botocore knows for it."""
@@ -133,9 +133,9 @@ class DynamoDBStore:
 
 
 def _written(
-    writes: Sequence[Write],
+    writes: Sequence[WriteT],
     reasons: Sequence[str | None],
-    send: Callable[[Sequence[Write]], list[Written]],
+    send: Callable[[Sequence[WriteT]], list[Written]],
 ) -> list[Written]:
     """An answer to each write, in order: those with a reason not to be sent get it, the others go 25 at a time."""
     sendable = [write for write, reason in zip(writes, reasons, strict=True) if reason is None]
@@ -163,7 +163,7 @@ class Requests:
                 self._client = accept_raw(default_client())
             return self._client
 
-    def insert(self, items: Sequence[Item]) -> list[Written]:
+    def insert(self, items: Sequence[RecordItem]) -> list[Written]:
         """PutItem if there is none, or BatchExecuteStatement with an INSERT for each of up to 25 items."""
         return self._write(items, self._put, statements.insert, "dynamodb:PartiQLInsert")
 
@@ -206,9 +206,9 @@ class Requests:
 
     def _write(
         self,
-        writes: Sequence[Write],
-        one: Callable[[Write], Written],
-        statement: "Callable[[str, Write], BatchStatementRequestTypeDef]",
+        writes: Sequence[WriteT],
+        one: Callable[[WriteT], Written],
+        statement: "Callable[[str, WriteT], BatchStatementRequestTypeDef]",
         permission: str,
     ) -> list[Written]:
         """Send several as a batch of statements, if the engine has batches, or else one after the other."""
@@ -222,7 +222,7 @@ class Requests:
                 return answers + [NotApplied(lost.why, retry=True)] * (len(writes) - len(answers))
         return answers
 
-    def _put(self, item: Item) -> Written:
+    def _put(self, item: RecordItem) -> Written:
         call = ApiCall("PutItem", self.table, "dynamodb:PutItem")
         return _sent(call, lambda: self.client.put_item(**statements.put_item(self.table, item)))
 
@@ -269,7 +269,7 @@ class UnreadableAnswer(BotoCoreError):
     fmt = "a response could not be read"
 
 
-def _receive(send: Callable[[], Response]) -> Response:
+def _receive(send: Callable[[], ResponseT]) -> ResponseT:
     """Send a request and give its response. Once a request has left, this raises ClientError and BotoCoreError only.
 
     When a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. A web

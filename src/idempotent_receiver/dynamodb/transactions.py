@@ -19,9 +19,9 @@ from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     UNSTORABLE,
     excess,
+    key_refusal,
     number_text,
     unsendable,
-    unusable_key,
 )
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Commit, NotApplied, Written
@@ -115,7 +115,7 @@ def transact_items(actions: Sequence[Action]) -> "list[TransactWriteItemTypeDef]
     return items
 
 
-def typed(value: Any) -> dict[str, Any]:
+def attribute_value(value: Any) -> dict[str, Any]:
     """A plain value as DynamoDB takes it. boto3's TypeSerializer makes the same of it, in five times the time."""
     match value:
         case str():
@@ -129,11 +129,11 @@ def typed(value: Any) -> dict[str, Any]:
         case bytes():
             return {"B": value}
         case dict():
-            return {"M": {name: typed(held) for name, held in value.items()}}
+            return {"M": {name: attribute_value(held) for name, held in value.items()}}
         case list():
-            return {"L": [typed(held) for held in value]}
+            return {"L": [attribute_value(held) for held in value]}
     # What is left is a set, of which no two members have different types.
-    members = [typed(held) for held in value]
+    members = [attribute_value(held) for held in value]
     (kind,) = members[0]
     return {f"{kind}S": [member[kind] for member in members]}
 
@@ -161,8 +161,8 @@ def call_of(members: Sequence[Member], table: str) -> ApiCall:
     return ApiCall("TransactWriteItems", " or ".join(tables), permission)
 
 
-def named(cancelled: Cancelled, members: Sequence[Member], table: str) -> dict[Member, Written | ActionFailed]:
-    """The answers to those whom the reasons name: nobody, if they are not one an action."""
+def answers_named(cancelled: Cancelled, members: Sequence[Member], table: str) -> dict[Member, Written | ActionFailed]:
+    """The answers of the members that the reasons name: empty unless there is one reason per action."""
     reasons = iter(cancelled.reasons)
     if len(cancelled.reasons) != sum(len(member.actions) for member in members):
         return {}
@@ -170,8 +170,8 @@ def named(cancelled: Cancelled, members: Sequence[Member], table: str) -> dict[M
     return {member: answer for member, answer in answers.items() if answer is not None}
 
 
-def unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
-    """The answer to one that was alone, if the reasons name none of its actions."""
+def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
+    """The answer of a member alone, if the reasons name none of its actions."""
     codes = [reason.get("Code") for reason in cancelled.reasons]
     telling = [code for code in codes if code not in (None, "None", "ConditionalCheckFailed")]
     return write_failed(telling[0] if telling else "TransactionCanceledException", call_of([member], table))
@@ -216,7 +216,7 @@ def _table(action: Action) -> str:
 
 def _arguments(action: Action) -> dict[str, Any]:
     return {
-        name: {attribute: typed(held) for attribute, held in value.items()} if name in _VALUES else value
+        name: {attribute: attribute_value(held) for attribute, held in value.items()} if name in _VALUES else value
         for name, value in action.arguments.items()
     }
 
@@ -257,7 +257,7 @@ def _misplaced(actions: Sequence[Action], table: str) -> str | None:
         elif put:
             continue
         for name in ("id",) if put else key:
-            if (why := unusable_key(name, key[name])) is not None:
+            if (why := key_refusal(name, key[name])) is not None:
                 return f"{action.named(number)}: {why}"
     return None
 

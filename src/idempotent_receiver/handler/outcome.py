@@ -11,11 +11,19 @@ from dataclasses import dataclass
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import SettleAnswer, Unavailable
+from idempotent_receiver.protocol.exchange import SettleAnswer
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import ActionFailed
+from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transaction import Action
-from idempotent_receiver.protocol.transitions import ClaimLost, HeldElsewhere, OtherPayload, Settled, Unreadable
+from idempotent_receiver.protocol.transitions import (
+    Basis,
+    Claimed,
+    ClaimLost,
+    HeldElsewhere,
+    OtherPayload,
+    Settled,
+    Unreadable,
+)
 
 __all__ = [
     "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Ending", "Failed",
@@ -95,59 +103,59 @@ Ending = Outcome | transitions.AlreadyFailed | OtherPayload
 """How a call ended: as a message may, or by an answer for which a queue has another use."""
 
 
-def of_claim(answer: transitions.Refusal | Unavailable) -> Ending:
-    """How it ends for whoever was not given the key."""
+def of_claim(answer: transitions.Refusal | Unknown) -> Ending:
+    """Ending of a refused claim."""
     match answer:
         case transitions.AlreadyCompleted(record):
             return Duplicate(record)
-        case Unavailable(why):
+        case Unknown(why):
             return ClaimFailed(why)
         case _:
             return answer
 
 
-def of_completion(answer: SettleAnswer, held: transitions.Claimed, deadline: Deadline) -> Ending:
-    """How it ends for a handler that has returned."""
+def of_completion(answer: SettleAnswer, run: Basis, deadline: Deadline) -> Ending:
+    """Ending of a run whose handler returned."""
     match answer:
         case Settled(record):
             return Completed(record)
         case ClaimLost():
-            return of_loss(answer, held, deadline)
-        case Unavailable(why):
+            return of_loss(answer, run, deadline)
+        case Unknown(why):
             return SettleFailed(why)
 
 
 def of_failure(
     answer: SettleAnswer,
     failure: Failure,
-    held: transitions.Claimed,
+    run: Basis,
     deadline: Deadline,
     error: BaseException | None = None,
 ) -> Ending:
-    """How it ends for a handler that has failed."""
+    """Ending of a run whose handler failed."""
     if isinstance(answer, ClaimLost):
-        return of_loss(answer, held, deadline, failure)
+        return of_loss(answer, run, deadline, failure)
     return Failed(failure, recorded=isinstance(answer, Settled), error=error)
 
 
-def of_release(answer: SettleAnswer, held: transitions.Claimed, deadline: Deadline) -> Ending:
-    """How it ends for what never started."""
+def of_release(answer: SettleAnswer, held: Claimed, deadline: Deadline) -> Ending:
+    """Ending of a claim whose handler never started."""
     if isinstance(answer, ClaimLost):
         return of_loss(answer, held, deadline)
     return NotStarted(released=isinstance(answer, Settled))
 
 
-def of_loss(lost: ClaimLost, held: transitions.Claimed, deadline: Deadline, failure: Failure | None = None) -> Ending:
-    """How it ends for whoever lost the claim: by what the winner has made of it, decided as for a new claim. A run
-    that nothing had claimed had none to lose: its own `failure` stands, or else the answer that a claim would get.
+def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | None = None) -> Ending:
+    """Ending of a run whose claim was lost: by what the winner has made of the key, decided as for a new claim. A run
+    without a claim had none to lose: its own `failure` stands, or else the answer that a claim would get.
     """
-    answer = transitions.decide(lost.found, held.claim, (), deadline.now_ms)
+    answer = transitions.decide(lost.found, run.claim, (), deadline.now_ms)
     match answer:
         case transitions.AlreadyCompleted(record):
-            return Duplicate(record, lost=held.written)
+            return Duplicate(record, lost=isinstance(run, Claimed))
         case transitions.AlreadyFailed():
             return answer
-        case _ if held.written:
+        case _ if isinstance(run, Claimed):
             return lost
         case HeldElsewhere() | OtherPayload() | Unreadable() if failure is None:
             return answer
@@ -164,20 +172,17 @@ def as_outcome(ending: Ending) -> Outcome:
 
 
 def uncommitted(
-    answer: SettleAnswer | ActionFailed, actions: Sequence[Action], *, with_text: bool
-) -> tuple[Failure, BaseException | None] | None:
-    """The failure that a commit's answer means, and the error that stands for it; None where it settled the claim, or
-    found it lost. Where the answer is unknown and it was committed after all, the version is gone, so recording the
-    failure is refused: nothing is undone.
+    answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool
+) -> tuple[Failure, BaseException | None]:
+    """The failure of a run whose commit was refused or not answered, and the error that stands for it. Where it was
+    committed after all, the version is gone, so recording the failure is refused: nothing is undone.
     """
     match answer:
         case ActionFailed(index):
             error = actions[index].error(index + 1)
             return failure_of(error, with_text=with_text), error
-        case Unavailable(why):
+        case Unknown(why):
             return Failure(type="TransactionNotCommitted", text=why), None
-        case _:
-            return None
 
 
 def mismatch(answer: OtherPayload) -> Failure:

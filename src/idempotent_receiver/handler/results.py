@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.handler.attempt import dropped, idempotency_key, marked, marker
 from idempotent_receiver.options import require_client, require_text
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.transitions import Claimed
+from idempotent_receiver.protocol.transitions import Basis
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -93,23 +93,23 @@ class S3Results:
         return gzip.decompress(body).decode()
 
 
-def fits(held: Claimed, data: str | None, largest_record_bytes: int) -> bool:
+def fits(run: Basis, data: str | None, largest_record_bytes: int) -> bool:
     """Whether a result may stay in its record."""
-    return data is None or _size_with(held, data) <= largest_record_bytes
+    return data is None or _size_with(run, data) <= largest_record_bytes
 
 
-def kept(held: Claimed, data: str | None, largest_record_bytes: int, results: Results | None) -> str | None:
+def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Results | None) -> str | None:
     """What the record keeps of a result: a small one itself, else where it went, or that it was dropped.
 
     Never raises an `Exception`: the effect is done, and a result that cannot be kept must not undo that.
     """
-    if data is None or fits(held, data, largest_record_bytes):
+    if data is None or fits(run, data, largest_record_bytes):
         return data
-    too_large = f"too large: a record of {_size_with(held, data)} bytes, and the limit is {largest_record_bytes}"
+    too_large = f"too large: a record of {_size_with(run, data)} bytes, and the limit is {largest_record_bytes}"
     if results is None:
         return dropped(too_large)
     try:
-        return marker(results.put(f"{idempotency_key(held.record.id)}/{held.record.version}", data))
+        return marker(results.put(f"{idempotency_key(run.record.id)}/{run.record.version}", data))
     except Exception as error:  # noqa: BLE001  # whatever the store of results raises
         return dropped(f"{too_large}, and it could not be put elsewhere: {type(error).__name__}")
 
@@ -130,5 +130,5 @@ def _url(place: dict[str, str]) -> str:
     return f"s3://{place.get('bucket')}/{place.get('key')}"
 
 
-def _size_with(held: Claimed, data: str) -> int:
-    return held.record.size_bytes + len("data") + len(data.encode())
+def _size_with(run: Basis, data: str) -> int:
+    return run.record.size_bytes + len("data") + len(data.encode())

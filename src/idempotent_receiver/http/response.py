@@ -13,8 +13,8 @@ from idempotent_receiver.errors import UnusableKey, misuse, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.http.request import MissingKey, Request
-from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Status
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import OtherPayload
 from idempotent_receiver.telemetry import Telemetry
 
@@ -109,7 +109,7 @@ def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> 
 
 
 def without_answer(
-    ended: Ending | Unavailable, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS
+    ended: Ending | Unknown, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS
 ) -> HttpResponse:
     """The response to a call that ended without a response of the handler's. A request that meets another one in
     progress is asked to retry after `retry_after_seconds`, or when the other's lease ends if that is sooner.

@@ -8,7 +8,7 @@ at once.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
@@ -39,8 +39,8 @@ SETTLE_RETRIES = 99
 _FIRST_PAUSE_SECONDS = 0.025
 _LONGEST_PAUSE_SECONDS = 1.0
 
-Answer = TypeVar("Answer")
-Answer_co = TypeVar("Answer_co", covariant=True)
+AnswerT = TypeVar("AnswerT")
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,53 +48,55 @@ class Unread:
     """What is there has not been read yet, or is in doubt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """The store did not answer within bounds, or not for sure. Nothing is known of what is there."""
-
-    why: str
-    retry: bool = True
+SettleAnswer = Settled | ClaimLost | Unknown
 
 
-SettleAnswer = Settled | ClaimLost | Unavailable
-
-
-class Transition(Protocol[Answer_co]):
+class Transition(Protocol[AnswerT_co]):
     """What `transitions.py` makes: one wanted change of one record."""
 
     @property
     def id(self) -> str:
         """The record's id."""
 
-    def step(self, seen: Record | None, wrote: Sequence[str], now_ms: int, version: str) -> Change | Answer_co:
+    def step(self, seen: Record | None, wrote: Sequence[str], now_ms: int, version: str) -> Change | AnswerT_co:
         """The next write to try, or the answer."""
 
-    def applied(self, change: Change) -> Answer_co:
+    def applied(self, change: Change) -> AnswerT_co:
         """The answer once `change` is known to have been written."""
 
 
+def _tell_nobody(done: object) -> None: ...
+
+
 @dataclass(slots=True)
-class Operation(Generic[Answer]):
-    """One transition on its way to its answer. `seen` is what it may assume to be there: a wrong guess costs a round
-    trip and does no harm. `context` is the caller's own, to know it again by. The handler's own `actions` are committed
-    with the change, which is then drawn once and sent the same each time: a transaction's token allows one content.
-    `in_doubt` says that it is not known of some write what became of it.
+class Operation(Generic[AnswerT]):
+    """One transition on its way to its answer, which `on_done` is to be told. `seen` is what it may assume to be there:
+    a wrong guess costs a round trip and does no harm. The handler's own `actions` are committed with the change, which
+    is then drawn once and sent the same each time: a transaction's token allows one content. The answer is Unknown if
+    the store did not give one within bounds, or not for sure. `in_doubt` says that it is not known of some write what
+    became of it.
     """
 
-    transition: Transition[Answer]
+    transition: Transition[AnswerT]
     seen: Record | Unread | None
-    context: Any = None
+    on_done: Callable[["Operation[AnswerT]"], None] = _tell_nobody
     actions: Sequence[Action] = ()
     drawn: Change | None = None
     wrote: list[str] = field(default_factory=list)
     change: Change | None = None
-    answer: Answer | Unavailable | None = None
+    answer: AnswerT | Unknown | None = None
     error: str | None = None
     contended: bool = False
     own: bool = False
     in_doubt: bool = False
     rounds: int = 0
     error_count: int = 0
+
+    @property
+    def answered(self) -> AnswerT | Unknown:
+        """The answer, once there is one."""
+        assert self.answer is not None  # asked by `on_done`
+        return self.answer
 
     def advance(self, now_ms: int, version: str) -> None:
         """Decide by what was seen: an answer, or the next change, with the version that was drawn for it."""
@@ -122,7 +124,7 @@ class Operation(Generic[Answer]):
                 self.seen, self.error, self.in_doubt = Unread(), why, True
             case NotApplied(why, retry, contended, own):
                 self.error, self.contended, self.own = why, contended, own
-                self.answer = None if retry else Unavailable(why, retry=False)
+                self.answer = None if retry else Unknown(why, retry=False)
             case ActionFailed():
                 self.answer = written  # type: ignore[assignment]  # only a commit answers so, and it may
 
@@ -137,22 +139,19 @@ class Operation(Generic[Answer]):
 
     def give_up(self, why: str = "too many workers contend for this key") -> None:
         """No more is tried."""
-        self.answer = Unavailable(self.error or why)
-
-
-Operations = Sequence[Operation[Any]]
+        self.answer = Unknown(self.error or why)
 
 
 def ask(
-    transition: Transition[Answer],
+    transition: Transition[AnswerT],
     assumed: Record | Unread | None,
     store: RecordStore,
     deadline: Deadline,
     *,
     max_retries: int = CLAIM_RETRIES,
     actions: Sequence[Action] = (),
-) -> Answer | Unavailable:
-    """Bring one transition to its answer, or to `Unavailable` at the deadline or after `max_retries` retries.
+) -> AnswerT | Unknown:
+    """Bring one transition to its answer: `Unknown` at the deadline, or after `max_retries` retries.
 
     Never raises for what the store does. `assumed` and `actions` are as in `Operation`.
     """
@@ -169,12 +168,12 @@ def commit(
 
 
 def exchange(
-    operations: Sequence[Operation[Answer]],
+    operations: Sequence[Operation[AnswerT]],
     store: RecordStore,
     deadline: Deadline,
     *,
     max_retries: int,
-) -> list[Operation[Answer]]:
+) -> list[Operation[AnswerT]]:
     """Go round until every operation has its answer, and return those that have none yet. That happens when some are
     answered and others must pause after an error: the answered need not wait for them. Ids must be distinct.
     """
@@ -207,12 +206,12 @@ def _paused(rounds: int, deadline: Deadline) -> bool:
     return True
 
 
-def _claims_any(operations: Operations) -> bool:
+def _claims_any(operations: Sequence[Operation[AnswerT]]) -> bool:
     """Whether there are claims, which are not sent when their lease is over, or is about to be."""
     return any(isinstance(operation.transition, Claim) for operation in operations)
 
 
-def _round(operations: Operations, store: RecordStore, deadline: Deadline, moment: Moment) -> None:
+def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadline: Deadline, moment: Moment) -> None:
     """One round for all: read what is in doubt, decide, and send the writes that follow."""
     for operation in operations:
         operation.error, operation.contended, operation.own = None, False, False
@@ -222,23 +221,26 @@ def _round(operations: Operations, store: RecordStore, deadline: Deadline, momen
     seen = [operation for operation in operations if not isinstance(operation.seen, Unread)]
     for operation, version in zip(seen, deadline.clock.versions(len(seen)), strict=True):
         operation.advance(moment.now_ms, version)
-    inserting: list[tuple[Operation[Any], Change]] = []
-    replacing: list[tuple[Operation[Any], Change]] = []
-    committing: list[tuple[Operation[Any], Change]] = []
+    inserting: list[tuple[Operation[AnswerT], Change]] = []
+    replacing: list[tuple[Operation[AnswerT], Change]] = []
+    committing: list[tuple[Operation[AnswerT], Change]] = []
     for operation in seen:
         if (change := operation.change) is not None:
             line = committing if operation.actions else inserting if change.seen is None else replacing
             line.append((operation, change))
-    _write(inserting, lambda: store.insert([change.new for _, change in inserting]))
-    _write(replacing, lambda: store.replace([change for _, change in replacing]))
-    _write(committing, lambda: _commit(store, [Commit(change, one.actions) for one, change in committing]))
+    if inserting:
+        _write(inserting, lambda: store.insert([change.new for _, change in inserting]))
+    if replacing:
+        _write(replacing, lambda: store.replace([change for _, change in replacing]))
+    if committing:
+        _write(committing, lambda: _commit(store, [Commit(change, one.actions) for one, change in committing]))
 
 
 def _commit(store: RecordStore, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
     return store.commit(commits)  # type: ignore[attr-defined, no-any-return]  # a store without transactions has no commits
 
 
-def _read(operations: Operations, store: RecordStore) -> None:
+def _read(operations: Sequence[Operation[AnswerT]], store: RecordStore) -> None:
     try:
         found = list(zip(operations, store.read([one.transition.id for one in operations]), strict=True))
     except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
@@ -247,16 +249,14 @@ def _read(operations: Operations, store: RecordStore) -> None:
     for operation, record in found:
         if isinstance(record, Unknown):
             operation.error = record.why
-            operation.answer = None if record.retry else Unavailable(record.why, retry=False)
+            operation.answer = None if record.retry else Unknown(record.why, retry=False)
         else:
             operation.seen = record
 
 
 def _write(
-    changing: Sequence[tuple[Operation[Any], Change]], send: Callable[[], Sequence[Written | ActionFailed]]
+    changing: Sequence[tuple[Operation[AnswerT], Change]], send: Callable[[], Sequence[Written | ActionFailed]]
 ) -> None:
-    if not changing:
-        return
     operations = [operation for operation, _ in changing]
     try:
         answers = list(zip(operations, send(), strict=True))
@@ -267,7 +267,7 @@ def _write(
         operation.apply(written)
 
 
-def _end(operations: Operations, error: Exception) -> None:
+def _end(operations: Sequence[Operation[AnswerT]], error: Exception) -> None:
     """Try nothing more after a store has raised. It answers for its client's errors, so this is a defect of its own, of
     ours or of what it was given, which would be met again and again until the deadline. Whether a write took effect
     stays unknown: what follows must name the version that it would have replaced.
@@ -275,4 +275,4 @@ def _end(operations: Operations, error: Exception) -> None:
     failure = failure_of(error)
     for operation in operations:
         operation.change = None
-        operation.answer = Unavailable(f"the store raised {failure.type} at {failure.at}", retry=False)
+        operation.answer = Unknown(f"the store raised {failure.type} at {failure.at}", retry=False)

@@ -13,7 +13,7 @@ from idempotent_receiver.protocol.transaction import Action
 MOST_ITEM_BYTES = 400 * 1024
 """The most that an item may hold, names included."""
 
-MOST_BYTES = 4 * 1024 * 1024
+MOST_TRANSACTION_BYTES = 4 * 1024 * 1024
 """The most that the items of a transaction may hold together."""
 
 MOST_SORT_KEY_BYTES = 1024
@@ -88,10 +88,14 @@ def excess(actions: Sequence[Action]) -> str | None:
         if (why := too_large(action.arguments.get("Item", {}))) is not None:
             return f"{action.named(number)}: {why}"
     total = sum(map(bytes_in, actions))
-    return f"its values have {total} bytes; DynamoDB takes 4 MB in a transaction" if total > MOST_BYTES else None
+    return (
+        f"its values have {total} bytes; DynamoDB takes 4 MB in a transaction"
+        if total > MOST_TRANSACTION_BYTES
+        else None
+    )
 
 
-def unusable_key(name: str, value: object, most: int = MOST_KEY_BYTES) -> str | None:
+def key_refusal(name: str, value: object, most: int = MOST_KEY_BYTES) -> str | None:
     """Why no item has this value in its key, under this name."""
     size = len(value.encode()) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 1
     if 0 < size <= most:

@@ -16,7 +16,7 @@ from idempotent_receiver.errors import misuse
 MOST_ACTIONS = 99
 """DynamoDB takes 100 actions in a transaction, and one is the record's own."""
 
-Kind = Literal["Put", "Update", "Delete", "ConditionCheck"]
+ActionKind = Literal["Put", "Update", "Delete", "ConditionCheck"]
 
 _OPTIONAL = frozenset(
     {
@@ -36,7 +36,7 @@ _LONGEST_PLACE = 80
 _KEPT = frozenset({str, int, bytes, bool, type(None)})
 """The types of most values: nobody can change them, so they are their own copies."""
 
-Place = str | tuple["Place", str | int]
+ValuePlace = str | tuple["ValuePlace", str | int]
 """Where a value is: a name, or a name or index within another place. It is put into words only to refuse a value,
 because names may be long, and a list may hold thousands.
 """
@@ -61,7 +61,7 @@ class ConditionFailed(Exception):
 class Action:
     """One item's write or check: what TransactWriteItems takes, in plain Python values that nobody else holds."""
 
-    kind: Kind
+    kind: ActionKind
     arguments: Mapping[str, Any]
     otherwise: BaseException | None = None
 
@@ -170,7 +170,7 @@ class Transaction:
         self._add("ConditionCheck", ("TableName", "Key", "ConditionExpression"), arguments, otherwise)
 
     def _add(
-        self, kind: Kind, required: tuple[str, ...], arguments: dict[str, Any], otherwise: BaseException | None
+        self, kind: ActionKind, required: tuple[str, ...], arguments: dict[str, Any], otherwise: BaseException | None
     ) -> None:
         missing = [name for name in required if name not in arguments]
         if missing:
@@ -196,7 +196,7 @@ class Transaction:
             self._actions.append(action)
 
 
-def _copied(kind: Kind, name: str, value: object) -> Any:
+def _copied(kind: ActionKind, name: str, value: object) -> Any:
     """A copy of an argument, after checking that the action takes it under that name."""
     place = f"a transaction's {kind}: {name}"
     match name:
@@ -234,7 +234,7 @@ def _require(
         raise misuse(ValueError(f"{place} takes {takes}"))
 
 
-def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS - 1) -> Any:
+def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) -> Any:
     """A copy of `value` that shares nothing with it, made of str, int, Decimal, bytes, bool, None, list, dict and set:
     a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
 
@@ -268,7 +268,7 @@ def named_type(value: object) -> str:
 _Error = TypeVar("_Error", TypeError, ValueError)
 
 
-def _refusal(kind: type[_Error], place: Place, what: str, longest: int | None = None) -> _Error:
+def _refusal(kind: type[_Error], place: ValuePlace, what: str, longest: int | None = None) -> _Error:
     """The error about a value, whose place is cut to `longest` characters. Logs do not show the names within an
     attribute's value, which may be data: a map by customer.
     """
@@ -276,7 +276,7 @@ def _refusal(kind: type[_Error], place: Place, what: str, longest: int | None = 
     return misuse(kind(text), shown=shown)
 
 
-def _text_of(place: Place, *, hidden: bool) -> str:
+def _text_of(place: ValuePlace, *, hidden: bool) -> str:
     """A place in words; where `hidden`, "*" stands for each name but an attribute's own."""
     parts: list[str] = []
     while isinstance(place, tuple):
@@ -286,7 +286,7 @@ def _text_of(place: Place, *, hidden: bool) -> str:
     return place + "".join(reversed(parts))
 
 
-def _scalar(value: object, place: Place) -> str | int | Decimal | bytes | None:
+def _scalar(value: object, place: ValuePlace) -> str | int | Decimal | bytes | None:
     """The value without what a subclass has added; None if it is not a scalar."""
     match value:
         case str():
@@ -304,7 +304,7 @@ def _scalar(value: object, place: Place) -> str | int | Decimal | bytes | None:
     return bytes(held) if isinstance(held, bytes | bytearray) else None
 
 
-def _set(value: AbstractSet[object], place: Place) -> set[str | int | Decimal | bytes]:
+def _set(value: AbstractSet[object], place: ValuePlace) -> set[str | int | Decimal | bytes]:
     copied: set[str | int | Decimal | bytes] = set()
     kinds: set[str] = set()
     for held in value:
@@ -320,7 +320,7 @@ def _set(value: AbstractSet[object], place: Place) -> set[str | int | Decimal | 
     return copied
 
 
-def _name(name: object, place: Place) -> str:
+def _name(name: object, place: ValuePlace) -> str:
     if not isinstance(name, str):
         raise _refusal(TypeError, place, f" has a name that is {named_type(name)}: names are str")
     return str.__str__(name)

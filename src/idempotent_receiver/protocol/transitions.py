@@ -53,28 +53,35 @@ Attributes = Mapping[str, str | int | None]
 class Claimed:
     """The key is ours until the lease ends. `over` is what the claim replaced, if that is known. `renewed` are the
     versions that renewals of the lease have sent: whichever of them is there, it is ours.
-
-    A claim that was never `written` holds nothing: what was read, `over`, still stands, and others may run beside us.
     """
 
     record: Record
     claim: "Claim"
     over: Record | None = None
-    written: bool = True
     renewed: Collection[str] = ()
-
-    @property
-    def standing(self) -> Record | None:
-        """What a settlement replaces."""
-        return self.record if self.written else self.over
 
     @property
     def taken_over(self) -> bool:
         """Whether another worker had claimed the key and never settled; a released record has no owner."""
         over = self.over
-        if not self.written or over is None or over.status != Status.INPROGRESS:
+        if over is None or over.status != Status.INPROGRESS:
             return False
         return over.owner is not None or over.version is None
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """Nothing is held. `over`, which was read or taken to be nothing, still stands, and others may run beside us.
+    `record` is what a claim would have written; only how the run ends is.
+    """
+
+    record: Record
+    claim: "Claim"
+    over: Record | None
+
+
+Basis = Claimed | Unclaimed
+"""What a run goes on: the key is held, or nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,7 @@ class ClaimLost:
 
 Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable
 ClaimAnswer = Claimed | Refusal
+PeekAnswer = Claimable | Refusal
 SettleResult = Settled | ClaimLost
 
 
@@ -183,22 +191,22 @@ class Claim(NamedTuple):
         """The claim is made."""
         return Claimed(change.new, self, change.seen)
 
-    def unwritten(self, seen: Record | None, now_ms: int, version: str) -> Claimed:
-        """A claim that the table is not told of, for a handler all of whose effects commit with its completion."""
-        return Claimed(self.change(seen, now_ms, version).new, self, seen, written=False)
+    def unclaimed(self, seen: Record | None, now_ms: int, version: str) -> Unclaimed:
+        """What a handler runs on without a claim: all of its effects commit with its completion."""
+        return Unclaimed(self.change(seen, now_ms, version).new, self, seen)
 
 
-def once_more(lost: ClaimLost, held: Claimed, now_ms: int, version: str) -> Claimed | None:
-    """The claim with which a run begins again that nothing had claimed, and that took what it had not read for free:
-    over exactly what its completion has found, where a redelivery might run. None where it may not, or has done so.
+def once_more(lost: ClaimLost, run: Unclaimed, now_ms: int, version: str) -> Unclaimed | None:
+    """What a run begins again on that took what it had not read for nothing: exactly what its completion has found,
+    where a redelivery might run. None where it may not, or has done so.
     """
     found = lost.found
-    if held.written or held.over is not None or found is None:
+    if run.over is not None or found is None:
         return None
-    match decide(found, held.claim, (), now_ms):
+    match decide(found, run.claim, (), now_ms):
         # Behind a failure for good there may be a dead letter.
         case Claimable() if found.expired(now_ms) or not permanent(found):
-            return held.claim.unwritten(found, now_ms, version)
+            return run.claim.unclaimed(found, now_ms, version)
     return None
 
 
@@ -212,9 +220,11 @@ class Peek(NamedTuple):
         """The record's id."""
         return self.claim.id
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Claimable | ClaimAnswer:
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> PeekAnswer:
         """The answer that is there, or `Claimable` with what the claim would have to replace."""
-        return decide(seen, self.claim, wrote, now_ms)
+        answer = decide(seen, self.claim, wrote, now_ms)
+        assert not isinstance(answer, Claimed)  # a peek has written nothing
+        return answer
 
     def applied(self, change: Change) -> Claimable:
         """Never called: there is no change."""
@@ -222,9 +232,9 @@ class Peek(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """Ends a claim with the attributes of `outcome`: replaces what is `standing`, which is the record `held` where the
-    claim was written, or what a renewal has made of it. A `version` was drawn before if something already bears its
-    name.
+    """Ends a run with the attributes of `outcome`: `held` with them replaces what is `standing`, which is `held` itself
+    where that is a claim's, or what a renewal has made of it. A `version` was drawn before if something already bears
+    its name.
     """
 
     held: Record
@@ -282,18 +292,19 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
     return Claimable(seen)
 
 
-def complete(held: Claimed, data: str | None) -> Settlement:
+def complete(run: Basis, data: str | None) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
-    version = None if held.written else held.record.version  # a large result is named after it
-    return settlement(held, completed(data), version)
+    ends = settlement(run, completed(data))
+    # A large result is named after a version: a claim's stands already, another is written now.
+    return ends if isinstance(run, Claimed) else ends._replace(version=run.record.version)
 
 
-def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
+def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:
     """The handler failed, or never `started`: FAILED with the error as JSON text. If it never started, the record keeps
     no fingerprint, so that a corrected payload may come under the same key.
     """
-    outcome = {**failed(error), **({} if started else _without_attempt(held))}
-    return settlement(held, outcome)
+    outcome = {**failed(error), **({} if started else _without_attempt(run))}
+    return settlement(run, outcome)
 
 
 def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
@@ -302,9 +313,12 @@ def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
     return settlement(held, outcome)
 
 
-def settlement(held: Claimed, outcome: Attributes, version: str | None = None) -> Settlement:
-    """Ends the claim with this outcome."""
-    return Settlement(held.record, outcome, held.claim.retention_seconds, held.standing, version, held.renewed)
+def settlement(run: Basis, outcome: Attributes) -> Settlement:
+    """Ends the run with this outcome, over its claim or over what still stands."""
+    seconds = run.claim.retention_seconds
+    if isinstance(run, Claimed):
+        return Settlement(run.record, outcome, seconds, run.record, renewed=run.renewed)
+    return Settlement(run.record, outcome, seconds, run.over)
 
 
 def completed(data: str | None) -> Attributes:
@@ -317,10 +331,10 @@ def failed(error: str) -> Attributes:
     return {"status": Status.FAILED.value, "error": error}
 
 
-def _without_attempt(held: Claimed) -> Attributes:
+def _without_attempt(run: Basis) -> Attributes:
     """The record without this attempt. If an earlier one had started, the key is used: its fingerprint stays."""
-    before = max(0, (held.record.attempts or 1) - 1)
-    return {"validation": held.record.validation if before else None, "attempts": before}
+    before = max(0, (run.record.attempts or 1) - 1)
+    return {"validation": run.record.validation if before else None, "attempts": before}
 
 
 def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:

@@ -170,7 +170,7 @@ def sqs_consumer(
             store=store,
             concurrency=concurrency,
             asynchronous=binding.asynchronous,
-            claiming=effects != "transaction",
+            unclaimed=effects == "transaction",
             stop_margin_seconds=stop_margin_seconds,
             results=results,
             error_texts=error_texts,

@@ -13,9 +13,9 @@ from idempotent_receiver.protocol.limits import (
     UNSTORABLE,
     bytes_in,
     excess,
+    key_refusal,
     too_large,
     unsendable,
-    unusable_key,
 )
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import (
@@ -186,7 +186,7 @@ class Table:
             value = source[name]
             if isinstance(value, bool) or not isinstance(value, str | int | Decimal | bytes):
                 raise TypeError(f"the key {name!r} must be a plain str, number or bytes: 'a', not {{'S': 'a'}}")
-            if (why := unusable_key(name, value, most)) is not None:
+            if (why := key_refusal(name, value, most)) is not None:
                 raise ValueError(why)
         if part == "Key" and (extra := sorted(source.keys() - set(self.key))):
             raise ValueError(

@@ -12,14 +12,15 @@ way by then may be refused without harm.
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from idempotent_receiver.clock import Clock, Deadline
-from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, Unavailable, exchange
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, exchange
 from idempotent_receiver.protocol.long_runs import Renewal
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import RecordStore, Unknown, Written
-from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, Settled
+from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, Settled, SettleResult
 
 RENEWALS_A_LEASE = 3
 
@@ -151,20 +152,20 @@ class Leases:
         left = min(held.ends_seconds for held in due) - self._margin_seconds - sent_seconds
         deadline = Deadline.after(self._clock, int(max(0.0, left) * 1000))
         announcing = _Announcing(self._store, {held.record.id: held.renewed for held in due})
-        pending = [self._operation(held) for held in due]
+        pending = [self._operation(held, sent_seconds) for held in due]
         while pending:
             sent = pending
             pending = exchange(pending, announcing, deadline, max_retries=CLAIM_RETRIES)
             for operation in sent:
                 if operation.answer is not None:
-                    self._renewed(operation, sent_seconds)
+                    operation.on_done(operation)
 
-    def _operation(self, held: Held) -> Operation[Any]:
+    def _operation(self, held: Held, sent_seconds: float) -> Operation[SettleResult]:
         lease_ms, retention_seconds = int(self._lease_seconds * 1000), held.claimed.claim.retention_seconds
-        return Operation(Renewal(held.record, lease_ms, retention_seconds), held.record, held)
+        renewal = Renewal(held.record, lease_ms, retention_seconds)
+        return Operation(renewal, held.record, partial(self._renewed, held, sent_seconds))
 
-    def _renewed(self, operation: Operation[Any], sent_seconds: float) -> None:
-        held: Held = operation.context
+    def _renewed(self, held: Held, sent_seconds: float, operation: Operation[SettleResult]) -> None:
         with self._lock:
             if self._held.get(held.record.id) is not held:
                 return  # it is being settled, or has been
@@ -175,7 +176,7 @@ class Leases:
                     self._arm()
                 case ClaimLost():
                     self._on_lost(held.record.id, "another worker has taken it over, or its record is gone")
-                case Unavailable():
+                case Unknown():
                     pass  # asked again next time; the timer is armed
 
     def _arm(self) -> None:

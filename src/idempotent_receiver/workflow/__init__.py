@@ -7,8 +7,8 @@ is first used, because only the function behind HTTP needs it.
 import typing
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     AlreadyFailed,
@@ -27,7 +27,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "NEVER_STARTED", "AlreadyCompleted", "AlreadyFailed", "ClaimLost", "Closed", "Deadline", "NothingToDo",
-    "OtherPayload", "Record", "Running", "Settled", "Start", "Started", "Status", "Unavailable", "Unreadable",
+    "OtherPayload", "Record", "Running", "Settled", "Start", "Started", "Status", "Unknown", "Unreadable",
     "Workflow", "accept", "completed", "failed", "name_of", "recover_orphan", "workflow_endpoint",
 ]  # fmt: skip
 

@@ -28,8 +28,8 @@ from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import Headers, HttpResponse, problem
 from idempotent_receiver.payload import EVERYTHING, Payload
-from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status, usable
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed
 from idempotent_receiver.telemetry import Telemetry
 from idempotent_receiver.workflow.executions import Start, Workflow, name_of
@@ -173,7 +173,7 @@ def _response_to(answer: StartAnswer, location: str, running_status: int, now_ms
 def _report(workflow: Workflow, name: str, deadline: Deadline) -> HttpResponse:
     """What is known at a location."""
     found = workflow.record_of(name, deadline)
-    if isinstance(found, Unavailable):
+    if isinstance(found, Unknown):
         return responses.without_answer(found, deadline.now_ms)
     if found is None or found.unreadable is not None:
         detail = "It was never accepted, or its record has expired."

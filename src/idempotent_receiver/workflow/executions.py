@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol import namespaces
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unread, ask
 from idempotent_receiver.protocol.long_runs import Conclusion
 from idempotent_receiver.protocol.record import Record, record_id
 from idempotent_receiver.protocol.store import RecordStore, Unknown
@@ -128,12 +128,10 @@ class Workflow:
             raise ValueError(f"it makes an input of {size} bytes; an execution takes {MOST_INPUT_BYTES}")
         return Start(name, fingerprint, text)
 
-    def record_of(self, name: str, deadline: Deadline) -> Record | Unavailable | None:
+    def record_of(self, name: str, deadline: Deadline) -> Record | Unknown | None:
         """The record of an execution's name; None if there is none, or if it has expired."""
         (found,) = self.store.read([self.id_of(name)])
-        if isinstance(found, Unknown):
-            return Unavailable(found.why)
-        return None if found is None or found.expired(deadline.now_ms) else found
+        return None if isinstance(found, Record) and found.expired(deadline.now_ms) else found
 
     def conclude(
         self, execution: str, outcome: Attributes, deadline: Deadline, revises: str | None = None
@@ -143,7 +141,7 @@ class Workflow:
         conclusion = Conclusion(id, execution, outcome, self.retention_seconds, revises)
         return ask(conclusion, Unread(), self.store, deadline, max_retries=SETTLE_RETRIES)
 
-    def describe(self, execution: str) -> "DescribeExecutionOutputTypeDef | Unavailable | None":
+    def describe(self, execution: str) -> "DescribeExecutionOutputTypeDef | Unknown | None":
         """What Step Functions knows of an execution; None if it knows none of that ARN."""
         try:
             return self.client.describe_execution(executionArn=execution)
@@ -164,7 +162,7 @@ def _jsonable(value: Any) -> Any:
         raise TypeError(f"the payload that parse has made is not JSON: {error}") from error
 
 
-def unavailable(operation: str, error: ClientError | BotoCoreError) -> Unavailable:
+def unavailable(operation: str, error: ClientError | BotoCoreError) -> Unknown:
     """Step Functions refused the operation, or did not answer."""
     code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
-    return Unavailable(f"{operation}: {code}")
+    return Unknown(f"{operation}: {code}")

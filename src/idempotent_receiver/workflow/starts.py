@@ -12,8 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import long_runs, transitions
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, ask
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, ask
 from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, Claim, Claimed, ClaimLost, Settled
 from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, unavailable
 
@@ -50,7 +51,7 @@ class NothingToDo:
 
 
 _Refused = AlreadyCompleted | AlreadyFailed | transitions.OtherPayload | transitions.Unreadable
-StartAnswer = Started | Running | _Refused | Unavailable
+StartAnswer = Started | Running | _Refused | Unknown
 
 
 def accept(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> StartAnswer:
@@ -62,7 +63,7 @@ def accept(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> 
 def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str) -> StartAnswer | Closed | NothingToDo:
     """Go on with a record whose lease has ended: start what was never started, and find out about what was."""
     found = workflow.record_of(name, deadline)
-    if isinstance(found, Unavailable):
+    if isinstance(found, Unknown):
         return found
     if found is None or found.status != Status.INPROGRESS:
         return NothingToDo()
@@ -73,7 +74,7 @@ def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str
         return accept(workflow, start, deadline, owner)
     arn = found.execution or workflow.arn_of(name)
     execution = workflow.describe(arn)
-    if isinstance(execution, Unavailable):
+    if isinstance(execution, Unknown):
         return execution
     if execution is not None and execution["status"] == "RUNNING":
         return NothingToDo()
@@ -100,7 +101,7 @@ def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "
         failures_are_answers=True,
         input=start.input,
     )
-    answer: Claimed | transitions.Refusal | Unavailable = ask(claim, None, workflow.store, deadline)
+    answer: Claimed | transitions.Refusal | Unknown = ask(claim, None, workflow.store, deadline)
     if isinstance(answer, transitions.HeldElsewhere):
         # The record of whoever claimed it says what to start: it will be started, if only by a sweep.
         return Running(workflow.arn_of(start.name))
@@ -122,7 +123,7 @@ class ClaimedStart:
         try:
             client.start_execution(stateMachineArn=machine, name=self.start.name, input=self.start.input)
         except client.exceptions.ExecutionAlreadyExists:
-            return self.adopt() or Unavailable("DescribeExecution: ExecutionDoesNotExist")
+            return self.adopt() or Unknown("DescribeExecution: ExecutionDoesNotExist")
         except (ClientError, BotoCoreError) as error:
             return unavailable("StartExecution", error)
         return self._hand_over(self.workflow.longest_seconds)
@@ -133,7 +134,7 @@ class ClaimedStart:
         """
         arn = self.workflow.arn_of(self.start.name)
         found = self.workflow.describe(arn)
-        if found is None or isinstance(found, Unavailable):
+        if found is None or isinstance(found, Unknown):
             return found
         # Compared by fingerprint, not by text: the parts of a payload that do not count may differ.
         if _fingerprint_of(found.get("input")) != self.start.fingerprint:
@@ -154,7 +155,7 @@ class ClaimedStart:
         until_ms = self.deadline.now_ms + lease_seconds * 1000
         answer = self.settle(long_runs.hand_over(self.claimed, execution, until_ms), execution)
         # The execution runs. Its outcome needs no hand-over, and a sweep makes up for it.
-        return Started(execution) if isinstance(answer, Unavailable) else answer
+        return Started(execution) if isinstance(answer, Unknown) else answer
 
     def settle(self, settlement: transitions.Settlement, execution: str) -> StartAnswer:
         """Settle the claim; the answer that the record then gives."""
@@ -166,7 +167,7 @@ class ClaimedStart:
             case ClaimLost(found):
                 # The execution was faster than we, or another starter has taken over.
                 return _standing(found, Running(execution))
-            case Unavailable():
+            case Unknown():
                 return answer
 
 

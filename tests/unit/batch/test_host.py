@@ -134,7 +134,7 @@ def waiting(host: Host, *, running: int) -> tuple[Runs, Item, ManualClock]:
     deadline, progress = Deadline.after(clock, 30_000), Progress(Order([work("a")]))
     settings = Settings(store=MemoryStore(), executor=Idle(), host=host, concurrency=2)
     runs = Runs(settings, progress, deadline, Turns(deadline))
-    progress.actions[Do.RELEASE] = lambda item: None
+    progress.actions = {Do.RELEASE: lambda item: None}
     [item] = progress.order.items
     item.stage = Stage.READY
     runs.ready.append(item)
@@ -165,7 +165,7 @@ def test_what_waits_is_released_when_nothing_has_started_for_a_second(
     moment = runs._deadline.moment()
 
     runs.start(moment)
-    runs.release_waiting(moment)
+    runs.release_waiting(host, moment)
 
     assert (item.stage, item in runs.ready) == (stage, stage is Stage.READY)
 
@@ -194,9 +194,10 @@ def test_what_its_loop_has_just_taken_is_not_released() -> None:
             runs.ready.popleft()
             return True
 
-    runs, item, clock = waiting(Late(), running=2)
+    host = Late()
+    runs, item, clock = waiting(host, running=2)
     clock.seconds += 9
 
-    runs.release_waiting(runs._deadline.moment())
+    runs.release_waiting(host, runs._deadline.moment())
 
     assert item.stage is Stage.READY

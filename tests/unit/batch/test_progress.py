@@ -16,7 +16,7 @@ FAILURE = Failure(type="ValueError", at="here")
 def progress_of(*works: Work) -> tuple[Progress, list[Item]]:
     """A batch in which every action is only noted by the stage that it leaves an item in."""
     progress = Progress(Order(works))
-    progress.actions |= {do: lambda item: None for do in Do if do is not Do.END}
+    progress.actions = dict.fromkeys(Do, lambda item: None) | {Do.END: progress.end}
     return progress, progress.order.items
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.batch.items import Work
+from idempotent_receiver.batch.exchanges import MOST_CLAIMED_AHEAD
+from idempotent_receiver.batch.items import TABLE, Do, Work
 from idempotent_receiver.batch.progress import Order, Progress
-from idempotent_receiver.batch.receiver import Processed, receive
+from idempotent_receiver.batch.receiver import Batch, Processed, receive
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.turns import Turns
@@ -28,6 +29,8 @@ from idempotent_receiver.handler.outcome import (
     NotStarted,
     Unreadable,
 )
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import NotApplied, Written
 from idempotent_receiver.protocol.transitions import Claim
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
@@ -78,6 +81,34 @@ def test_what_was_received_before_is_read_and_taken_over_as_it_was_read() -> Non
 
     assert process(work("k", seen_before=True), store=store).claimed == 1
     assert store.asked == ["read", "replace", "replace"]
+
+
+class OneRefused(MemoryStore):
+    """A store that refuses the record of one id, and always will."""
+
+    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+        refused = NotApplied("its key is too long", retry=False)
+        answers = iter(super().insert([record for record in records if record.id != "7"]))
+        return [refused if record.id == "7" else next(answers) for record in records]
+
+
+def test_each_message_ends_by_its_own_answer_alone() -> None:
+    """Where one claim of a request is refused, those that wait for the next request are asked about all the same."""
+    ran: list[str] = []
+    ids = [str(number) for number in range(MOST_CLAIMED_AHEAD + 1)]
+
+    outcomes = process(*(work(id, lambda attempt: ran.append(attempt.id)) for id in ids), store=OneRefused()).outcomes
+
+    assert outcomes[7] == ClaimFailed("its key is too long")
+    others = [id for id in ids if id != "7"]
+    assert [outcome.record.id for outcome in outcomes if isinstance(outcome, Completed)] == others
+    assert sorted(ran) == sorted(others)
+
+
+def test_whatever_the_table_of_items_asks_for_is_done_by_somebody() -> None:
+    batch = Batch([], Settings(store=MemoryStore(), executor=AtOnce()), Deadline.after(ManualClock(), 30_000))
+
+    assert {do for _, do in TABLE.values()} - {Do.NOTHING} == batch._progress.actions.keys()
 
 
 def test_once_stopped_no_run_starts() -> None:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.batch.settlements import LONGEST_WAIT_SECONDS, Line
+from idempotent_receiver.batch.settlements import LINGER_SECONDS, SettleLine
 from idempotent_receiver.protocol.exchange import Operation
+from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transaction import Items
 from idempotent_receiver.protocol.transitions import Settlement
 
 if TYPE_CHECKING:
-    from idempotent_receiver.protocol.exchange import Operations
+    from collections.abc import Sequence
 
 
 def operation(name: str, actions: int = 0) -> Operation[Any]:
     tx = Transaction()
     for number in range(actions):
         tx.put(TableName="T", Item={"id": f"{name}-{number}"})
-    return Operation(Settlement(None, {}, 0, None), None, name, tx.actions)  # type: ignore[arg-type]  # never stepped
+    return Operation(Settlement(Record(name, ""), {}, 0, None), None, actions=tx.actions)
 
 
 class Flushed:
@@ -28,10 +29,10 @@ class Flushed:
 
     def __init__(self, most: int) -> None:
         self.requests: list[list[str]] = []
-        self.line = Line(most, self._leave)
+        self.line = SettleLine[Any](most, self._leave)
 
-    def _leave(self, operations: Operations) -> None:
-        self.requests.append([one.context for one in operations])
+    def _leave(self, operations: Sequence[Operation[Any]]) -> None:
+        self.requests.append([one.transition.id for one in operations])
 
     def add(self, *operations: Operation[Any]) -> None:
         for one in operations:
@@ -49,7 +50,7 @@ def test_a_request_leaves_when_it_is_full() -> None:
     flushed.line.flush(0.0, hurry=False)
 
     assert flushed.requests == [["a", "b"]]
-    assert flushed.line.due_seconds == LONGEST_WAIT_SECONDS
+    assert flushed.line.due_seconds == LINGER_SECONDS
 
 
 def test_what_waits_leaves_two_milliseconds_after_the_oldest() -> None:

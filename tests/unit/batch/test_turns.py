@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
+from idempotent_receiver import Transaction
 from idempotent_receiver.batch.turns import FIRST_SECONDS, MOST_UNCOMMITTED, Turns
 from idempotent_receiver.clock import Deadline
 from tests.manual_clock import ManualClock
-from tests.unit.batch.test_settlements import operation
 
 
 class Entered:
@@ -17,29 +18,28 @@ class Entered:
         self.names: list[str] = []
         self.clock = ManualClock()
         self.turns = Turns(Deadline.after(self.clock, 30_000))
-        self.turns.begin = lambda one: self.names.append(one.context)
 
-    def enter(self, name: str, *items: str) -> tuple[tuple[str], ...]:
-        on = tuple((item,) for item in items)
+    def enter(self, name: str, *items: str) -> None:
+        tx = Transaction()
+        for item in items:
+            tx.delete(TableName="T", Key={"id": item})
         self.turns.ran(hash(name))
-        self.turns.enter(operation(name), on)
-        return on
+        self.turns.enter(hash(name), tx.actions, partial(self.names.append, name))
 
-    def leave(self, name: str, on: tuple[tuple[str], ...]) -> None:
-        self.turns.leave(hash(name), on)
+    def leave(self, name: str) -> None:
+        self.turns.leave(hash(name))
 
 
 def test_on_one_item_they_take_turns_in_order_and_others_pass() -> None:
     entered = Entered()
-    first = entered.enter("first", "x")
-    second = entered.enter("second", "x")
-    entered.enter("third", "x")
+    for name in ("first", "second", "third"):
+        entered.enter(name, "x")
     entered.enter("other", "y")
     assert entered.names == ["first", "other"]
 
-    entered.leave("first", first)
+    entered.leave("first")
     assert entered.names == ["first", "other", "second"]
-    entered.leave("second", second)
+    entered.leave("second")
 
     assert entered.names == ["first", "other", "second", "third"]
 
@@ -47,29 +47,32 @@ def test_on_one_item_they_take_turns_in_order_and_others_pass() -> None:
 def test_one_on_several_items_waits_for_all_and_holds_none_before() -> None:
     """So that nobody waits in a circle."""
     entered = Entered()
-    x, y = entered.enter("on x", "x"), entered.enter("on y", "y")
-    both = entered.enter("on both", "x", "y")
-    z = entered.enter("on y and z", "y", "z")
+    entered.enter("on x", "x")
+    entered.enter("on y", "y")
+    entered.enter("on both", "x", "y")
+    entered.enter("on y and z", "y", "z")
     assert entered.names == ["on x", "on y"]
 
-    entered.leave("on x", x)
-    again = entered.enter("on x again", "x")
+    entered.leave("on x")
+    entered.enter("on x again", "x")
     assert entered.names == ["on x", "on y", "on x again"]
 
-    entered.leave("on y", y)
+    entered.leave("on y")
     assert entered.names[3:] == ["on y and z"]
-    entered.leave("on y and z", z)
-    entered.leave("on x again", again)
+    entered.leave("on y and z")
+    entered.leave("on x again")
     assert entered.names[4:] == ["on both"]
-    entered.leave("on both", both)
+    entered.leave("on both")
     assert entered.turns.wait_seconds == 0
 
 
 def test_what_is_on_no_known_item_waits_for_nobody() -> None:
-    entered = Entered()
+    """A put does not say what its table's key is."""
+    entered, tx = Entered(), Transaction()
+    tx.put(TableName="T", Item={"id": "x"})
     for name in "ab":
         entered.turns.ran(hash(name))
-        entered.turns.enter(operation(name), (None,))
+        entered.turns.enter(hash(name), tx.actions, partial(entered.names.append, name))
 
     assert entered.names == ["a", "b"]
     assert entered.turns.wait_seconds == 0
@@ -77,16 +80,15 @@ def test_what_is_on_no_known_item_waits_for_nobody() -> None:
 
 def test_what_has_run_waits_until_its_turn_begins_for_the_longest_turn_lately_each() -> None:
     """Also what the batch's thread has not heard of yet. A long turn is forgotten little by little."""
-    entered = Entered()
-    for index in range(3):
-        entered.turns.ran(index)
+    entered, names = Entered(), ("a", "b", "c")
+    for name in names:
+        entered.turns.ran(hash(name))
     assert entered.turns.wait_seconds == 3 * FIRST_SECONDS
 
-    for index, seconds in enumerate((0.4, 0.2, 0.2)):
-        on = (("x",),)
-        entered.turns.enter(operation(str(index)), on)
+    for name, seconds in zip(names, (0.4, 0.2, 0.2), strict=True):
+        entered.enter(name, "x")
         entered.clock.sleep(seconds)
-        entered.turns.leave(index, on)
+        entered.leave(name)
     entered.turns.ran(3)
 
     assert entered.turns.wait_seconds == 0.4 * 3 / 4 * 3 / 4
@@ -96,9 +98,9 @@ def test_two_hundred_may_be_uncommitted() -> None:
     entered = Entered()
     for index in range(MOST_UNCOMMITTED):
         assert entered.turns.wait_seconds < inf
-        entered.turns.ran(index)
+        entered.turns.ran(hash(str(index)))
     assert entered.turns.wait_seconds == inf
 
-    entered.turns.enter(operation("0"), (("x",),))
-    entered.turns.leave(0, (("x",),))
+    entered.enter("0", "x")
+    entered.leave("0")
     assert entered.turns.wait_seconds < inf

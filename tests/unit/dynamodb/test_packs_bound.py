@@ -154,8 +154,7 @@ def test_hot_items_make_progress_at_a_bounded_price(
         operations = []
         for number in range(messages):
             claim = Claim(id=f"{worker}/{number}", fingerprint="f", owner="w", lease_until_ms=2_000_000_000_000)
-            unwritten = claim.unwritten(None, 1_800_000_000_000, "v")
-            settlement = complete(unwritten, "{}")
+            settlement = complete(claim.unclaimed(None, 1_800_000_000_000, "v"), "{}")
             actions = credit(engine, f"account-{number % accounts}").actions
             operations.append(Operation(settlement, settlement.standing, actions=actions))
         deadline = Deadline.after(SystemClock(), 60_000)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.protocol.limits import MOST_BYTES, MOST_ITEM_BYTES
+from idempotent_receiver.protocol.limits import MOST_ITEM_BYTES, MOST_TRANSACTION_BYTES
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 from idempotent_receiver.protocol.transaction import Action
@@ -242,7 +242,8 @@ def test_actions_at_the_limits() -> None:
     assert commit_one(wire.store, change(), [delete("lines", line="é" * 1024), put(TABLE, id="x" * 2048)]) == Applied()
     whole = [put("accounts", **large(MOST_ITEM_BYTES)) for _ in range(10)]
     assert (
-        commit_one(wire.store, change(), [*whole, put("accounts", **large(MOST_BYTES % MOST_ITEM_BYTES))]) == Applied()
+        commit_one(wire.store, change(), [*whole, put("accounts", **large(MOST_TRANSACTION_BYTES % MOST_ITEM_BYTES))])
+        == Applied()
     )
 
 

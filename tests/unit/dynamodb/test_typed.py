@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.dynamodb.transactions import transact_items, typed
+from idempotent_receiver.dynamodb.transactions import attribute_value, transact_items
 from idempotent_receiver.protocol.transaction import plain_copy
 
 # Within DynamoDB's range, which boto3 does not know: it sends what is refused there.
@@ -45,17 +45,17 @@ def test_a_value_is_typed_as_boto3_types_it(value: object) -> None:
     """Sets, numbers at the limits, and refusals included."""
     plain = plain_copy(value, "value")
 
-    assert outcome(typed, plain) == outcome(TypeSerializer().serialize, plain)
+    assert outcome(attribute_value, plain) == outcome(TypeSerializer().serialize, plain)
 
 
 @pytest.mark.parametrize("number", ["1E+126", "-1E+126", "1E-131"])
 def test_a_number_beyond_dynamodbs_range_is_refused(number: str) -> None:
     """boto3 would send it."""
     with pytest.raises(ArithmeticError):
-        typed(Decimal(number))
+        attribute_value(Decimal(number))
 
-    assert typed(Decimal("9.99E+125")) == {"N": "9.99E+125"}
-    assert typed(Decimal("1E-130")) == {"N": "1E-130"}
+    assert attribute_value(Decimal("9.99E+125")) == {"N": "9.99E+125"}
+    assert attribute_value(Decimal("1E-130")) == {"N": "1E-130"}
 
 
 def test_only_values_are_typed() -> None:

@@ -18,9 +18,8 @@ from idempotent_receiver.handler.outcome import (
     NotStarted,
     SettleFailed,
 )
-from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import ActionFailed
+from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
@@ -31,6 +30,7 @@ from idempotent_receiver.protocol.transitions import (
     HeldElsewhere,
     OtherPayload,
     Settled,
+    Unclaimed,
     Unreadable,
 )
 from tests.manual_clock import START_MS, ManualClock
@@ -57,7 +57,7 @@ def held(**options: Any) -> Claimed:
         (AlreadyCompleted(RECORD), Duplicate(RECORD)),
         (HeldElsewhere(5), HeldElsewhere(5)),
         (Unreadable("odd"), Unreadable("odd")),
-        (Unavailable("down"), ClaimFailed("down")),
+        (Unknown("down"), ClaimFailed("down")),
         (AlreadyFailed(RECORD), AlreadyFailed(RECORD)),
         (OtherPayload("a", "b"), OtherPayload("a", "b")),
     ],
@@ -71,7 +71,7 @@ def test_a_claim_that_is_not_granted(answer: Any, ending: object) -> None:
     ("answer", "completion", "failure", "release"),
     [
         (Settled(RECORD), Completed(RECORD), Failed(FAILURE), NotStarted()),
-        (Unavailable("down"), SettleFailed("down"), Failed(FAILURE, recorded=False), NotStarted(released=False)),
+        (Unknown("down"), SettleFailed("down"), Failed(FAILURE, recorded=False), NotStarted(released=False)),
         (ClaimLost(RECORD), *[Duplicate(RECORD, lost=True)] * 3),
         (ClaimLost(None), *[ClaimLost(None)] * 3),
     ],
@@ -103,7 +103,7 @@ def test_a_lost_claim_is_a_success_only_if_its_own_effect_is_done(found: Record 
 @pytest.mark.parametrize("found", [None, RECORD._replace(status="FAILED")])
 def test_a_run_without_a_claim_has_none_to_lose(found: Record | None) -> None:
     """It has failed, as its handler did or because of what it met; what is done is done."""
-    unclaimed = Claimed(RECORD, claim(), written=False)
+    unclaimed = Unclaimed(RECORD, claim(), None)
     failed, lost = FAILURE, ClaimLost(found)
     assert outcome.of_completion(lost, unclaimed, deadline()) == Failed(outcome.OVERTAKEN, recorded=False)
     assert outcome.of_failure(lost, failed, unclaimed, deadline()) == Failed(failed, recorded=False)
@@ -120,7 +120,7 @@ def test_a_run_without_a_claim_has_none_to_lose(found: Record | None) -> None:
 )
 def test_a_run_without_a_claim_ends_as_a_claim_would_by_what_it_met(found: Record, ending: object) -> None:
     """Unless its handler has failed itself."""
-    unclaimed = Claimed(RECORD, claim(), written=False)
+    unclaimed = Unclaimed(RECORD, claim(), None)
     assert outcome.of_completion(ClaimLost(found), unclaimed, deadline()) == ending
     failed = outcome.of_failure(ClaimLost(found), FAILURE, unclaimed, deadline())
     assert failed == Failed(FAILURE, recorded=False)
@@ -133,22 +133,19 @@ def test_a_lost_claim_may_find_a_failure_that_is_an_answer() -> None:
 
 
 def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:
-    """The error that goes with the condition, or that nobody knows; a settled or lost claim is none."""
+    """The error that goes with the condition, or one that nobody knows."""
     tx, refused = Transaction(), PermanentError("overdrawn")
     tx.delete(TableName="t", Key={"id": "1"})
     tx.delete(TableName="t", Key={"id": "2"}, otherwise=refused)
     tx.delete(TableName="t", Key={"id": "3"}, otherwise=ConnectionError("busy"))
 
-    failure, error = outcome.uncommitted(ActionFailed(1), tx.actions, with_text=False) or (None, None)
-    assert failure is not None
+    failure, error = outcome.uncommitted(ActionFailed(1), tx.actions, with_text=False)
     assert (failure.type, failure.permanent, error) == ("PermanentError", True, refused)
     for with_text, text in ((True, "busy"), (False, None)):
-        failure, _ = outcome.uncommitted(ActionFailed(2), tx.actions, with_text=with_text) or (None, None)
-        assert failure is not None
+        failure, _ = outcome.uncommitted(ActionFailed(2), tx.actions, with_text=with_text)
         assert (failure.permanent, failure.text) == (False, text)
-    failure, error = outcome.uncommitted(Unavailable("down"), tx.actions, with_text=False) or (None, None)
+    failure, error = outcome.uncommitted(Unknown("down"), tx.actions, with_text=False)
     assert (failure, error) == (Failure(type="TransactionNotCommitted", text="down"), None)
-    assert outcome.uncommitted(Settled(RECORD), tx.actions, with_text=False) is None
     assert outcome.uncommitted(ClaimLost(None), tx.actions, with_text=False) is None
 
 

@@ -14,7 +14,6 @@ from idempotent_receiver.protocol.exchange import (
     MOST_CONFLICTS,
     SETTLE_RETRIES,
     Operation,
-    Unavailable,
     Unread,
     commit,
 )
@@ -89,7 +88,7 @@ def test_a_claim(seen: Record | None, assumed: Record | None, entries: list[Any]
         assert told.record.attempts == (1 if seen is None else 2)
 
 
-REFUSED = Unavailable("access denied", retry=False)
+REFUSED = Unknown("access denied", retry=False)
 
 
 @pytest.mark.parametrize(
@@ -97,11 +96,11 @@ REFUSED = Unavailable("access denied", retry=False)
     [
         pytest.param(None, DENIED, REFUSED, 1, id="no retry helps"),
         pytest.param(Unread(), Unknown("access denied", retry=False), REFUSED, 1, id="nor where it cannot be read"),
-        pytest.param(None, THROTTLED, Unavailable("throttled"), 1 + CLAIM_RETRIES, id="throttled"),
-        pytest.param(Unread(), LOST, Unavailable("the answer was lost"), 1 + CLAIM_RETRIES, id="neither free nor done"),
+        pytest.param(None, THROTTLED, Unknown("throttled"), 1 + CLAIM_RETRIES, id="throttled"),
+        pytest.param(Unread(), LOST, Unknown("the answer was lost"), 1 + CLAIM_RETRIES, id="neither free nor done"),
     ],
 )
-def test_a_claim_gives_up_soon(assumed: Unread | None, entry: Any, answer: Unavailable, calls: int) -> None:
+def test_a_claim_gives_up_soon(assumed: Unread | None, entry: Any, answer: Unknown, calls: int) -> None:
     """Nothing has run, so the message is better delivered again."""
     clock, store = ManualClock(), Script(*[[entry]] * 100)
 
@@ -130,7 +129,7 @@ def test_only_what_was_throttled_is_sent_again() -> None:
 
     answers = ask_many(store, *((claim(str(number)), None) for number in range(25)))
 
-    assert [type(answer) for answer in answers] == [*[Claimed] * 23, Unavailable, Claimed]
+    assert [type(answer) for answer in answers] == [*[Claimed] * 23, Unknown, Claimed]
     assert [len(argument) for _, argument in store.calls] == [25, 1]
 
 
@@ -142,7 +141,7 @@ DEFECTS = [AttributeError("secret"), OSError("secret"), PermanentError("secret")
 def is_a_defect(answer: Any, error: Exception) -> bool:
     """Whether an answer is final, with the type and the place of what a store raised, but not its text."""
     place = rf"the store raised {type(error).__name__} at {script.__name__}\._call:\d+"
-    return isinstance(answer, Unavailable) and not answer.retry and re.fullmatch(place, answer.why) is not None
+    return isinstance(answer, Unknown) and not answer.retry and re.fullmatch(place, answer.why) is not None
 
 
 @pytest.mark.parametrize("error", DEFECTS, ids=lambda error: type(error).__name__)
@@ -185,7 +184,7 @@ def test_a_wrong_number_of_answers_is_not_believed(answers: list[Any], assumed: 
 
     told = ask_many(store, (claim("a"), assumed), (claim("b"), assumed))
 
-    assert all(isinstance(each, Unavailable) and "the store raised ValueError" in each.why for each in told)
+    assert all(isinstance(each, Unknown) and "the store raised ValueError" in each.why for each in told)
     assert len(store.calls) == 1
 
 
@@ -211,7 +210,7 @@ def test_endless_contention_ends() -> None:
 
     store = Rival()
 
-    assert isinstance(ask_one(store, claim(), FAILED), Unavailable)
+    assert isinstance(ask_one(store, claim(), FAILED), Unknown)
     assert len(store.calls) < 50
 
 
@@ -300,7 +299,7 @@ def test_a_settlement_that_keeps_failing_is_unavailable_before_the_deadline(comm
     mine = claimed(store)
     store.entries = [[THROTTLED]] * 300
 
-    assert settle(store, mine, committing, clock=clock, seconds=5) == Unavailable("throttled")
+    assert settle(store, mine, committing, clock=clock, seconds=5) == Unknown("throttled")
 
     assert clock.seconds < 5
     assert store.memory.items["k"]["status"] == "INPROGRESS"
@@ -316,7 +315,7 @@ def test_a_commit_that_keeps_losing_to_other_transactions_is_not_an_error_but_ha
 
     run_to_completion([operation], store, deadline(600, clock), max_retries=CLAIM_RETRIES)
 
-    assert operation.answer == Unavailable("another transaction was in the way")
+    assert operation.answer == Unknown("another transaction was in the way")
     assert operation.contended
     assert store.names == ["commit"] * (MOST_CONFLICTS + CLAIM_RETRIES + 1)
     assert len(clock.sleeps) == MOST_CONFLICTS + CLAIM_RETRIES

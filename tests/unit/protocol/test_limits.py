@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.dynamodb import units
 from harness.dynamodb.values import typed
-from idempotent_receiver.protocol.limits import bytes_of, item_bytes, unusable_key
+from idempotent_receiver.protocol.limits import bytes_of, item_bytes, key_refusal
 from idempotent_receiver.protocol.record import Record, attributes
 
 
@@ -66,10 +66,10 @@ def test_a_records_own_size_is_the_same() -> None:
 @pytest.mark.parametrize(("value", "size"), [("", 0), (b"", 0), ("é" * 1024 + "x", 2049), (b"x" * 2049, 2049)])
 def test_a_key_has_1_to_2048_bytes(value: str | bytes, size: int) -> None:
     """The text names the attribute and its size, never the value."""
-    assert str(unusable_key("id", value)).startswith(f"its key 'id' has {size} bytes: DynamoDB takes 1 to 2048")
-    assert unusable_key("id", value[1:] or "x") is None
+    assert str(key_refusal("id", value)).startswith(f"its key 'id' has {size} bytes: DynamoDB takes 1 to 2048")
+    assert key_refusal("id", value[1:] or "x") is None
 
 
 def test_a_number_is_always_short_enough() -> None:
     """It has at most 38 digits."""
-    assert unusable_key("id", 10**38 - 1) is None
+    assert key_refusal("id", 10**38 - 1) is None

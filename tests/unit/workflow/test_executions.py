@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.store import NotApplied
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, ClaimLost, OtherPayload, Settled
-from idempotent_receiver.workflow import Closed, NothingToDo, Running, Started, Unavailable, accept, name_of
+from idempotent_receiver.workflow import Closed, NothingToDo, Running, Started, Unknown, accept, name_of
 from idempotent_receiver.workflow.executions import HAND_OVER_MARGIN_SECONDS
 from idempotent_receiver.workflow.starts import MOST_STARTS
 from tests.fake_step_functions import MACHINE, FakeStepFunctions, Killed
@@ -74,7 +74,7 @@ def test_a_request_that_is_too_late_by_either_clock_claims_nothing(requests: Req
     deadline = requests.workflow.deadline(10_000)
     requests.clock.stepped_seconds += 3600
     answer = accept(requests.workflow, requests.workflow.start_of(NAME, "f1", 1), deadline, "request")
-    assert answer == Unavailable("no time was left to ask it")
+    assert answer == Unknown("no time was left to ask it")
     assert requests.store.items == {}
 
 
@@ -128,7 +128,7 @@ def test_a_hand_over_that_the_store_does_not_apply_is_made_by_a_sweep(
 @pytest.mark.parametrize("refusal", [THROTTLED, EndpointConnectionError(endpoint_url="https://states")])
 def test_what_cannot_be_started_now_is_tried_again(requests: Requests, refusal: Exception) -> None:
     requests.machines.refuses = refusal
-    assert isinstance(requests.ask(), Unavailable)
+    assert isinstance(requests.ask(), Unknown)
     requests.machines.refuses = None
     requests.let_the_lease_end()
     assert requests.sweep() == Started(ARN)

@@ -11,7 +11,7 @@ from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict, claim_on
-from idempotent_receiver.protocol.exchange import SettleAnswer, Unavailable, Unread, ask, commit
+from idempotent_receiver.protocol.exchange import SettleAnswer, Unread, ask, commit
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.resend import (
     Resend,
@@ -142,7 +142,7 @@ class NewBody:
         match ask(claim, Unread(), records.store, records.deadline(), actions=[open_]):
             case Settled(record):
                 self.claimed[letter.id] = record
-            case Unavailable(why):
+            case Unknown(why):
                 raise NotResent(f"its key could not be claimed: {why}")
             case _:
                 raise NotResent("its key or the new one has changed just now: look at it again")
@@ -162,7 +162,7 @@ class NewBody:
                 mine = resending(claimed)
                 if by is None or mine is None or not by.same_body(mine):
                     raise NotResent("its resend was taken back meanwhile: what was sent counts as done")
-            case Unavailable(why):
+            case Unknown(why):
                 raise NotResent(f"it was sent, and its record was not completed: {why}; resend it with the same body")
 
     def _resend(self, letter: DeadLetter, new: DeadLetter) -> Resend:
@@ -194,7 +194,7 @@ class TakingBack:
                 return
             case ClaimLost():
                 raise NotResent("its resend has gone on meanwhile: look at it again")
-            case Unavailable(why):
+            case Unknown(why):
                 raise NotResent(f"it could not be taken back: {why}")
             case _:
                 raise NotResent(

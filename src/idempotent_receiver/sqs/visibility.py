@@ -77,7 +77,10 @@ def visibility_seconds(
         case HeldElsewhere(until_ms):
             # Not before the lease has ended: asking earlier would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
-            return min(max(0, wait), LONGEST_SECONDS)
+            if wait > LONGEST_SECONDS:
+                # No worker holds a key for so long: an operator is sending another body, and may be done at any time.
+                return backoff.outage_seconds(message.receive_count, clock)
+            return max(0, wait)
         case NotStarted():
             return _soon(clock)
         case Failed(failure) if failure.delay_seconds is not None:

@@ -24,7 +24,8 @@ OURS = {
     "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
     "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",
     "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",
-    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.received", "sqs.visibility", "telemetry",
+    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.visibility", "sqs.work",
+    "telemetry",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""
 

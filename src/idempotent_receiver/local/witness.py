@@ -26,6 +26,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,16 +223,16 @@ def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
     """
     module, _, name = settings["handler"].rpartition(".")
     handler = consumer = getattr(importlib.import_module(module.replace("/", ".")), name)
-    while not hasattr(consumer, "with_parts"):  # others' decorators may be around it
+    while not hasattr(consumer, "with_options"):  # others' decorators may be around it
         if not hasattr(consumer, "__wrapped__"):
             return handler, False
         consumer = consumer.__wrapped__
     library = importlib.import_module("idempotent_receiver")
-    key, store = consumer.parts["key"], consumer.parts["store"]
-    claims = consumer.parts.get("effects", "any") == "any"
-    note("consumer", table=getattr(store, "table_name", None), claims=claims)
-    own_key = {} if key is library.message_id else {"key": deliveries.keyed(key)}
-    consumer._handle = consumer.with_parts(watched(consumer.__wrapped__, library.current_claim), **own_key)  # noqa: SLF001
+    options = consumer.options
+    note("consumer", table=getattr(options.store, "table_name", None), claims=options.effects == "any")
+    if options.key is not library.message_id:
+        options = replace(options, key=deliveries.keyed(options.key))
+    consumer._handle = consumer.with_options(options, watched(consumer.__wrapped__, library.current_claim))  # noqa: SLF001
     return handler, True
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial, wraps
 from logging import INFO
 from string import ascii_uppercase
@@ -12,9 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.clock import Clock
 from idempotent_receiver.handler.annotations import hints_of
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import Commit, Conflict
+from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
 from idempotent_receiver.testing.memory import Item
 from idempotent_receiver.testing.schedule import Schedule
@@ -70,18 +74,24 @@ class Player(Worker):
 
     def __init__(self, cast: Cast, name: str) -> None:
         self._cast = cast
-        consumer, parts = cast.setup.consumer, cast.setup.consumer.parts
-        same: dict[str, Any] = {
-            "store": _Store(self, cast),
-            "sqs": None if parts["sqs"] is None else _Queue(self, cast),
-            "results": None,
-            "end_process_at_deadline": False,
-            "error_texts": True,
-            "logger": _Log(cast),
-            "metrics": SILENT,
-        }
+        consumer = cast.setup.consumer
+        sqs: Any = None if consumer.options.sqs is None else _Queue(self, cast)
+        options = replace(
+            consumer.options,
+            store=_Store(self, cast),
+            sqs=sqs,
+            results=None,
+            end_process_at_deadline=False,
+            error_texts=True,
+            logger=_Log(cast),
+            metrics=SILENT,
+        )
         function = self._watched(consumer.__wrapped__)
-        super().__init__(World(), partial(consumer.with_parts, function, **same), name)
+
+        def made(clock: Clock, executor: Callable[[], Executor]) -> Consumer:
+            return consumer.with_options(replace(options, clock=clock, executor=executor), function)
+
+        super().__init__(World(), made, name)
         self.consume, self.handler = self.handler, self._decorated
 
     def _decorated(self, event: Any, context: Any) -> Any:

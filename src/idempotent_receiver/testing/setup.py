@@ -11,7 +11,6 @@ from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
-from idempotent_receiver.sqs.keys import envelope_opener
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.testing.memory import Item, MemoryStore, Table
 
@@ -43,7 +42,7 @@ class Setup:
             name: one.items if isinstance(one, MemoryStore) else one for name, one in self.state.items()
         }
         self._contents = {name: _copied(name, one) for name, one in self._containers.items()}
-        self.namespace: str | None = self.consumer.parts["store"].namespace
+        self.namespace: str | None = self.consumer.options.store.namespace
         self.record_ids = {record["messageId"]: self._record_id(record) for record in self.records}
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
 
@@ -111,12 +110,12 @@ class Setup:
 
     def _record_id(self, record: Item) -> str | None:
         """The id of the message's record; None where it has no usable key."""
-        parts = self.consumer.parts
+        options = self.consumer.options
         copies = [received(record, count) for count in (1, 2)]
-        messages = messages_of({"Records": copies}, envelope_opener(parts["envelope"]))
+        messages = messages_of({"Records": copies}, options.open_envelope)
         try:
             id_of = partial(record_id, self.namespace)
-            ids = {id_of(usable(parts["key"](one), id_of)) for one in messages}
+            ids = {id_of(usable(options.key(one), id_of)) for one in messages}
         except UnusableKey:
             return None
         if len(ids) > 1:

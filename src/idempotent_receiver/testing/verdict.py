@@ -90,7 +90,7 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
     """All that is wrong with a trial."""
     wanted, unstable = baseline.trial, baseline.unstable
     yield from early(trial)
-    unclaimed = trial.setup.consumer.parts["effects"] == "transaction"
+    unclaimed = trial.setup.consumer.options.effects == "transaction"
     ends, effects = [*_ends(trial, wanted)], [*_effects_of(trial, baseline, unclaimed=unclaimed)]
     refused = _refused(trial, wanted)
     # Who is refused may end elsewhere, but must end.

@@ -17,7 +17,7 @@ from typing import Any
 from idempotent_receiver.batch.settings import AHEAD_SECONDS
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.sqs.visibility import MOST_ENTRIES, Backoff
+from idempotent_receiver.sqs.visibility import MOST_ENTRIES
 from idempotent_receiver.worker.host import Answers, Host
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
@@ -77,8 +77,8 @@ class Process:
         self._suspects = Suspects(clock)
         self._received = 0
         self._batches: list[threading.Thread] = []
-        backoff, left_to_sqs = consumer.parts["backoff"] or Backoff(), consumer.parts["dead_letter_queue"] is None
-        answers = Answers(self._acknowledgements, backoff, clock, left_to_sqs)
+        left_to_sqs = consumer.options.dead_letter_queue is None
+        answers = Answers(self._acknowledgements, consumer.options.backoff, clock, left_to_sqs)
         self._new_host = partial(
             Host,
             leases=leases,

@@ -30,7 +30,7 @@ class LateWrite:
 
 @dataclass
 class Network:
-    """The requests of one trial. `story` is told what happens. In `what` a sentence ends: `claims order-1`."""
+    """The requests of one run. `story` is told what happens. In `what` a sentence ends: `claims order-1`."""
 
     world: World
     decisions: Decisions

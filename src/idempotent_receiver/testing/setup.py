@@ -1,4 +1,4 @@
-"""What all trials of a consumer share: its messages, and the tables and containers that each trial begins with."""
+"""What all runs of a consumer share: its messages, and the tables and containers that each run begins with."""
 
 import itertools
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
@@ -21,7 +21,7 @@ CONTAINERS = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
 
 @dataclass(kw_only=True)
 class Setup:
-    """A handler, the consumer in it, and all that their trials need. `workers` is how many receive the messages at
+    """A handler, the consumer in it, and all that their runs need. `workers` is how many receive the messages at
     once, `seconds` the function's time limit.
     """
 
@@ -47,12 +47,12 @@ class Setup:
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
 
     def new_store(self) -> MemoryStore:
-        """The store of a new trial, with all tables and containers as they were at first."""
+        """The store of a new run, with all tables and containers as they were at first."""
         self.restore()
         return self.make_store(self.namespace, None if self.tables is None else dict(self.tables))
 
     def restore(self) -> None:
-        """Put everything back that a trial has changed."""
+        """Put everything back that a run has changed."""
         for name, items in self._items.items():
             assert self.tables is not None, "there are items of it"
             _refill(self.tables[name].items, deepcopy(items))

@@ -1,4 +1,4 @@
-"""What a trial may not end with: compared with the undisturbed course, message by message and item by item."""
+"""What a run may not end with: compared with the undisturbed run, message by message and item by item."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from idempotent_receiver.testing.baseline import Baseline, arguments_of, result_of, subtracted
 from idempotent_receiver.testing.calls import Call
+from idempotent_receiver.testing.explored_run import ExploredRun
 from idempotent_receiver.testing.memory import Item
-from idempotent_receiver.testing.trial import Trial
 from idempotent_receiver.testing.varying import without
 
 ALL_OF_IT = (
@@ -33,7 +33,7 @@ UNACKNOWLEDGED = "unacknowledged"
 
 
 class Finding(NamedTuple):
-    """Something that is wrong. Two trials with one `subject` have found the same; `text` says it of one trial."""
+    """Something that is wrong. Two runs with one `subject` have found the same; `text` says it of one run."""
 
     subject: str
     text: str
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
     """Whether it was found by comparing values, which the time of day may change."""
 
 
-def unfinished(undisturbed: Trial) -> Iterator[Finding]:
+def unfinished(undisturbed: ExploredRun) -> Iterator[Finding]:
     """The messages that are never acknowledged, even where nothing goes wrong, and what never comes to the handler."""
     for id in undisturbed.setup.record_ids:
         if id not in undisturbed.ends:
@@ -59,20 +59,20 @@ def unfinished(undisturbed: Trial) -> Iterator[Finding]:
             )
 
 
-def early(trial: Trial) -> Iterator[Finding]:
+def early(run: ExploredRun) -> Iterator[Finding]:
     """The messages that SQS deletes too early."""
-    for id in trial.early:
+    for id in run.early:
         yield Finding(
             f"early {id}",
             f"{id} was acknowledged although its record is not COMPLETED",
             "let what decorates the consumer hand on the event, the response and whatever is raised, as they are"
-            if trial.setup.decorated
+            if run.setup.decorated
             else "this is a defect of the store or of the library: please report it",
         )
 
 
-def unseen(undisturbed: Trial) -> Iterator[Finding]:
-    """That nothing was done which a later trial could be compared with."""
+def unseen(undisturbed: ExploredRun) -> Iterator[Finding]:
+    """That nothing was done which a later run could be compared with."""
     if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
         yield Finding(
             "unseen",
@@ -82,27 +82,27 @@ def unseen(undisturbed: Trial) -> Iterator[Finding]:
         )
 
 
-def _because(trial: Trial, id: str) -> str:
-    return f":\n  {trial.why[id]:.300}" if id in trial.why else ""
+def _because(run: ExploredRun, id: str) -> str:
+    return f":\n  {run.why[id]:.300}" if id in run.why else ""
 
 
-def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
-    """All that is wrong with a trial."""
-    wanted, unstable = baseline.trial, baseline.unstable
-    yield from early(trial)
-    unclaimed = trial.setup.consumer.options.effects == "transaction"
-    ends, effects = [*_ends(trial, wanted)], [*_effects_of(trial, baseline, unclaimed=unclaimed)]
-    refused = _refused(trial, wanted)
+def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
+    """All that is wrong with a run."""
+    wanted, unstable = baseline.run, baseline.unstable
+    yield from early(run)
+    unclaimed = run.setup.consumer.options.effects == "transaction"
+    ends, effects = [*_ends(run, wanted)], [*_effects_of(run, baseline, unclaimed=unclaimed)]
+    refused = _refused(run, wanted)
     # Who is refused may end elsewhere, but must end.
     yield from (ends if not refused else [one for one in ends if one.subject.startswith(UNACKNOWLEDGED)])
-    for finding in _calls(trial.calls, wanted.calls):
+    for finding in _calls(run.calls, wanted.calls):
         yield finding._replace(remedy=ALL_OF_IT) if unclaimed else finding
-    yield from _missing(trial, wanted, {message for _, message in refused})
-    yield from unawaited(trial)
-    yield from _one_key(trial, baseline)
+    yield from _missing(run, wanted, {message for _, message in refused})
+    yield from unawaited(run)
+    yield from _one_key(run, baseline)
     yield from _twice_with_one_key(wanted)
-    for name, message in _additional(trial, wanted):
-        if message not in {one.message for one in trial.refused}:
+    for name, message in _additional(run, wanted):
+        if message not in {one.message for one in run.refused}:
             yield Finding(
                 f"additional {name}",
                 f"{name} was called for {message}, which is not called where nothing goes wrong",
@@ -114,7 +114,7 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
         return
     # What a fake itself writes is not there because it refused, and says nothing of the handler.
     effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
-    if not (ends or effects or _additional(trial, wanted)) and _results(trial, unstable) == _results(wanted, unstable):
+    if not (ends or effects or _additional(run, wanted)) and _results(run, unstable) == _results(wanted, unstable):
         for name, message in refused:
             yield Finding(
                 f"refused {name}",
@@ -124,25 +124,25 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
             )
 
 
-def _refused(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
+def _refused(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
     """The fakes and messages of refused calls that did not take place later, as they do where nothing goes wrong."""
-    found, expected = by_message(trial.calls), by_message(wanted.calls)
-    return [who for who in by_message(trial.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
+    found, expected = by_message(run.calls), by_message(wanted.calls)
+    return [who for who in by_message(run.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
 
 
-def _additional(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
+def _additional(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
     """The fakes and messages of calls that are not made where nothing goes wrong."""
     expected = by_message(wanted.calls)
-    return [who for who in by_message(trial.calls) if who not in expected and who[1] is not None]
+    return [who for who in by_message(run.calls) if who not in expected and who[1] is not None]
 
 
-def _results(trial: Trial, unstable: AbstractSet[str]) -> Sequence[Any]:
-    return [without(result, unstable, result_of(id)) for id, result in trial.results.items()]
+def _results(run: ExploredRun, unstable: AbstractSet[str]) -> Sequence[Any]:
+    return [without(result, unstable, result_of(id)) for id, result in run.results.items()]
 
 
-def unawaited(trial: Trial) -> Iterator[Finding]:
+def unawaited(run: ExploredRun) -> Iterator[Finding]:
     """The calls of coroutines that nobody awaits."""
-    for call in trial.unawaited:
+    for call in run.unawaited:
         yield Finding(
             f"unawaited {call.name}",
             f"{call.name} was called for {call.message} and had not been awaited when the handler returned",
@@ -151,16 +151,16 @@ def unawaited(trial: Trial) -> Iterator[Finding]:
         )
 
 
-def _effects_of(trial: Trial, baseline: Baseline, *, unclaimed: bool) -> Iterator[Finding]:
+def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Iterator[Finding]:
     """The tables and the state that are not as they are where nothing goes wrong."""
-    wanted, unstable = baseline.trial, baseline.unstable
-    for table in sorted(trial.tables.keys() | wanted.tables.keys()):
+    wanted, unstable = baseline.run, baseline.unstable
+    for table in sorted(run.tables.keys() | wanted.tables.keys()):
         found, expected = (
-            [without(item, unstable, table) for item in one.tables.get(table, [])] for one in (trial, wanted)
+            [without(item, unstable, table) for item in one.tables.get(table, [])] for one in (run, wanted)
         )
         yield from _items(table, found, expected)
-    for name in sorted(trial.state):
-        left, right = (without(one.state[name], unstable, name) for one in (trial, wanted))
+    for name in sorted(run.state):
+        left, right = (without(one.state[name], unstable, name) for one in (run, wanted))
         if left != right:
             yield Finding(
                 f"state {name}",
@@ -170,11 +170,11 @@ def _effects_of(trial: Trial, baseline: Baseline, *, unclaimed: bool) -> Iterato
             )
 
 
-def _ends(trial: Trial, wanted: Trial) -> Iterator[Finding]:
+def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[Finding]:
     for id, end in wanted.ends.items():
-        found = trial.ends.get(id)
+        found = run.ends.get(id)
         if found != end:
-            if "different event loop" in trial.why.get(id, ""):
+            if "different event loop" in run.why.get(id, ""):
                 remedy = NO_LOCK
             elif len(wanted.ends) > 1:
                 remedy = "on a standard queue messages may be handled in any order: each must end the same way in all"
@@ -204,14 +204,14 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
             yield Finding(f"call {name}", text, remedy)
 
 
-def _missing(trial: Trial, wanted: Trial, refused: Container[str | None]) -> Iterator[Finding]:
+def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | None]) -> Iterator[Finding]:
     """Calls that were never made, for messages that end as they should all the same, and that nothing refused."""
-    if trial.ends != wanted.ends:
+    if run.ends != wanted.ends:
         return
-    found = by_message(trial.calls)
+    found = by_message(run.calls)
     for (name, message), expected in by_message(wanted.calls).items():
         calls = found.get((name, message), [])
-        # Without a message it is a thread's, which may end later than the trial.
+        # Without a message it is a thread's, which may end later than the run.
         if message is not None and message not in refused and _effects(calls) < _effects(expected):
             made = "was never called" if not calls else "was not called as often"
             yield Finding(
@@ -222,13 +222,13 @@ def _missing(trial: Trial, wanted: Trial, refused: Container[str | None]) -> Ite
             )
 
 
-def _one_key(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
+def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
     """Calls, of one message or of several, that must not have been given one key."""
     by_key: dict[tuple[str, str], list[Call]] = defaultdict(list)
-    for call in trial.calls:
+    for call in run.calls:
         if call.key is not None:
             by_key[call.name, repr(call.key)].append(call)
-    bodies = {trial.setup.key_of(of or id): _body(trial, id) for id, of in trial.setup.record_ids.items()}
+    bodies = {run.setup.key_of(of or id): _body(run, id) for id, of in run.setup.record_ids.items()}
     for (name, _), calls in by_key.items():
         different = _distinct_by([without(call.given, baseline.unstable, arguments_of(call)) for call in calls], calls)
         whose = {call.message: bodies[call.message] for call in calls if call.message in bodies}
@@ -249,7 +249,7 @@ def _one_key(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
             )
 
 
-def _twice_with_one_key(undisturbed: Trial) -> Iterator[Finding]:
+def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[Finding]:
     """Calls that one attempt makes again with the key that it has used, although nothing went wrong."""
     made = Counter((one.name, repr(one.key), one.message, one.attempt) for one in undisturbed.calls if one.key)
     for (name, _, message, attempt), times in made.items():
@@ -262,8 +262,8 @@ def _twice_with_one_key(undisturbed: Trial) -> Iterator[Finding]:
             )
 
 
-def _body(trial: Trial, id: str) -> str:
-    return next(str(record["body"]) for record in trial.setup.records if record["messageId"] == id)
+def _body(run: ExploredRun, id: str) -> str:
+    return next(str(record["body"]) for record in run.setup.records if record["messageId"] == id)
 
 
 def _distinct_by(given: Sequence[object], calls: Sequence[Call]) -> Sequence[Call]:

@@ -21,7 +21,7 @@ OURS = {
     "batch.receiver", "batch.runs", "batch.settings", "batch.turns", "clock", "dynamodb",
     "dynamodb.client", "dynamodb.errors", "dynamodb.packs", "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
-    "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
+    "handler.outcome", "handler.results", "options", "payload", "process_end",
     "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",
     "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",
     "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.visibility", "sqs.work",

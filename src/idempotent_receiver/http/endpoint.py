@@ -37,7 +37,6 @@ from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
-from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
@@ -50,6 +49,7 @@ from idempotent_receiver.http.response import (
     with_numbers,
 )
 from idempotent_receiver.payload import EVERYTHING, Payload
+from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
 from idempotent_receiver.protocol.store import RecordStore

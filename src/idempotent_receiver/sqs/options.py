@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import Results
 from idempotent_receiver.payload import Payload
+from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, message_id
 from idempotent_receiver.sqs.visibility import Backoff

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
-from idempotent_receiver.handler.process_end import Timer, die_with
+from idempotent_receiver.process_end import Timer, die_with
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds

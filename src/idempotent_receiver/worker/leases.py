@@ -38,7 +38,7 @@ def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
 
 
 class Timer(Protocol):
-    """What ends this process: `handler.process_end.Timer`."""
+    """What ends this process: `process_end.Timer`."""
 
     def arm(self, seconds: float) -> None:
         """End the process that long from now, and no more when it was to end before."""

@@ -26,7 +26,7 @@ import pytest
 from moto import mock_aws
 
 from idempotent_receiver import DynamoDBStore, MemoryStore, Message, Transaction, http_endpoint, sqs_consumer
-from idempotent_receiver.handler.process_end import lifetime
+from idempotent_receiver.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied, Commit
 from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event, stuck
 from tests.unit.testing import handlers

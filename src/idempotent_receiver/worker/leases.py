@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, Unavailable, exchange
-from idempotent_receiver.protocol.long_runs import Renewal
 from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.renewal import Renewal
 from idempotent_receiver.protocol.store import RecordStore, Unknown, Written
 from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, Settled
 

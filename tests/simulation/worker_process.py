@@ -242,7 +242,7 @@ class WorkerProcess:
         own = consumer.with_options(
             replace(consumer.options, clock=clock, executor=self._executor, concurrency=limits.concurrency)
         )
-        queue, reports = polling.Queue(sqs, QUEUE_URL, QUEUE), Reports(None, self.name)
+        queue, reports = polling.PolledQueue(sqs, QUEUE_URL, QUEUE), Reports(None, self.name)
         self.process = Process(own, queue, leases=leases, limits=limits, reports=reports, clock=clock)
         self.process.run()
         self._end()

@@ -30,7 +30,7 @@ from idempotent_receiver.telemetry import Log, Metrics
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-Response = dict[str, list[dict[str, str]]]
+BatchResponse = dict[str, list[dict[str, str]]]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
 """Makes the host of one batch, of its messages and their works; outside Lambda."""
 
@@ -49,18 +49,18 @@ class Consumer:
         namespaces.take(options.store, *namespaces.user_of("sqs_consumer", function))
         new_executor = _threads(binding) if options.executor is None else options.executor
 
-        def lambda_handler(event: Any, context: Any, **outside: Any) -> Response:
+        def lambda_handler(event: Any, context: Any, **outside: Any) -> BatchResponse:
             return _Invocation(options, binding, context, **outside).receive(event, new_executor)
 
         # A callable without a name of its own gets the handler's.
         update_wrapper(update_wrapper(self, lambda_handler), function)
         self.options, self._handle = options, lambda_handler
 
-    def __call__(self, event: Any, context: Any) -> Response:
+    def __call__(self, event: Any, context: Any) -> BatchResponse:
         """The answer to an SQS event: what must be delivered again. Raises InvalidEvent for any other event."""
         return self._handle(event, context)
 
-    def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> Response:
+    def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> BatchResponse:
         """The same outside Lambda: leases last `lease_ms` from their writing, and the host renews them."""
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
@@ -178,7 +178,7 @@ class _Invocation:
     def __post_init__(self) -> None:
         self.deadline = Deadline.of_invocation(self.context, self.options.clock)
 
-    def receive(self, event: object, new_executor: Callable[[], Executor]) -> Response:
+    def receive(self, event: object, new_executor: Callable[[], Executor]) -> BatchResponse:
         """The answer to an event. Raises InvalidEvent, before any handler runs, where it is not an SQS batch."""
         options = self.options
         self.messages = lined_up(messages_of(event, options.open_envelope))
@@ -196,7 +196,7 @@ class _Invocation:
             finally:
                 self._close(executor)
 
-    def _answer(self, executor: Executor) -> Response:
+    def _answer(self, executor: Executor) -> BatchResponse:
         self._line_up()
         host = None if self.new_host is None else self.new_host(self.messages, self.works)
         processed = receive(self.works, self._settings(executor, host), self.deadline)
@@ -301,6 +301,6 @@ def _threads(binding: Binding) -> Callable[[], Executor]:
     return lambda: ThreadExecutor(pool, loops)
 
 
-def _failures(messages: Sequence[Message]) -> Response:
+def _failures(messages: Sequence[Message]) -> BatchResponse:
     """The answer that asks for these messages again, each once: SQS takes an unknown id for a failed batch."""
     return {"batchItemFailures": [{"itemIdentifier": id} for id in dict.fromkeys(one.id for one in messages)]}

@@ -6,7 +6,7 @@ from typing import Any
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.memory import Item
+from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import places
 
 TICK_SECONDS = 1.1
@@ -83,7 +83,9 @@ def _varying(one: ExploredRun, other: ExploredRun) -> frozenset[str]:
     )
 
 
-def _rows(table: str, here: Sequence[Item], there: Sequence[Item]) -> Iterator[tuple[str, Item, Item]]:
+def _rows(
+    table: str, here: Sequence[TableItem], there: Sequence[TableItem]
+) -> Iterator[tuple[str, TableItem, TableItem]]:
     """The items that are not the same in both, in pairs."""
     pairs = zip(subtracted(here, there), subtracted(there, here), strict=True)
     return ((table, *pair) for pair in pairs)

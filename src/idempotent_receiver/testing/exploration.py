@@ -9,7 +9,7 @@ from idempotent_receiver import options
 from idempotent_receiver.testing import inputs, outside, stuck
 from idempotent_receiver.testing.memory import MemoryStore, Table
 from idempotent_receiver.testing.report import Exploration
-from idempotent_receiver.testing.runs import Runs
+from idempotent_receiver.testing.runs import ExploredRuns
 from idempotent_receiver.testing.schedule import Schedule
 from idempotent_receiver.testing.search import Search
 from idempotent_receiver.testing.setup import Container, Setup
@@ -74,7 +74,7 @@ def explore(
     Raises TypeError or ValueError for what cannot be explored, with the remedy.
     """
     __tracebackhide__ = True
-    consumer = inputs.consumer_of(handler)
+    consumer = inputs.consumer_in(handler)
     options.require_numbers(seconds=seconds)
     options.require_count(most_schedules, "most_schedules")
     inputs.require_between(workers, "workers", 1, MOST_WORKERS)
@@ -98,8 +98,8 @@ def explore(
         seconds=seconds,
         make_store=store,
     )
-    with _alone, outside.closed(but=network) as requests, stuck.watched():
-        runs = Runs(setup)
+    with _alone, outside.closed(but=network) as requests, stuck.stopped_when_stuck():
+        runs = ExploredRuns(setup)
         search = Search(runs, faults, most_schedules, requests)
         try:
             with runs.in_place():

@@ -9,7 +9,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from idempotent_receiver.testing.calls import Call
-from idempotent_receiver.testing.memory import Item, MemoryStore
+from idempotent_receiver.testing.memory import MemoryStore, TableItem
 from idempotent_receiver.testing.network import Network
 from idempotent_receiver.testing.schedule import Decisions, Schedule
 from idempotent_receiver.testing.setup import Setup
@@ -17,7 +17,7 @@ from idempotent_receiver.testing.varying import parsed
 from idempotent_receiver.testing.worker import Worker
 from idempotent_receiver.testing.world import World
 
-Tables = dict[str, list[Item]]
+ItemsByTable = dict[str, list[TableItem]]
 
 
 @dataclass
@@ -47,7 +47,7 @@ class ExploredRun:
     """Whether the handler has written to a table or to the state, or called a fake."""
     handled: int = 0
     """How often the handler was started."""
-    tables: Tables = field(default_factory=dict)
+    tables: ItemsByTable = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
     """What the handler returned for each message that is done, by its messageId."""
@@ -71,12 +71,12 @@ class ExploredRun:
         self.decisions = Decisions(self.schedule, quiet=self.alone)
         self.network = Network(self.world, self.decisions, self.story)
 
-    def observed(self) -> tuple[Tables, dict[str, Any]]:
+    def observed(self) -> tuple[ItemsByTable, dict[str, Any]]:
         """The tables and the state, as they are now."""
         tables = {name: deepcopy([*one.items.values()]) for name, one in self.memory.tables.items()}
         return tables, self.setup.snapshot()
 
-    def conclude(self, before: tuple[Tables, dict[str, Any]]) -> None:
+    def conclude(self, before: tuple[ItemsByTable, dict[str, Any]]) -> None:
         """Keep what the run has left, to be compared; `before` is what was observed at its start."""
         for id in self.setup.record_ids:
             error = self.record_of(id).get("error")
@@ -99,7 +99,7 @@ class ExploredRun:
         if self.world.ended:
             self.world.leave()
 
-    def record_of(self, id: str) -> Item:
+    def record_of(self, id: str) -> TableItem:
         """The record of a messageId, or nothing."""
         return self.memory.items.get(self.setup.record_ids[id] or "", {})
 
@@ -107,11 +107,11 @@ class ExploredRun:
         """The messageId under which a message was first delivered."""
         return self.setup.originals.get(id, id)
 
-    def received(self, worker: Worker, records: Sequence[Item]) -> None:
+    def received(self, worker: Worker, records: Sequence[TableItem]) -> None:
         """A worker was invoked."""
         self.story.append(f"worker {worker.name} receives {_listed([record['messageId'] for record in records])}")
 
-    def answered(self, worker: Worker, records: Sequence[Item], answer: list[str] | Exception) -> None:
+    def answered(self, worker: Worker, records: Sequence[TableItem], answer: list[str] | Exception) -> None:
         """A worker has answered: what it did not name is deleted."""
         self.network.under_way.discard(worker.name)
         if isinstance(answer, Exception):

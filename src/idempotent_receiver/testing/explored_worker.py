@@ -13,7 +13,7 @@ from idempotent_receiver.handler.attempt import current_attempt
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.testing import schedule as options
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.memory import Item
+from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.stuck import Stuck, goes_on
 from idempotent_receiver.testing.worker import Worker
 from idempotent_receiver.testing.world import World
@@ -39,7 +39,7 @@ class ExploredWorker(Worker):
         run.workers[self.name] = self
         run.network.under_way.add(self.name)
 
-    def answered(self, records: Sequence[Item], answer: list[str] | Exception) -> None:
+    def answered(self, records: Sequence[TableItem], answer: list[str] | Exception) -> None:
         """For the run."""
         self.run.answered(self, records, answer)
 
@@ -49,7 +49,7 @@ class ExploredWorker(Worker):
         self.kill()
 
 
-def watched(function: Callable[..., Any], worker: ExploredWorker) -> Callable[..., Any]:
+def watched_handler(function: Callable[..., Any], worker: ExploredWorker) -> Callable[..., Any]:
     """The same handler, which tells the worker's run when it starts and ends."""
 
     def plain(*args: Any) -> Any:
@@ -113,7 +113,7 @@ def _returned(worker: ExploredWorker) -> None:
             run.unawaited.append(call)
     how = " again"
     if key not in run.failing:
-        offered = options.RAISES if run.redriven else options.HANDLER
+        offered = options.RAISES if run.redriven else options.HANDLER_ENDS
         chosen = run.decisions.choose("handler", f"{worker.name} returns", offered)
         if chosen is None:
             return

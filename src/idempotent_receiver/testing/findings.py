@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from idempotent_receiver.testing.baseline import Baseline, arguments_of, result_of, subtracted
 from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.memory import Item
+from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import without
 
 ALL_OF_IT = (
@@ -32,7 +32,7 @@ NO_LOCK = (
 UNACKNOWLEDGED = "unacknowledged"
 
 
-class Finding(NamedTuple):
+class HandlerFinding(NamedTuple):
     """Something that is wrong. Two runs with one `subject` have found the same; `text` says it of one run."""
 
     subject: str
@@ -42,27 +42,27 @@ class Finding(NamedTuple):
     """Whether it was found by comparing values, which the time of day may change."""
 
 
-def unfinished(undisturbed: ExploredRun) -> Iterator[Finding]:
+def unfinished(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
     """The messages that are never acknowledged, even where nothing goes wrong, and what never comes to the handler."""
     for id in undisturbed.setup.record_ids:
         if id not in undisturbed.ends:
-            yield Finding(
+            yield HandlerFinding(
                 f"{UNACKNOWLEDGED} {id}",
                 f"{id} is never acknowledged, even where nothing goes wrong{_because(undisturbed, id)}",
                 "let the handler succeed, or raise PermanentError: nothing can be said about one that always fails",
             )
         elif not undisturbed.handled:
-            yield Finding(
+            yield HandlerFinding(
                 f"handled {id}",
                 f"the handler never runs for {id}{_because(undisturbed, id)}",
                 "pass bodies that the handler takes, one at least: nothing can be said about one that never runs",
             )
 
 
-def early(run: ExploredRun) -> Iterator[Finding]:
+def early(run: ExploredRun) -> Iterator[HandlerFinding]:
     """The messages that SQS deletes too early."""
     for id in run.early:
-        yield Finding(
+        yield HandlerFinding(
             f"early {id}",
             f"{id} was acknowledged although its record is not COMPLETED",
             "let what decorates the consumer hand on the event, the response and whatever is raised, as they are"
@@ -71,10 +71,10 @@ def early(run: ExploredRun) -> Iterator[Finding]:
         )
 
 
-def unseen(undisturbed: ExploredRun) -> Iterator[Finding]:
+def unseen(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
     """That nothing was done which a later run could be compared with."""
     if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
-        yield Finding(
+        yield HandlerFinding(
             "unseen",
             "the handler runs, and nothing that it does can be seen: it touches no table, no state and no fake",
             "hand over what it changes: tables={...} of its Transaction, state={...} that it keeps in its module, "
@@ -86,7 +86,7 @@ def _because(run: ExploredRun, id: str) -> str:
     return f":\n  {run.why[id]:.300}" if id in run.why else ""
 
 
-def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
+def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
     """All that is wrong with a run."""
     wanted, unstable = baseline.run, baseline.unstable
     yield from early(run)
@@ -103,7 +103,7 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
     yield from _twice_with_one_key(wanted)
     for name, message in _additional(run, wanted):
         if message not in {one.message for one in run.refused}:
-            yield Finding(
+            yield HandlerFinding(
                 f"additional {name}",
                 f"{name} was called for {message}, which is not called where nothing goes wrong",
                 "a lost answer does not mean that nothing has happened: make the same call again with the same key, or "
@@ -116,7 +116,7 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
     effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
     if not (ends or effects or _additional(run, wanted)) and _results(run, unstable) == _results(wanted, unstable):
         for name, message in refused:
-            yield Finding(
+            yield HandlerFinding(
                 f"refused {name}",
                 f"{name} was refused for {message}, which ends as if it had taken place",
                 "let the error of a refused call pass, so that the message comes again, or let it end in another way: "
@@ -140,10 +140,10 @@ def _results(run: ExploredRun, unstable: AbstractSet[str]) -> Sequence[Any]:
     return [without(result, unstable, result_of(id)) for id, result in run.results.items()]
 
 
-def unawaited(run: ExploredRun) -> Iterator[Finding]:
+def unawaited(run: ExploredRun) -> Iterator[HandlerFinding]:
     """The calls of coroutines that nobody awaits."""
     for call in run.unawaited:
-        yield Finding(
+        yield HandlerFinding(
             f"unawaited {call.name}",
             f"{call.name} was called for {call.message} and had not been awaited when the handler returned",
             "await it, in a handler that is `async def`: a task that is left is cancelled, and a coroutine that nobody "
@@ -151,7 +151,7 @@ def unawaited(run: ExploredRun) -> Iterator[Finding]:
         )
 
 
-def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Iterator[Finding]:
+def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Iterator[HandlerFinding]:
     """The tables and the state that are not as they are where nothing goes wrong."""
     wanted, unstable = baseline.run, baseline.unstable
     for table in sorted(run.tables.keys() | wanted.tables.keys()):
@@ -162,7 +162,7 @@ def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Ite
     for name in sorted(run.state):
         left, right = (without(one.state[name], unstable, name) for one in (run, wanted))
         if left != right:
-            yield Finding(
+            yield HandlerFinding(
                 f"state {name}",
                 f"{name} is {left!r} in the end, and {right!r} where nothing goes wrong",
                 ALL_OF_IT if unclaimed else OUTSIDE_OF_IT,
@@ -170,7 +170,7 @@ def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Ite
             )
 
 
-def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[Finding]:
+def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
     for id, end in wanted.ends.items():
         found = run.ends.get(id)
         if found != end:
@@ -181,10 +181,10 @@ def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[Finding]:
             else:
                 remedy = "a later attempt must be able to do what the first one did"
             told = f"{id} is {found or 'never acknowledged'}, and {end} where nothing goes wrong"
-            yield Finding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
+            yield HandlerFinding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
 
 
-def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
+def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFinding]:
     expected = by_message(wanted)
     for (name, message), calls in by_message(found).items():
         whose = f"for {message}" if message is not None else "outside of any message"
@@ -193,7 +193,7 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
         if len(keys) > max(1, len(distinct(before))):
             text = f"{name} was called again {whose} with another key: {', '.join(keys)}"
             remedy = "pass message.idempotency_key, or a key made of it: it is the same on every attempt"
-            yield Finding(f"key {name}", text, remedy)
+            yield HandlerFinding(f"key {name}", text, remedy)
         keyless, once = (sum(call.key is None for call in some) for some in (calls, before))
         if keyless > max(once, 0 if before else 1):
             text = f"{name} was called {keyless} times {whose}, without an idempotency key"
@@ -201,10 +201,10 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
                 "pass message.idempotency_key to it and tell the fake which parameter takes it, "
                 'fake(..., key="..."); a call that changes nothing needs no fake of `Calls`'
             )
-            yield Finding(f"call {name}", text, remedy)
+            yield HandlerFinding(f"call {name}", text, remedy)
 
 
-def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | None]) -> Iterator[Finding]:
+def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | None]) -> Iterator[HandlerFinding]:
     """Calls that were never made, for messages that end as they should all the same, and that nothing refused."""
     if run.ends != wanted.ends:
         return
@@ -214,7 +214,7 @@ def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | Non
         # Without a message it is a thread's, which may end later than the run.
         if message is not None and message not in refused and _effects(calls) < _effects(expected):
             made = "was never called" if not calls else "was not called as often"
-            yield Finding(
+            yield HandlerFinding(
                 f"missing {name}",
                 f"{name} {made} for {message}, which is done, as where nothing goes wrong",
                 "make the call in every attempt, with message.idempotency_key: one that has begun to handle the "
@@ -222,7 +222,7 @@ def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | Non
             )
 
 
-def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
+def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
     """Calls, of one message or of several, that must not have been given one key."""
     by_key: dict[tuple[str, str], list[Call]] = defaultdict(list)
     for call in run.calls:
@@ -233,7 +233,7 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
         different = _distinct_by([without(call.given, baseline.unstable, arguments_of(call)) for call in calls], calls)
         whose = {call.message: bodies[call.message] for call in calls if call.message in bodies}
         if len(different) > 1:
-            yield Finding(
+            yield HandlerFinding(
                 f"arguments {name}",
                 f"{name} got one key for different calls: {', '.join(map(str, different))}",
                 "give each call a key of its own, such as f'{message.idempotency_key}-freight', and the same arguments "
@@ -241,7 +241,7 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
                 by_value=True,
             )
         elif len(set(whose.values())) > 1:
-            yield Finding(
+            yield HandlerFinding(
                 f"shared {name}",
                 f"{name} got one key for two messages: {calls[0]} for {' and '.join(map(str, whose))}",
                 "make the key of message.idempotency_key, which is each message's own: a service ignores a key that it "
@@ -249,12 +249,12 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[Finding]:
             )
 
 
-def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[Finding]:
+def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
     """Calls that one attempt makes again with the key that it has used, although nothing went wrong."""
     made = Counter((one.name, repr(one.key), one.message, one.attempt) for one in undisturbed.calls if one.key)
     for (name, _, message, attempt), times in made.items():
         if times > 1 and attempt is not None:
-            yield Finding(
+            yield HandlerFinding(
                 f"twice {name}",
                 f"{name} got one key for two calls that are alike, for {message}",
                 "give each call a key of its own, such as f'{message.idempotency_key}-1': a service takes the second "
@@ -289,13 +289,13 @@ def distinct(calls: Sequence[Call]) -> list[str]:
     return list(dict.fromkeys(repr(call.key) for call in calls if call.key is not None))
 
 
-def _items(table: str, found: list[Item], expected: list[Item]) -> Iterator[Finding]:
+def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Iterator[HandlerFinding]:
     extra, missing = subtracted(found, expected), subtracted(expected, found)
     if not extra and not missing:
         return
     ends = f"holds {_told(extra)}" if extra else f"lacks {_told(missing)}"
     instead = f" instead of {_told(missing)}" if extra and missing else ""
-    yield Finding(
+    yield HandlerFinding(
         f"table {table}",
         f"the table {table} {ends}{instead}",
         "the effects of a message must be the same whenever it is handled, however often that was begun before",
@@ -303,5 +303,5 @@ def _items(table: str, found: list[Item], expected: list[Item]) -> Iterator[Find
     )
 
 
-def _told(items: list[Item]) -> str:
+def _told(items: list[TableItem]) -> str:
     return ", ".join(f"{item!r:.200}" for item in items[:3]) + (" ..." if len(items) > 3 else "")

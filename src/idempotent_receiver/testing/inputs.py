@@ -6,11 +6,11 @@ from typing import Any
 
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.testing.events import body_of, sqs_event
-from idempotent_receiver.testing.memory import Item, MemoryStore, Table
-from idempotent_receiver.testing.setup import CONTAINERS
+from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
+from idempotent_receiver.testing.setup import RESTORABLE
 
 
-def consumer_of(handler: object) -> Consumer:
+def consumer_in(handler: object) -> Consumer:
     """The consumer, below whatever decorates it. Raises TypeError for anything else."""
     found: Any = handler
     while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
@@ -25,10 +25,10 @@ def consumer_of(handler: object) -> Consumer:
     )
 
 
-def records(messages: object) -> Sequence[Item]:
+def records(messages: object) -> Sequence[TableItem]:
     """The messages as Lambda delivers them. Raises TypeError or ValueError where there are none."""
     if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
-        records: Sequence[Item] = messages["Records"]
+        records: Sequence[TableItem] = messages["Records"]
     else:
         several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str | bytes)
         bodies = typing.cast("Iterable[object]", messages) if several else [messages]
@@ -84,6 +84,6 @@ def require_store_class(store: object) -> None:
 def require_containers(state: Mapping[str, object]) -> None:
     """Raise TypeError for a value that cannot be put back as it was."""
     for name, one in state.items():
-        if not isinstance(one, CONTAINERS):
+        if not isinstance(one, RESTORABLE):
             kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function, or vars(...) of an object"
             raise TypeError(f"state must hold what can be put back, {kinds}; {name} is {one!r:.100}")

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from idempotent_receiver.testing.memory import Item
+from idempotent_receiver.testing.memory import TableItem
 
 WIDTH = 80
 
@@ -45,7 +45,7 @@ class Exploration:
     violation ended it.
     """
     violations: list[Violation] = field(default_factory=list)
-    effects: dict[str, list[Item]] = field(default_factory=dict)
+    effects: dict[str, list[TableItem]] = field(default_factory=dict)
     """The items of all tables in the end, where nothing goes wrong."""
     acknowledged: dict[str, str] = field(default_factory=dict)
     """How each message ends, by its messageId: `completed`, `dead letter` or `failed for good`."""

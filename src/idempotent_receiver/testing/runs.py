@@ -8,10 +8,10 @@ from idempotent_receiver.testing import schedule as options
 from idempotent_receiver.testing.calls import watched_by
 from idempotent_receiver.testing.explored_run import ExploredRun
 from idempotent_receiver.testing.fake_calls import FakeCalls
-from idempotent_receiver.testing.memory import Item
+from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.schedule import Schedule
 from idempotent_receiver.testing.setup import Setup, received
-from idempotent_receiver.testing.workers import Workers
+from idempotent_receiver.testing.workers import ExploredWorkers
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 
 NEXT_WORKER_SECONDS = 0.5
@@ -19,14 +19,14 @@ MOST_RECEIVES = 3
 """How often a message is received before it is redriven, and again after that."""
 
 
-class Runs:
+class ExploredRuns:
     """All runs of one consumer. `last` is the one that was begun last, also where it was cut short."""
 
     last: ExploredRun
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._workers = Workers(setup)
+        self._workers = ExploredWorkers(setup)
         self._undisturbed = 0
 
     def in_place(self) -> AbstractContextManager[None]:
@@ -55,7 +55,7 @@ class Runs:
 class _Deliveries:
     """Delivers the messages of one run, each time to the next worker."""
 
-    def __init__(self, run: ExploredRun, workers: Workers, *, slowly: bool) -> None:
+    def __init__(self, run: ExploredRun, workers: ExploredWorkers, *, slowly: bool) -> None:
         self._run, self._setup, self._workers, self._slowly = run, run.setup, workers, slowly
         self._invoked = 0
 
@@ -93,7 +93,7 @@ class _Deliveries:
             self._deliver(part, receive, after=number * NEXT_WORKER_SECONDS)
         self._run.world.run()
 
-    def _again(self, records: Sequence[Item], receives: int) -> None:
+    def _again(self, records: Sequence[TableItem], receives: int) -> None:
         for receive in range(2, receives + 1):
             left = [record for record in records if self._run.first_id(record["messageId"]) not in self._run.ends]
             if not left:
@@ -102,7 +102,7 @@ class _Deliveries:
             self._deliver(left, receive + self._setup.workers - 1)
             self._run.world.run()
 
-    def _redriven(self) -> list[Item]:
+    def _redriven(self) -> list[TableItem]:
         """Send what has failed for good back under its key, as `receiver dlq redrive` does. Returns what was sent."""
         run = self._run
         ended = {id for id, end in run.ends.items() if end == "completed"}
@@ -133,7 +133,7 @@ class _Deliveries:
             if not any("runs the handler" in line for line in run.story[told:]):
                 del run.story[told:]
 
-    def _deliver(self, records: Sequence[Item], receive: int, after: float = 0.0) -> None:
+    def _deliver(self, records: Sequence[TableItem], receive: int, after: float = 0.0) -> None:
         if self._run.interrupt is not None:
             return
         worker = self._workers.join(self._invoked, self._run)

@@ -26,7 +26,7 @@ ANSWERED_CALL = ("crash-after", "lost")
 REFUSED = ("refused",)
 REFUSABLE_CALL = (*REFUSED, "refused-each-time")
 RAISES = ("raises",)
-HANDLER = (*RAISES, "fails")
+HANDLER_ENDS = (*RAISES, "fails")
 """Once, or each time until its message is redriven."""
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from idempotent_receiver.testing import findings, stuck
 from idempotent_receiver.testing.baseline import Baseline
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.findings import Finding
+from idempotent_receiver.testing.findings import HandlerFinding
 from idempotent_receiver.testing.report import Called, Exploration, Violation
-from idempotent_receiver.testing.runs import Runs
+from idempotent_receiver.testing.runs import ExploredRuns
 from idempotent_receiver.testing.schedule import Schedule
 
 DELAYS = 2
@@ -21,7 +21,7 @@ LONGEST_STORY = 30
 class Search:
     """Schedules in the order of how much happens in them, and what they have shown."""
 
-    def __init__(self, runs: Runs, faults: int, most_schedules: int, requests: Sequence[str]) -> None:
+    def __init__(self, runs: ExploredRuns, faults: int, most_schedules: int, requests: Sequence[str]) -> None:
         self.result = Exploration()
         self._requests = requests
         """What was refused because it would have left the test."""
@@ -74,16 +74,16 @@ class Search:
         remedy = f"end every loop and every wait, and {findings.NO_LOCK}"
         run = self._runs.last
         _cut(run.story, after="does not go on")
-        self._tell([Finding("stuck", told, remedy)], run)
+        self._tell([HandlerFinding("stuck", told, remedy)], run)
 
-    def _sent(self) -> list[Finding]:
+    def _sent(self) -> list[HandlerFinding]:
         """What the handler would have sent, past its transaction and every fake."""
         what = "by a client of its own, and nothing takes that back after a crash"
         remedy = (
             "write by the Transaction, or put a fake in the client's place, as the fixture calls does; what only reads "
             "may be a plain function. Where a client must have its server, say which: network='DynamoDB Local'"
         )
-        return [Finding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
+        return [HandlerFinding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
 
     def _repeats(self) -> bool:
         why = self._baseline.unrepeatable
@@ -114,12 +114,12 @@ class Search:
         self._tell([*self._sent(), *found], run)
         return run
 
-    def _found_again(self, wanted: Sequence[Finding], schedule: Schedule, slowly: bool) -> bool:
+    def _found_again(self, wanted: Sequence[HandlerFinding], schedule: Schedule, slowly: bool) -> bool:
         """Whether it was the schedule, and not chance."""
         run = self._runs.run(schedule, slowly=slowly)
         return {one.subject for one in wanted} <= {one.subject for one in findings.all_of(run, self._baseline)}
 
-    def _new(self, found: Sequence[Finding]) -> Sequence[Finding]:
+    def _new(self, found: Sequence[HandlerFinding]) -> Sequence[HandlerFinding]:
         """What no earlier run has found."""
         known = frozenset().union(*(told.subjects for told in self._told))
         return [one for one in found if one.subject not in known]
@@ -132,7 +132,7 @@ class Search:
         for name in run.repeated:
             self._repeated.setdefault(name, run.schedule)
 
-    def _tell(self, found: Sequence[Finding], run: ExploredRun) -> None:
+    def _tell(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
         """Add what no earlier run has found. Of runs with as few faults, the shortest story stays."""
         by_subject = {one.subject: one for one in found}
         for place, told in enumerate(self._told):
@@ -148,7 +148,7 @@ class Search:
 class _Told:
     """What one run has shown to be wrong."""
 
-    def __init__(self, found: Sequence[Finding], run: ExploredRun) -> None:
+    def __init__(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
         self.findings, self.story, self.schedule = found, run.story, run.schedule
         self.subjects = frozenset(one.subject for one in found)
 
@@ -170,10 +170,10 @@ def _short(story: list[str]) -> list[str]:
     return story if len(story) <= LONGEST_STORY else [*story[: LONGEST_STORY - 10], "...", *story[-9:]]
 
 
-def _not_repeatable(why: str) -> Sequence[Finding]:
+def _not_repeatable(why: str) -> Sequence[HandlerFinding]:
     remedy = (
         "give what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
         "begins with it as it was; replace what draws random numbers or reads the time; and let a look-up whose answer "
         "is kept be a plain function, without a fake of `Calls`"
     )
-    return [Finding("repeat", why, remedy)]
+    return [HandlerFinding("repeat", why, remedy)]

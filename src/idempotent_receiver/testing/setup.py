@@ -12,10 +12,10 @@ from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
 from idempotent_receiver.sqs.message import messages_of
-from idempotent_receiver.testing.memory import Item, MemoryStore, Table
+from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 
 Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any] | MemoryStore
-CONTAINERS = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
+RESTORABLE = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
 """What can be put back as it was."""
 
 
@@ -27,7 +27,7 @@ class Setup:
 
     handler: Callable[..., Any]
     consumer: Consumer
-    records: Sequence[Item]
+    records: Sequence[TableItem]
     tables: Mapping[str, Table] | None
     state: Mapping[str, Container]
     workers: int
@@ -73,20 +73,20 @@ class Setup:
         """Whether something decorates the consumer."""
         return self.handler is not self.consumer
 
-    def dealt(self) -> list[Sequence[Item]]:
+    def dealt(self) -> list[Sequence[TableItem]]:
         """The messages dealt out to the workers; those of a FIFO group together."""
-        groups: dict[str, list[Item]] = {}
+        groups: dict[str, list[TableItem]] = {}
         for record in self.records:
             fifo = record["eventSourceARN"].endswith(".fifo")
             groups.setdefault(record["attributes"].get("MessageGroupId") if fifo else record["messageId"], []).append(
                 record
             )
-        parts: list[list[Item]] = [[] for _ in range(self.workers)]
+        parts: list[list[TableItem]] = [[] for _ in range(self.workers)]
         for part, group in zip(itertools.cycle(parts), groups.values(), strict=False):
             part.extend(group)
         return [part for part in parts if part]
 
-    def redriven(self, record: Item) -> Item:
+    def redriven(self, record: TableItem) -> TableItem:
         """The message as it comes again with a new messageId, and its key in its stamp."""
         return self._redriven.get(record["messageId"], record)
 
@@ -94,7 +94,7 @@ class Setup:
         """The key of a record's id, to tell it by."""
         return id if self.namespace is None else id.removeprefix(f"{self.namespace}#")
 
-    def _copy(self, record: Item) -> Item:
+    def _copy(self, record: TableItem) -> TableItem:
         id = record["messageId"]
         key = self.key_of(self.record_ids[id] or id)
         found = stamp_of(record["messageAttributes"])
@@ -108,7 +108,7 @@ class Setup:
             "messageAttributes": {**record["messageAttributes"], STAMP: attribute},
         }
 
-    def _record_id(self, record: Item) -> str | None:
+    def _record_id(self, record: TableItem) -> str | None:
         """The id of the message's record; None where it has no usable key."""
         options = self.consumer.options
         copies = [received(record, count) for count in (1, 2)]
@@ -126,7 +126,7 @@ class Setup:
         return ids.pop()
 
 
-def received(record: Item, count: int) -> Item:
+def received(record: TableItem, count: int) -> TableItem:
     """The message as it is received for that many times. Each time SQS gives it another receipt handle."""
     attributes = {**record["attributes"], "ApproximateReceiveCount": str(count)}
     return {**record, "attributes": attributes, "receiptHandle": f"handle-{record['messageId']}-{count}"}

@@ -14,7 +14,7 @@ from idempotent_receiver.clock import Clock
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.testing.clients import WorkerLog, WorkerQueue, WorkerStore
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.explored_worker import ExploredWorker, watched
+from idempotent_receiver.testing.explored_worker import ExploredWorker, watched_handler
 from idempotent_receiver.testing.setup import Setup
 from idempotent_receiver.testing.worker import SILENT
 
@@ -24,7 +24,7 @@ _invoked: ContextVar[Handler] = ContextVar("_invoked")
 """The consumer of the worker whose handler runs."""
 
 
-class Workers:
+class ExploredWorkers:
     """The workers of all runs, each made once, because to make a consumer costs more than to run it."""
 
     def __init__(self, setup: Setup) -> None:
@@ -80,7 +80,7 @@ class Workers:
             clock=clock,
             executor=executor,
         )
-        return consumer.with_options(options, watched(consumer.__wrapped__, worker))
+        return consumer.with_options(options, watched_handler(consumer.__wrapped__, worker))
 
 
 def _read_by_lambda(response: Any, event: Any) -> Any:

@@ -22,7 +22,7 @@ from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from idempotent_receiver.worker.orphans import give_back
-from idempotent_receiver.worker.polling import Queue
+from idempotent_receiver.worker.polling import PolledQueue
 from idempotent_receiver.worker.process import Limits, Process, die, last_words, logger
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
@@ -189,7 +189,7 @@ def _wait_seconds(sqs: Any, limits: Limits) -> int:
     return min(limits.wait_seconds, longest)
 
 
-def queue_of(consumer: Consumer, url: str) -> Queue:
+def queue_of(consumer: Consumer, url: str) -> PolledQueue:
     """The queue of that URL, by the consumer's client or a default one. Raises ValueError if it cannot be read."""
     if "://" not in url:
         example = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
@@ -197,7 +197,7 @@ def queue_of(consumer: Consumer, url: str) -> Queue:
     import boto3  # noqa: PLC0415
 
     try:
-        return Queue.at(consumer.options.sqs or boto3.Session().client("sqs"), url)
+        return PolledQueue.at(consumer.options.sqs or boto3.Session().client("sqs"), url)
     except (ClientError, BotoCoreError) as error:
         raise ValueError(f"the queue {url} cannot be read: {error}") from error
 

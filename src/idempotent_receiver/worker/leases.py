@@ -37,7 +37,7 @@ def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
     return float(RENEWALS_A_LEASE * attempts * (config.connect_timeout + config.read_timeout) + margin_seconds)
 
 
-class Timer(Protocol):
+class LeaseTimer(Protocol):
     """What ends this process: `process_end.Timer`."""
 
     def arm(self, seconds: float) -> None:
@@ -77,7 +77,7 @@ class Leases:
         self,
         store: RecordStore,
         clock: Clock,
-        timer: Timer,
+        timer: LeaseTimer,
         on_lost: Lost,
         *,
         lease_seconds: float,

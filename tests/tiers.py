@@ -46,6 +46,8 @@ TIERS = {
     "unit/operations/cli/test_dlq_page.py::test_five_thousand": NIGHTLY,
     "unit/operations/cli/test_help.py": NIGHTLY,
     "unit/operations/cli/test_refusals.py": NIGHTLY,
+    "unit/operations/dead_letters/test_matrix.py::test_one_body": SLOW,
+    "unit/operations/dead_letters/test_matrix.py::test_every_pair": NIGHTLY,
     "unit/operations/doctor/": QUICK,
     "unit/operations/starter/test_source.py::test_a_checkout_that_does_not_build": NIGHTLY,
     "unit/templates/test_component.py::test_a_template_with_it_is_clean": NIGHTLY,

@@ -6,13 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
+from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 
 from harness.workload.evidence import Asked, now_ms
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session

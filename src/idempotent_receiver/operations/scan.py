@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.statements import record_in
 from idempotent_receiver.operations.records import failing, lease_over, released, unreadable
-from idempotent_receiver.protocol.record import Record, Status, permanent
+from idempotent_receiver.protocol.record import ATTRIBUTES, Record, Status, permanent
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MIN_ITEM_BYTES = 100
 """Assumed of a table that does not know its size yet."""
 
 MAX_PAGE_ITEMS = 1000
-_NAMES = ("id", "status", "version", "expiration", "in_progress_expiration", "attempts", "error", "owner", "execution")
+_NAMES = tuple(name for name in ATTRIBUTES if name not in ("data", "input", "validation"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ class Record(NamedTuple):
 
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
     lease's end). `attempts` counts how often the handler may have started. `execution` is the ARN of the workflow
-    execution that has the key, `input` what one is to be started with. `unreadable` is never stored: it says why the
-    attributes that were found are not a record, and `decide` answers with it.
+    execution that has the key, `input` what one is to be started with. `resent` is a `Resend`, as JSON. `unreadable` is
+    never stored: it says why the attributes that were found are not a record, and `decide` answers with it.
     """
 
     id: str
@@ -40,6 +40,7 @@ class Record(NamedTuple):
     owner: str | None = None
     execution: str | None = None
     input: str | None = None
+    resent: str | None = None
     expiration: int | None = None
     in_progress_expiration: int | None = None
     attempts: int | None = None

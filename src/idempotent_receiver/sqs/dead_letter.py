@@ -27,7 +27,8 @@ class Stamp:
     """What a message that is sent again carries: its key, and why it failed for good.
 
     Without a `reason` it is on its way back and may be handled. `at` is the code location that raised the error,
-    `first_received` an ISO time, `queue` the ARN of the queue that it was received from.
+    `first_received` an ISO time, `queue` the ARN of the queue that it was received from. `resent_from` is the key that
+    it had before an operator sent it again with another body.
     """
 
     key: str
@@ -38,12 +39,11 @@ class Stamp:
     first_received: str | None = None
     function: str | None = None
     queue: str | None = None
+    resent_from: str | None = None
 
     def to_json(self) -> str:
-        """The attribute's value."""
-        return json.dumps(
-            {name: value for name, value in asdict(self).items() if value is not None}, ensure_ascii=False
-        )
+        """The attribute's value. In ASCII, since AWS takes no lone surrogate, and a stamp of others may hold one."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
 
 def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
@@ -129,5 +129,4 @@ def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
 def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
     """What SQS counts: the body, and each attribute's name, type and value, in bytes."""
     parts: list[str | bytes] = [part for name, value in attributes.items() for part in (name, *value.values())]
-    sizes = [len(part.encode() if isinstance(part, str) else part) for part in parts]
-    return len(body.encode("utf-8", "surrogatepass")) + sum(sizes)
+    return sum(len(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part) for part in (body, *parts))

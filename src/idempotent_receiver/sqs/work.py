@@ -3,13 +3,13 @@
 from functools import partial
 
 from idempotent_receiver.batch.items import Work
-from idempotent_receiver.errors import Failure, UnusableKey, text_of
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.payload import EVERYTHING, json_of
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.dead_letter import STAMP
-from idempotent_receiver.sqs.keys import event_id, fingerprint_by, message_id
+from idempotent_receiver.sqs.keys import event_id, fingerprint_by, message_id, why_unusable
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.options import ConsumerOptions
 
@@ -65,8 +65,7 @@ def _is_s3_test(message: Message) -> bool:
 
 
 def _no_key(error: BaseException) -> Failure:
-    known = isinstance(error, UnusableKey)
-    text = text_of(error) if known else f"the key strategy raised {type(error).__name__}"
+    text = why_unusable(error)
     # An exit may be the process's own, by a signal that came just then: it says nothing against the message.
     return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
 

@@ -1,28 +1,26 @@
-"""The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by group, and the way back."""
+"""The commands `receiver dlq ...` that act: redrive, resend, archive and delete; and `dlq list`."""
 
-from typing import Annotated
+import re
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli import dlq_ends
 from idempotent_receiver.operations.cli import dlq_report as report
-from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
-from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, chosen, none_of
-from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, look, session_of
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, examples, flag, typed
-from idempotent_receiver.operations.dead_letters.ends import redrive_ends
-from idempotent_receiver.operations.dead_letters.queue import (
-    HOLD_SECONDS,
-    UNFINISHED,
-    DeadLetterQueue,
-    start_move_task,
-    watch_move_task,
-)
+from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.dlq_act import Task, act, queue_session, session_with
+from idempotent_receiver.operations.cli.dlq_look import Hold, look
+from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named, none_of
+from idempotent_receiver.operations.cli.dlq_resend import Asked, resend_task
+from idempotent_receiver.operations.cli.terminal import Terminal, examples, moment
+from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE
+from idempotent_receiver.operations.dead_letters.verbs import archive_ends, delete_ends, redrive_ends, restore_ends
 
 app = typer.Typer(
-    help="Dead letters: why they are there, and how they come back.",
+    help="Inspect and redrive dead letters.",
     epilog=examples(
         "receiver dlq list --stack transfers",
         "receiver dlq redrive --stack transfers --group no-record --yes",
@@ -32,10 +30,13 @@ app = typer.Typer(
 
 FOLLOW_SECONDS = 900
 
-WHOSE = (
-    "SQS does not say whose dead-letter queue this is: if others share it, first allow sqs:ListDeadLetterSourceQueues "
-    "on it, as the stack's operator policy does."
-)
+
+class _Waiting(TyperCommand):
+    """A command whose --wait may do without a value, which typer has no option for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        return super().parse_args(ctx, [f"{each}={FOLLOW_SECONDS}" if each == "--wait" else each for each in args])
 
 
 @app.command(
@@ -74,12 +75,14 @@ def list_dead_letters(
 
 
 @app.command(
+    cls=_Waiting,
     epilog=examples(
         "receiver dlq redrive --stack transfers --group no-record --yes",
         "receiver dlq redrive --stack transfers --include-permanent --limit 10 --yes",
         "receiver dlq redrive --stack transfers --since 2h --save-plan plan.json",
+        "receiver dlq redrive --stack transfers --from-archive --yes",
         "receiver dlq redrive --stack transfers --wait --yes",
-    )
+    ),
 )
 @of_a_deployment
 def redrive(
@@ -87,102 +90,168 @@ def redrive(
     deployment: Deployment,
     terminal: Terminal,
     filters: Filters,
-    limit: Annotated[int | None, typer.Option(min=1, help="Move or drop this many at most.")] = None,
-    rate: Annotated[float | None, typer.Option(min=0.1, help="Messages a second; 100 by default.")] = None,
+    acting: Acting,
+    from_archive: Annotated[
+        bool, typer.Option("--from-archive", help="What was archived, instead of what is in the dead-letter queue.")
+    ] = False,
+    to_dlq: Annotated[
+        bool, typer.Option("--to-dlq", help="With --from-archive: back to the dead-letter queue only.")
+    ] = False,
+    rate: Annotated[float, typer.Option(min=0.1, help="Messages a second.")] = DEFAULT_RATE,
     include_permanent: Annotated[bool, typer.Option("--include-permanent", help="Also what failed for good.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also what is older than records last.")] = False,
-    hold: Hold = HOLD_SECONDS,
-    save_plan: SavePlan = None,
-    plan: FromPlan = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also what is older than records last, or was archived from another queue.")
+    ] = False,
+    wait: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="[=SECONDS]", help=f"Follow what was sent back, for {FOLLOW_SECONDS} s by default."
+        ),
+    ] = None,
     wait_held: Annotated[
         bool, typer.Option("--wait-held", help="First wait for dead letters that another session holds.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow what becomes of what was moved.")] = False,
-    wait_seconds: Annotated[
-        int | None, typer.Option(min=1, help=f"How long --wait follows it; {FOLLOW_SECONDS} by default.")
-    ] = None,
-    native: Annotated[bool, typer.Option("--native", help="Let SQS move everything, by its own task.")] = False,
-    yes: Yes = False,
 ) -> None:
     """Redrive dead letters under their old keys; drop what was done.
 
     It shows the plan first and acts once that is confirmed. Ctrl-C stops it between two requests, and it can be
-    started again: a message that is moved twice is recognised by its key. Dead letters whose key was used for
+    started again: a message that is sent twice is recognised by its key. Dead letters whose key was used for
     another payload are listed and stay.
 
     --save-plan writes the plan to a file and does nothing else. Once it is reviewed, --plan carries it out: what has
     changed by then is listed and stays.
 
-    --wait tells which of the moved messages completed, failed again, are dead letters again, or are still waiting.
+    --wait tells which of the messages completed, failed again, are dead letters again, or are still waiting.
     """
-    rules = {"limit": limit, "include_permanent": include_permanent, "force": force, "save_plan": save_plan}
-    if native:
-        given = [
-            *filters.given,
-            *(flag(name) for name, value in {**rules, "plan": plan, "wait": wait}.items() if value),
-        ]
-        if given:
-            raise UsageError(f"--native moves everything: it takes no {', '.join(given)}")
-        raise typer.Exit(_move_natively(deployment, terminal, rate, yes=yes))
-    selection, saved = chosen(filters, "redrive", plan, deployment, terminal, **rules)
-    if saved is not None:
-        include_permanent, force = saved.include_permanent, saved.force
-    sqs = deployment.client("sqs")
-    session = session_of(deployment, terminal, hold, include_permanent=include_permanent, force=force)
-    act(
-        Task(
-            command="redrive",
-            asks="Move or drop",
-            doing="moving",
-            ends=redrive_ends(sqs, deployment.queue.url),
-            selection=selection,
-            rate=rate or DEFAULT_RATE,
-            plan_id=None if saved is None else saved.id,
-            save_plan=save_plan,
-            wait_held=wait_held,
-            follow_seconds=(wait_seconds or FOLLOW_SECONDS) if wait or wait_seconds else None,
-            yes=yes,
-        ),
-        session,
-        deployment,
-        terminal,
+    options = {
+        "include_permanent": include_permanent,
+        "force": force,
+        "from_archive": from_archive,
+        "to_dlq": to_dlq,
+    }
+    saved = acting.saved("redrive", deployment, [*filters.given, *_typed(options)])
+    options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
+    if options["to_dlq"] and (wait is not None or not options["from_archive"]):
+        raise UsageError("--to-dlq goes with --from-archive and without --wait: the consumer gets nothing by it")
+    ends = restore_ends(deployment.dead_letter_queue.url) if options["to_dlq"] else redrive_ends(deployment.queue.url)
+    task = Task(
+        command="redrive",
+        asks="Move or drop",
+        doing="moving",
+        ends=ends,
+        acting=acting,
+        selection=acting.selection(filters, terminal.clock.epoch_ms(), saved),
+        options=options,
+        saved=saved,
+        rate=rate,
+        wait_held=wait_held,
+        follow_seconds=wait,
     )
+    rules = {name: options[name] for name in ("include_permanent", "force")}
+    if options["from_archive"]:
+        session = session_with(_archive(deployment, terminal), deployment, archived=True, **rules)
+    else:
+        session = queue_session(deployment, terminal, acting.hold, **rules)
+    act(task, session, deployment, terminal)
 
 
-def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | None, *, yes: bool) -> Exit:
-    """SQS's own redrive: warn of what it does, let it move everything once that is confirmed, and watch it."""
-    source, target = deployment.dead_letter_queue, deployment.queue
-    sqs = deployment.client("sqs")
-    if deployment.sharers:
-        others = ", ".join(deployment.sharers)
-        raise UsageError(f"{source.arn} has dead letters of {others} too, and --native would move them all")
-    if deployment.sharers is None:
-        terminal.note(f"SQS moves dead letters of other queues too, if any come here. {WHOSE}")
-    if deployment.strategy == "message_id":
-        terminal.note(
-            "This consumer's keys are messageIds, and a native redrive makes new ones: what was done runs again. "
-            "Without --native, dead letters come back under their old keys."
-        )
-    count = DeadLetterQueue(sqs, source.url, terminal.clock).count()
-    if not terminal.confirm(f"Let SQS move about {counted(count, 'dead letter')}?", yes=yes):
-        terminal.answer({"native": True, "confirmed": False}, "Nothing was moved.")
-        return Exit.LEFT
-    handle = start_move_task(sqs, source.arn, target.arn, rate)
-    with terminal.stoppable() as stopped, terminal.progress("moving", None) as tell:
-        for task in watch_move_task(sqs, source.arn, terminal.clock):
-            tell(task.get("ApproximateNumberOfMessagesMoved", 0), task.get("ApproximateNumberOfMessagesToMove"))
-            if stopped():
-                break
-    status, failure = task.get("Status", "UNKNOWN"), task.get("FailureReason")
-    moved = task.get("ApproximateNumberOfMessagesMoved", 0)
-    values = {"native": True, "confirmed": True, "handle": handle, "status": status, "moved": moved, "failure": failure}
-    terminal.answer(values, f"{status}: about {moved} moved." + (f" {failure}" if failure else ""))
-    if status in UNFINISHED:
-        where = typed(task_handle=handle, **deployment.options.account)
-        ending = command("aws sqs cancel-message-move-task", *where)
-        terminal.note(f"SQS goes on with it; to end it:\n{ending}")
-        return Exit.STOPPED
-    return Exit.OK if status == "COMPLETED" else Exit.AWS
+@app.command(
+    epilog=examples(
+        "receiver dlq resend --stack transfers --key order-17 --body body.json --yes",
+        "receiver dlq resend --stack transfers --key order-17 --take-back --yes",
+    )
+)
+@of_a_deployment
+def resend(
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    named: Named,
+    acting: Acting,
+    body: Annotated[Path | None, typer.Option(help="A file with the whole new body.")] = None,
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="Take back a resend that did not finish, unless its body has run.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if it is older than records last.")] = False,
+) -> None:
+    """Send one dead letter back with another body.
+
+    Its old key is claimed first, so that the old body cannot run any more. The new body gets another key, and the dead
+    letter is deleted once it was sent. The key is made of the dead letter's key, its id and the new body, so a repeated
+    command runs it once. Where keys come from the message itself, the new body has to make another one.
+
+    If the command was ended in between, give it again with the same body, or --take-back.
+    """
+    options = {"take_back": take_back, "force": force}
+    saved = acting.saved("resend", deployment, [*named.given, *_typed(options)])
+    options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
+    session = queue_session(deployment, terminal, acting.hold, force=options["force"])
+    selection = acting.selection(named, terminal.clock.epoch_ms(), saved)
+    asked = Asked(body=body, options=options, selection=selection, acting=acting, saved=saved)
+    act(resend_task(asked, session, deployment, terminal), session, deployment, terminal)
 
 
-app.add_typer(dlq_ends.app)
+@app.command(epilog=examples("receiver dlq archive --stack transfers --group done --because INC-7 --yes"))
+@of_a_deployment
+def archive(*, deployment: Deployment, terminal: Terminal, filters: Filters, acting: Acting) -> None:
+    """Keep dead letters in the archive instead of the queue.
+
+    Each is stored, whole, before it is deleted. `dlq redrive --from-archive` brings it back.
+    """
+    saved = acting.saved("archive", deployment, filters.given)
+    told = {"operator": deployment.operator, "archived_at": moment(terminal.clock.epoch_ms())}
+    told |= {} if acting.because is None else {"archived_for": acting.because}
+    task = Task(
+        command="archive",
+        asks="Archive",
+        doing="archiving",
+        ends=archive_ends(_archive(deployment, terminal), **told),
+        acting=acting,
+        selection=acting.selection(filters, terminal.clock.epoch_ms(), saved),
+        saved=saved,
+    )
+    act(task, queue_session(deployment, terminal, acting.hold), deployment, terminal)
+
+
+@app.command(epilog=examples("receiver dlq delete --stack transfers --group done --because 'a test' --yes"))
+@of_a_deployment
+def delete(
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    filters: Filters,
+    acting: Acting,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of this consumer.")] = False,
+) -> None:
+    """Delete dead letters for good. Say which ones, and --because says why.
+
+    Nothing brings them back: `dlq archive` keeps them.
+    """
+    if acting.because is None:
+        raise UsageError("--because is missing: say why these dead letters may be deleted; the history keeps it")
+    if not (filters.given or everything or acting.plan is not None):
+        raise UsageError("nothing says which ones: give --group, --key or another filter, or --all")
+    if everything and (filters.given or acting.plan is not None):
+        raise UsageError("--all means every dead letter: it takes no filter and no --plan")
+    saved = acting.saved("delete", deployment, filters.given)
+    task = Task(
+        command="delete",
+        asks="Delete for good",
+        doing="deleting",
+        ends=delete_ends(),
+        acting=acting,
+        selection=acting.selection(filters, terminal.clock.epoch_ms(), saved),
+        saved=saved,
+    )
+    act(task, queue_session(deployment, terminal, acting.hold), deployment, terminal)
+
+
+def _typed(options: dict[str, bool]) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, given in options.items() if given]
+
+
+def _archive(deployment: Deployment, terminal: Terminal) -> Archive:
+    """The archive of the dead-letter queue; of a queue that is gone, it is named by --dlq."""
+    given = deployment.options.dlq
+    name = re.split("[/:]", given or deployment.dead_letter_queue.arn)[-1]
+    return Archive(deployment.client("s3"), deployment.archive_bucket, name, terminal.clock)

@@ -12,33 +12,20 @@ from pydantic import ValidationError
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment
-from idempotent_receiver.operations.cli.terminal import Terminal, clean, flag, moment
+from idempotent_receiver.operations.cli.terminal import clean, flag, moment
+from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS
 from idempotent_receiver.operations.dead_letters.selection import SavedPlan, Selection
 
 TIMES = "a time such as 2026-11-22T02:00Z (UTC if it names no zone), or how long ago: 90s, 45m, 2h, 3d"
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-SavePlan = Annotated[
-    Path | None,
-    typer.Option("--save-plan", metavar="FILE", help="Write the plan to a new file to review, and do nothing else."),
-]
-FromPlan = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="Carry out a saved plan: exactly what is in it.")
-]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Which:
-    """Which dead letters are meant: those that every given filter lets through. Raises UsageError for empty ones."""
+class Named:
+    """Which dead letters are meant, by their names. Raises UsageError for empty ones."""
 
-    group: Annotated[
-        list[str] | None, typer.Option(help="Only those of this group of `dlq list`; may be given again.")
-    ] = None
-    error_type: Annotated[str | None, typer.Option(help="Only those whose error has this type.")] = None
     key: Annotated[list[str] | None, typer.Option(help="Only those of this key; may be given again.")] = None
     message_id: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None
-    since: Annotated[str | None, typer.Option(help=f"Only those first sent since {TIMES}.")] = None
-    until: Annotated[str | None, typer.Option(help="Only those first sent until then.")] = None
 
     def __post_init__(self) -> None:
         for name, given in vars(self).items():
@@ -53,46 +40,72 @@ class Which:
 
     def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
         """What they mean at this time. Raises UsageError for times that mean nothing."""
+        return Selection(keys=frozenset(self.key or ()), ids=frozenset(self.message_id or ()), limit=limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters(Named):
+    """Which dead letters are meant: those that every given filter lets through."""
+
+    group: Annotated[
+        list[str] | None, typer.Option(help="Only those of this group of `dlq list`; may be given again.")
+    ] = None
+    error_type: Annotated[str | None, typer.Option(help="Only those whose error has this type.")] = None
+    since: Annotated[str | None, typer.Option(help=f"Only those first sent since {TIMES}.")] = None
+    until: Annotated[str | None, typer.Option(help="Only those first sent until then.")] = None
+    matching: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None
+
+    def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
+        """What they mean at this time. Raises UsageError for times that mean nothing."""
         since = None if self.since is None else epoch_ms("--since", self.since, now_ms)
         until = None if self.until is None else epoch_ms("--until", self.until, now_ms)
         if since is not None and until is not None and until < since:
             raise UsageError(f"--until {self.until} is before --since {self.since}: nothing is sent between them")
-        return Selection(
+        return replace(
+            super().selection(now_ms, limit=limit),
             groups=frozenset(self.group or ()),
             error_type=self.error_type,
-            keys=frozenset(self.key or ()),
-            ids=frozenset(self.message_id or ()),
+            matching=self.matching,
             since_ms=since,
             until_ms=until,
-            limit=limit,
         )
 
 
+HOLD_HELP = "How many seconds dead letters stay invisible to others after a crash."
+
+
 @dataclass(frozen=True, kw_only=True)
-class Filters(Which):
-    """Which dead letters are meant, for a command that takes no reason of the operator's own."""
+class Acting:
+    """How a command acts on the dead letters that are meant."""
 
-    reason: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None
+    because: Annotated[str | None, typer.Option(help="Why, for the history: in your own words.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Act on this many at most.")] = None
+    hold: Annotated[int, typer.Option(min=1, max=43_200, help=HOLD_HELP)] = HOLD_SECONDS
+    save_plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the plan to a new file to review, and do nothing else."),
+    ] = None
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Carry out a saved plan: exactly what is in it.")
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Confirm in advance.")] = False
 
-    def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
-        """What they mean at this time. Raises UsageError for times that mean nothing."""
-        return replace(super().selection(now_ms, limit=limit), reason=self.reason)
+    def __post_init__(self) -> None:
+        if self.because is not None and not self.because.strip():
+            raise UsageError("--because is empty: give it a value, or leave it out")
 
+    def saved(self, command: str, deployment: Deployment, given: Iterable[str]) -> SavedPlan | None:
+        """The saved plan to carry out. It says what is meant: raises UsageError for any other option that would."""
+        if self.plan is None:
+            return None
+        others = [*given, *(flag(name) for name in ("limit", "save_plan") if getattr(self, name))]
+        if others:
+            raise UsageError(f"--plan says what is meant: it takes no {', '.join(others)}")
+        return saved_plan(self.plan, command, deployment)
 
-def chosen(
-    which: Which, command: str, plan: Path | None, deployment: Deployment, terminal: Terminal, **rules: object
-) -> tuple[Selection, SavedPlan | None]:
-    """What a command is to act on: what the filters mean now, or exactly what a saved plan has, which takes no other
-    option. `rules` are those.
-    """
-    if plan is None:
-        limit = rules.get("limit")
-        return which.selection(terminal.clock.epoch_ms(), limit=limit if isinstance(limit, int) else None), None
-    given = [*which.given, *(flag(name) for name, value in rules.items() if value)]
-    if given:
-        raise UsageError(f"--plan says what is meant: it takes no {', '.join(given)}")
-    saved = saved_plan(plan, command, deployment)
-    return Selection.of_plan(saved.letters), saved
+    def selection(self, which: Named, now_ms: int, saved: SavedPlan | None) -> Selection:
+        """What is meant: exactly what the saved plan has, or what the filters mean now."""
+        return which.selection(now_ms, limit=self.limit) if saved is None else Selection.of_plan(saved.letters)
 
 
 def epoch_ms(option: str, text: str, now_ms: int) -> int:
@@ -112,7 +125,7 @@ def none_of(selection: Selection, which: str = "visible") -> str:
     either = [("in the group", selection.groups), ("of the key", selection.keys), ("of the id", selection.ids)]
     of = [f"{what} {' or '.join(sorted(names))}" for what, names in either if names]
     of += [] if selection.error_type is None else [f"of the error type {selection.error_type}"]
-    of += [] if selection.reason is None else [f'with "{selection.reason}" in their reason or error type']
+    of += [] if selection.matching is None else [f'with "{selection.matching}" in their reason or error type']
     bounds = (("since", selection.since_ms), ("until", selection.until_ms))
     sent = [f"{bound} {moment(at_ms)}" for bound, at_ms in bounds if at_ms is not None]
     of += [f"sent {' and '.join(sent)}"] if sent else []
@@ -132,10 +145,8 @@ def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
         raise UsageError(f"--plan {file} holds no plan that this version reads: {place} {problem['msg']}") from None
     if saved.command != command:
         raise UsageError(f"--plan {file} was made by dlq {saved.command}: it is no plan for dlq {command}")
-    ours = (deployment.queue.arn, deployment.dead_letter_queue.arn)
-    if (saved.queue, saved.dead_letter_queue) != ours:
-        of = f"{saved.queue} in {saved.dead_letter_queue}"
-        raise UsageError(f"--plan {file} is for dead letters of {of}, not of {ours[0]} in {ours[1]}")
+    if saved.queue != deployment.queue.arn:
+        raise UsageError(f"--plan {file} is for dead letters of {saved.queue}, not of {deployment.queue.arn}")
     return saved
 
 

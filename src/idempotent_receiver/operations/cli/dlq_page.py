@@ -10,22 +10,21 @@ import typer
 
 from idempotent_receiver.operations.cli import dlq_report
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.dlq_look import Hold, Look, look
 from idempotent_receiver.operations.cli.dlq_options import Filters, write_new
-from idempotent_receiver.operations.cli.dlq_run import Hold, Look, look
 from idempotent_receiver.operations.cli.history import act_values
 from idempotent_receiver.operations.cli.terminal import Terminal, clean, counted, moment, typed
 from idempotent_receiver.operations.dead_letters.archive import document
-from idempotent_receiver.operations.dead_letters.ends import ENDABLE, redrive_ends
 from idempotent_receiver.operations.dead_letters.following import became
 from idempotent_receiver.operations.dead_letters.history import Act, History, Verb
 from idempotent_receiver.operations.dead_letters.queue import chunks
 from idempotent_receiver.operations.dead_letters.selection import Selection
-from idempotent_receiver.operations.dead_letters.session import READS_A_CALL
 from idempotent_receiver.operations.dead_letters.triage import ACTS, DAY_MS, Decision, Verdict
+from idempotent_receiver.operations.dead_letters.verbs import redrive_ends
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.operations.page import html_of
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.store import READS_A_CALL, Unknown
 
 TEMPLATE = Path(__file__).with_name("dlq_page.html")
 
@@ -34,7 +33,7 @@ ACTS_MS = 14 * DAY_MS
 
 MOST_ACTS = 10_000
 
-_STAYING = sorted(ENDABLE)
+_STAYING = sorted(set(Verdict) - {Verdict.OTHER_QUEUE})
 COMMANDS = (
     ("Move what may run, and drop what is done", "receiver dlq redrive", ACTS),
     (
@@ -98,7 +97,7 @@ def report(
 
 
 def _plan(decisions: Sequence[Decision], deployment: Deployment) -> list[dict[str, Any]]:
-    ends = redrive_ends(deployment.client("sqs"), deployment.queue.url)
+    ends = redrive_ends(deployment.queue.url)
     return dlq_report.plan_values(Selection().plan(decisions, 0, ends), ends)
 
 

@@ -1,7 +1,7 @@
 """What `dlq list` and `dlq redrive` say of dead letters: tables for people, plain values for scripts."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,12 +9,12 @@ from rich.text import Text
 
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
-from idempotent_receiver.operations.dead_letters.ends import End
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
-from idempotent_receiver.operations.dead_letters.history import Verb
-from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Returned, Summary
+from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Returned, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, Planned
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
+from idempotent_receiver.operations.dead_letters.verbs import End
 
 SHOWN_OF_A_GROUP = 20
 
@@ -31,21 +31,26 @@ NO_KEY = "(none)"
 BEYOND = "BEYOND_LIMIT"
 """Stands among the verdicts for a dead letter that stays only because of the limit."""
 
-DONE: dict[str, str] = {Verb.DROPPED: "dropped as done", Verb.RESENT: "sent again, edited"}
+DONE: dict[str, str] = {Verb.DROPPED: "dropped as done", Verb.RESENT: "sent with another body"}
 """How a person reads what a run has done, where the verb alone does not say it."""
 
 CHANGED = "CHANGED"
 """Stands among the verdicts for a dead letter that stays because it is no longer as planned."""
 
 STAYS: dict[str, str] = {
+    Verdict.MOVE: "stays: no resend of it has begun",
     Verdict.DONE: "stays: done already",
+    Verdict.RESENT: "stays: sent again under another key already",
+    Verdict.RESENDING: "stays: a resend of it has begun and not finished",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
     Verdict.TOO_OLD: "stays without --force: older than records last",
     Verdict.NO_ROOM: "stays: no room for its key",
     Verdict.UNKEYED: "stays: no usable key",
     Verdict.UNREADABLE: "stays: its record could not be read",
+    Verdict.MALFORMED: "stays: it cannot be read",
     Verdict.FOREIGN: "stays: not known to have come from this queue",
+    Verdict.OTHER_QUEUE: "stays: it came from another queue",
     BEYOND: "stays for now: --limit allows no more",
     CHANGED: "stays: it is no longer as planned",
 }
@@ -173,7 +178,8 @@ def counts(plan: Plan) -> dict[str, int]:
 
 def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]:
     """How many dead letters have which verdict, and what would become of them."""
-    becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items()}}
+    stay = {each.verdict for each in plan.staying}  # it has no room, or has to be named
+    becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 
 
@@ -182,15 +188,14 @@ def plan_tables(plan: Plan, ends: Mapping[Verdict, End]) -> RenderableType:
     table = table_of("verdict", "what becomes of it")
     for each in plan_values(plan, ends):
         table.add_row(str(each["count"]), each["verdict"], each["becomes"])
-    staying = [*plan.changed, *plan.staying]
+    staying = [Letter.of(each) for each in (*plan.changed, *plan.staying)]
     return Group(table, Text(), _staying(staying)) if staying else table
 
 
-def _staying(left: Sequence[Decision]) -> RenderableType:
-    rows = []
-    for each in left:
-        of = each.dead_letter
-        rows.append(((of.key or NO_KEY, each.verdict), (_below(of.id, of.key, each.why),)))
+def _staying(left: Sequence[Letter]) -> RenderableType:
+    rows = [
+        ((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key or None, each.why),)) for each in left
+    ]
     table = _listed(("key of what stays", "verdict"), rows)
     return Group(table, remedies()) if any(each.verdict not in ACTS for each in left) else table
 
@@ -203,19 +208,26 @@ def missing_table(missing: Sequence[Planned]) -> RenderableType:
 
 
 def summary_values(summary: Summary) -> dict[str, Any]:
-    """What a redrive has done, as a script reads it."""
+    """What a run has done, as a script reads it: what was acted on, and what was left."""
 
-    def values(each: Decision) -> dict[str, Any]:
-        of = each.dead_letter
-        return {"id": of.id, "key": of.key, "verdict": each.verdict, "why": each.why, "reason": each.reason}
+    def values(each: Letter) -> dict[str, Any]:
+        outcome = "left" if each.outcome is None else each.outcome
+        return {**each._asdict(), "key": each.key or None, "outcome": outcome}
 
-    stay = {name: [values(each) for each in getattr(summary, name)] for name in ("left", "undeleted")}
-    return {**summary.done, "beyond_limit": summary.beyond_limit, "unseen": summary.unseen, **stay}
+    return {
+        **summary.done,
+        "beyond_limit": summary.beyond_limit,
+        "unseen": summary.unseen,
+        "acted": [values(each) for each in summary.letters if each.outcome is Outcome.DONE],
+        "left": [values(each) for each in summary.left],
+    }
 
 
-def summary_text(summary: Summary, plan: Plan, *, confirmed: bool = True) -> RenderableType:
-    """What a run has done, as a person reads it, with the dead letters that stay against the plan."""
-    undeleted, unseen = len(summary.undeleted), summary.unseen
+def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = True) -> RenderableType:
+    """What a run has done, as a person reads it, with the dead letters that stay although the plan, which has `told` of
+    others, did not say so.
+    """
+    undeleted, unseen = summary.undeleted, summary.unseen
     done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
     lines = [f"{', '.join(done)}, {len(summary.left)} left in place."]
     if not confirmed:
@@ -225,10 +237,9 @@ def summary_text(summary: Summary, plan: Plan, *, confirmed: bool = True) -> Ren
     if unseen:
         lines.append(f"About {unseen} more were not given out: run again, or see what stays ahead of its group.")
     if undeleted:
-        lines.append(f"{undeleted} not deleted, so still here too: run again once SQS lets them be deleted.")
-    told = {each.dead_letter.id for each in (*plan.changed, *plan.staying, *plan.beyond)}
-    told |= {each.dead_letter.id for each in summary.left if each.why in (UNFINISHED, UNCONFIRMED)}
-    left = [each for each in (*summary.left, *summary.undeleted) if each.dead_letter.id not in told]
+        lines.append(f"{len(undeleted)} not deleted, so still here too: run again once SQS lets them be deleted.")
+    left = [each for each in summary.left if each.why not in (UNFINISHED, UNCONFIRMED)]
+    left = [each for each in (*left, *undeleted) if each.outcome is not None or each.message_id not in told]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))
 
 

@@ -1,6 +1,7 @@
 """The operator's command, `receiver`: its commands, and how it ends. None of it is deployed."""
 
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, NoReturn
@@ -17,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
+from idempotent_receiver.operations.cli.describe import describe
 from idempotent_receiver.operations.cli.dlq_page import report
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.documentation import address
@@ -28,7 +30,6 @@ from idempotent_receiver.operations.cli.records import show, stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal, examples
 from idempotent_receiver.operations.cli.trace import trace
 from idempotent_receiver.operations.cli.work import work
-from idempotent_receiver.operations.dead_letters.archive import NotArchived
 from idempotent_receiver.operations.dead_letters.history import NotKept
 
 _DOCUMENTATION = "" if (found := address()) is None else f"\n\nDocumentation: {found}"
@@ -56,7 +57,10 @@ dlq.app.command(
 )(report)
 app.add_typer(dlq.app, name="dlq")
 app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
-app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)
+app.command(epilog=examples("receiver describe orders:handler"))(describe)
+app.command(
+    epilog=examples("receiver doctor --stack transfers", "receiver doctor --stack transfers --consumer orders:handler")
+)(doctor)
 app.command(epilog=examples("receiver local template.yaml"))(local)
 app.command(
     epilog=examples("receiver pause --stack transfers --yes", "receiver pause --queue transfers --function transfers")
@@ -92,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.USAGE)
-    except (NotKept, NotArchived) as error:
+    except NotKept as error:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.AWS)
     except (ClientError, BotoCoreError) as error:
@@ -100,4 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(Exit.AWS)
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
+    except Exception:  # noqa: BLE001  # a defect here, which no script may take for an outcome
+        traceback.print_exc()
+        sys.exit(Exit.CRASHED)
     raise AssertionError("click exits by itself")

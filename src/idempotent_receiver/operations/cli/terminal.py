@@ -24,6 +24,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from idempotent_receiver.clock import Clock, SystemClock
+from idempotent_receiver.operations.text import escaped
 
 COLUMNS = 80
 INDENT = "    "
@@ -41,12 +42,16 @@ class Exit(IntEnum):
     USAGE = 2
     AWS = 3
     HELD = 4
+    CRASHED = 70
     STOPPED = 130
 
 
-EXIT_CODES = """Exit codes: 0 all is as asked; 1 something was left, not found, or not confirmed;
-2 the command line is wrong; 3 AWS refused or failed; 4 another session holds dead
-letters, so run it again later; 130 stopped."""
+EXIT_CODES = """Exit codes: 0 success; 1 something was left, not found, or not confirmed; 2 the command
+line is wrong; 3 AWS refused or failed; 4 another session holds dead letters, so run
+it again later; 70 a defect of this command; 130 stopped."""
+
+SCHEMA = 1
+"""Of the answers in JSON. It grows when a script could no longer read them."""
 
 
 def _console(stream: Any) -> Console:
@@ -71,14 +76,17 @@ class Terminal:
     """The answer goes to standard output, all else to standard error."""
 
     as_json: bool = False
+    answered: bool = False
     clock: Clock = field(default_factory=SystemClock)
     out: Console = field(default_factory=lambda: _console(sys.stdout))
     err: Console = field(default_factory=lambda: _console(sys.stderr))
 
     def answer(self, values: dict[str, Any], shown: RenderableType) -> None:
         """The command's answer: one JSON document, or what people read."""
+        self.answered = True
         if self.as_json:
-            sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+            text = json.dumps({"schema": SCHEMA, **values}, ensure_ascii=False, indent=2)
+            sys.stdout.write("".join(map(_in_json, text)) + "\n")
         else:
             self.out.print(shown)
 
@@ -149,12 +157,13 @@ class Terminal:
             yield lambda done, of: bar.update(task, completed=done, total=of, visible=of != 0)
 
 
+def _in_json(sign: str) -> str:
+    return sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1]
+
+
 def clean(text: object) -> str:
     """A text, nothing for None, that can only be shown: what others wrote may hold control sequences."""
-    return "".join(
-        sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}"
-        for sign in ("" if text is None else str(text))
-    )
+    return escaped(text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,10 +1,11 @@
-"""The archive: dead letters in a bucket, each whole, in an object of its own. A session reads it as it reads a queue.
+"""The archive: dead letters in a bucket, each whole, in an object of its own.
 
 Nobody else takes from an archive, so nothing is held. An object is named after the dead-letter queue and the messageId.
+It outlives the stack: what was archived from a queue may come back to another one.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,6 @@ SEQUENCE_DIGITS = 40
 """More than a FIFO queue's sequence numbers have."""
 
 
-class NotArchived(Exception):
-    """An object in the archive is no dead letter of ours; the text names it."""
-
-
 def document(decision: Decision) -> dict[str, Any]:
     """A dead letter outside SQS, as JSON: its `message` in the form of Lambda's events, and all that is known of it."""
     of = decision.dead_letter
@@ -43,34 +40,35 @@ def document(decision: Decision) -> dict[str, Any]:
 
 
 class Archive:
-    """The archived dead letters of one queue."""
+    """The archived dead letters of one dead-letter queue, by its name. `stray` are objects that are none."""
 
     more = True
     refills = False
-    """What was restored does not come up again."""
-    fifo = False
-    """What is not restored blocks nothing behind it."""
 
     def __init__(
-        self, s3: "S3Client", bucket: str, dead_letter_queue_arn: str, clock: Clock, workers: Workers | None = None
+        self, s3: "S3Client", bucket: str, queue_name: str, clock: Clock, workers: Workers | None = None
     ) -> None:
         self.s3, self.bucket, self.clock = s3, bucket, clock
         self.workers = Workers() if workers is None else workers
         self.seen: set[str] = set()
-        self._prefix = f"{dead_letter_queue_arn.rpartition(':')[2]}/"
+        self.stray: list[str] = []
+        self._prefix = f"{queue_name}/"
         self._names = self._listed()
 
-    def put(self, decisions: Sequence[Decision], **told: str) -> Mapping[str, str]:
-        """Keep dead letters, each with what is `told` of the act; none is refused."""
-        for each in decisions:
-            text = json.dumps({**document(each), **told}, ensure_ascii=True)
-            self.s3.put_object(
-                Bucket=self.bucket,
-                Key=self._name(each.dead_letter.id),
-                Body=text.encode(),
-                ContentType="application/json",
-            )
-        return {}
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"s3://{self.bucket}/{self._prefix}"
+
+    def put(self, decision: Decision, **told: str) -> None:
+        """Keep a dead letter, with what is `told` of the act."""
+        text = json.dumps({**document(decision), **told}, ensure_ascii=True)
+        self.s3.put_object(
+            Bucket=self.bucket,
+            Key=self._name(decision.dead_letter.id),
+            Body=text.encode(),
+            ContentType="application/json",
+        )
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
         """Up to `most` dead letters that were not taken before, in the order in which their queue had them."""
@@ -81,7 +79,7 @@ class Archive:
             self.more = bool(names)
             if not names:
                 break
-            found = [each for each in self.workers.results(self._get, names) if each is not None]
+            found = [each for each in self.workers.results(self._read, names) if each is not None]
             self.seen.update(each["MessageId"] for each in found)
             taken += found
             size += sum(len(each["Body"]) for each in found)
@@ -95,7 +93,7 @@ class Archive:
         return len(left)
 
     def still_held(self, ids: Iterable[str]) -> set[str]:
-        """Nobody else takes from an archive."""
+        """All: nobody else takes from an archive."""
         return set(ids)
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
@@ -117,8 +115,8 @@ class Archive:
             for each in page.get("Contents", []):
                 yield each["Key"]
 
-    def _get(self, name: str) -> Raw | None:
-        """The dead letter of this name; None if another restoration has taken it meanwhile."""
+    def _read(self, name: str) -> Raw | None:
+        """The dead letter of this name; None if another command has taken it meanwhile, and for a stray object."""
         try:
             body = self.s3.get_object(Bucket=self.bucket, Key=name)["Body"].read()
         except ClientError as error:
@@ -126,10 +124,9 @@ class Archive:
                 return None
             raise
         found = _message(body)
-        if found is None:
-            raise NotArchived(f"s3://{self.bucket}/{name} is no archived dead letter: move it elsewhere")
-        if self._name(found["MessageId"]) != name:
-            raise NotArchived(f"s3://{self.bucket}/{name} holds the dead letter {found['MessageId']}: rename it")
+        if found is None or self._name(found["MessageId"]) != name:
+            self.stray.append(f"s3://{self.bucket}/{name}")
+            return None
         return found
 
 
@@ -138,4 +135,11 @@ def _message(text: bytes) -> Raw | None:
         found = raw_message(json.loads(text)["message"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return found if isinstance(found["Body"], str) else None
+    texts = [found["MessageId"], found["Body"], *found["Attributes"].values()]
+    texts += map(_text_of, found["MessageAttributes"].values())
+    return found if all(isinstance(each, str) for each in texts) else None
+
+
+def _text_of(attribute: dict[str, Any]) -> object:
+    """What of an attribute, as SQS has it, must be a text."""
+    return attribute.get("StringValue", "") if isinstance(attribute["DataType"], str) else None

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.records import reason_in, released
+from idempotent_receiver.operations.text import escaped
 from idempotent_receiver.protocol.record import Record, Status, error_of
+from idempotent_receiver.protocol.resend import resending, resent
 from idempotent_receiver.protocol.store import Unknown
 
 
@@ -26,6 +28,8 @@ class Cause:
 def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, *, conflict: bool) -> Cause:
     """What a dead letter whose key's record is `found` failed of; in a `conflict`, that record is another message's."""
     stamp = dead_letter.stamp
+    if dead_letter.malformed is not None:
+        return Cause(f"it cannot be read: {dead_letter.malformed}", "malformed")
     if stamp is not None and stamp.reason is not None:
         return _of_error(stamp.reason, stamp.error_type, stamp.at)
     if dead_letter.unkeyed is not None:
@@ -36,6 +40,10 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
         return Cause("unknown: its record could not be read", "record-unreadable")
     if found is None or found.expired(now_ms):
         return _NO_RECORD
+    if resending(found) is not None:
+        return Cause("an operator began to send it again with another body, and did not finish", "resending")
+    if resent(found) is not None:
+        return Cause("an operator has sent it again with another body", "resent")
     error = error_of(found)
     if (reason := reason_in(error)) is not None:
         return _of_error(reason, error.get("type"), error.get("at"))
@@ -50,7 +58,7 @@ def _of_error(reason: str, error_type: object, at: object = None) -> Cause:
     function = f"@{at.partition(':')[0]}" if isinstance(at, str) else ""
     # A shell must take the name as it is: a function may be called `<lambda>`, and anybody can write a stamp.
     group = re.sub(r"[^\w.@-]+", "-", f"{kind or 'error'}{function}").strip("-")
-    return Cause(reason, group or "error", kind)
+    return Cause(escaped(reason), group or "error", None if kind is None else escaped(kind))
 
 
 _NO_RECORD = Cause(

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.operations.dead_letters.queue import Raw
+from idempotent_receiver.operations.text import escaped
+from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol.record import usable
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, copy_of, stamp_of
@@ -17,7 +18,8 @@ from idempotent_receiver.sqs.received import lambda_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A dead letter. `unkeyed` says why it has no key; then `message.key` and `fingerprint` are empty.
+    """A dead letter. `unkeyed` says why it has no key; then `message.key` and `fingerprint` are empty. So they are of
+    one that is `malformed`, which says why it could not be read at all.
 
     `source` is the ARN of the queue that it failed in, where SQS or our stamp says so. `since_ms` is the earliest known
     time of it (epoch). `raw` is all that SQS gave out.
@@ -30,6 +32,7 @@ class DeadLetter:
     source: str | None
     stamp: Stamp | None
     since_ms: int
+    malformed: str | None = None
 
     @property
     def id(self) -> str:
@@ -74,18 +77,23 @@ class DeadLetter:
         return self._copy(self.returning, f"redrive-{self.id}")
 
     def restored(self) -> dict[str, Any]:
-        """The message to send to the dead-letter queue again. Raises NoRoom where its stamp does not fit."""
-        return self._copy(self.staying, f"restore-{self.id}")
+        """The message to send to the dead-letter queue again. Raises NoRoom where its stamp does not fit.
+
+        It is this consumer's from then on, whichever queue it was archived from.
+        """
+        queue = None if self.source is None else self.message.queue_arn
+        return self._copy(replace(self.staying, queue=queue), f"restore-{self.id}")
 
     def edited(self, body: str) -> Raw:
-        """What it would be with another body: under a key made of that and its first messageId, so at each try the
-        same, also once it was archived, restored or redriven in between.
+        """What it would be with another body: under a key made of that, its key and its first messageId. So it is the
+        same each time, also once the letter was archived, restored or redriven in between; and no fix of a fix has a
+        key that an earlier one had.
 
         A strategy that takes keys from the message itself finds its own. It keeps no time and no reason: it is new.
         """
         first_id = self.staying.original_id
-        key = sha256(f"{first_id} {body}".encode(errors="surrogatepass")).hexdigest()
-        stamp = Stamp(key=key, original_id=first_id, queue=self.message.queue_arn)
+        key = _digest(first_id, self.key, body)
+        stamp = Stamp(key=key, original_id=first_id, queue=self.message.queue_arn, resent_from=self.key or None)
         attribute = {"DataType": "String", "StringValue": stamp.to_json()}
         return {
             **self.raw,
@@ -94,9 +102,13 @@ class DeadLetter:
         }
 
     def resent(self) -> dict[str, Any]:
-        """The message to send to the queue once it is edited. Raises NoRoom where it is too large."""
+        """The message to send to the queue once it is edited. Raises NoRoom where it is too large.
+
+        On a FIFO queue, SQS drops a second send of the same act within five minutes, and none of a new one: a message
+        that failed again has another messageId.
+        """
         assert self.stamp is not None, "an edited message is stamped"
-        return self._copy(self.stamp, f"resend-{self.stamp.key}")
+        return self._copy(self.stamp, f"resend-{_digest(self.id, self.key)}")
 
     def _copy(self, stamp: Stamp, deduplication_id: str) -> dict[str, Any]:
         return copy_of(self.message, stamp, deduplication_id if self.message.fifo else None)
@@ -104,31 +116,56 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Reads dead letters by the consumer's rules: its queue, its key strategy, its store's ids, its envelope."""
+    """Reads dead letters by the consumer's rules: its queue, key strategy, payload, envelope, and its store's ids."""
 
     queue_arn: str
     key: keys.KeyStrategy
     record_id: Callable[[str], str]
     open_envelope: Callable[[str], str] = str
+    payload: Payload = EVERYTHING
 
     def read(self, raw: Raw, now_ms: int) -> DeadLetter:
-        """The dead letter that a received message is."""
+        """The dead letter that a received message is. Whatever it holds, it can be read: if not, it is `malformed`."""
+        try:
+            return self._read(raw, now_ms)
+        except Exception as error:  # noqa: BLE001  # one poison message must not stop what is done with all others
+            return self._malformed(raw, now_ms, f"{type(error).__name__}: {escaped(error)}")
+
+    def _read(self, raw: Raw, now_ms: int) -> DeadLetter:
         (message,) = messages_of({"Records": [lambda_record(raw, self.queue_arn)]}, self.open_envelope)
         stamp = stamp_of(message.message_attributes)
-        unkeyed = None
+        unkeyed, fingerprint = None, ""
         try:
             key = usable(self.key(message), self.record_id)
+            fingerprint = keys.fingerprint_by(self.key, message, self.payload)
             message = replace(message, key=key, record_id=self.record_id(key))
-        except UnusableKey as error:
-            unkeyed = str(error)
+        except Exception as error:  # noqa: BLE001  # the strategy may be the user's
+            unkeyed = escaped(keys.why_unusable(error))
         return DeadLetter(
             raw=raw,
             message=message,
-            fingerprint="" if unkeyed is not None else keys.fingerprint_by(self.key, message),
+            fingerprint=fingerprint,
             unkeyed=unkeyed,
             source=message.attributes.get("DeadLetterQueueSourceArn") or (None if stamp is None else stamp.queue),
             stamp=stamp,
             since_ms=_since_ms(message, stamp, now_ms),
+        )
+
+    def _malformed(self, raw: Raw, now_ms: int, why: str) -> DeadLetter:
+        attributes = {name: str(value) for name, value in dict(raw.get("Attributes") or {}).items()}
+        body = str(raw.get("Body", ""))
+        message = Message(
+            id=str(raw["MessageId"]), body=body, raw_body=body, attributes=attributes, queue_arn=self.queue_arn
+        )
+        return DeadLetter(
+            raw=raw,
+            message=message,
+            fingerprint="",
+            unkeyed=why,
+            source=attributes.get("DeadLetterQueueSourceArn"),
+            stamp=None,
+            since_ms=_since_ms(message, None, now_ms),
+            malformed=why,
         )
 
 
@@ -140,8 +177,20 @@ def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:
 
 
 def _parsed(text: str) -> datetime | None:
+    """The time, unless it is absurd: anybody can write a stamp."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return time if _FIRST_YEAR <= time.year <= _LAST_YEAR else None
+
+
+_FIRST_YEAR, _LAST_YEAR = 2006, 2999
+"""SQS is as old as the first."""
+
+
+def _digest(*parts: str) -> str:
+    """A name made of all parts, and of no others: each begins with its length."""
+    whole = "".join(f"{len(part)}:{part}" for part in parts)
+    return sha256(whole.encode(errors="surrogatepass")).hexdigest()

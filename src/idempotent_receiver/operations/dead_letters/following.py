@@ -54,17 +54,17 @@ def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seco
     if isinstance(found, Record):
         written = written_ms(found, now_ms, retention_seconds)
         version = found.version if written is None or written // 1000 < act.at_ms // 1000 else None
-    return fate(Returned(record_id=act.key, key=act.key, version=version), found, now_ms)
+    return fate(Returned(act.key, act.key, version), found, now_ms)
 
 
 class Following:
-    """Looks at what becomes of returned messages, in the session that returned them.
+    """Looks at what becomes of returned messages, in a session with the dead-letter queue.
 
     `returned` and `fates` are by record id.
     """
 
-    def __init__(self, session: Session[DeadLetterQueue], returned: Collection[Returned]) -> None:
-        self._session = session
+    def __init__(self, session: Session, queue: DeadLetterQueue, returned: Collection[Returned]) -> None:
+        self._session, self._queue = session, queue
         self.returned = {each.record_id: each for each in returned}
         self.fates = dict.fromkeys(self.returned, Fate.WAITING)
 
@@ -85,7 +85,7 @@ class Following:
 
     def looks(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Iterator[Counter[Fate]]:
         """Look again and again until all is settled, that time is over, or it is `stopped`; the counts at each look."""
-        queue, clock = self._session.queue, self._session.queue.clock
+        queue, clock = self._queue, self._queue.clock
         until = clock.monotonic_seconds() + seconds
         # Nobody else sees what is held, the alarm neither.
         queue.release()
@@ -103,14 +103,14 @@ class Following:
             clock.sleep(min(pause, max(0.0, until - clock.monotonic_seconds())))
 
     def _read_records(self) -> None:
-        now_ms = self._session.queue.clock.epoch_ms()
+        now_ms = self._queue.clock.epoch_ms()
         for id, record in self._session.records(each.record_id for each in self.open).items():
             self.fates[id] = fate(self.returned[id], record, now_ms)
 
     def _look_for_the_dead(self) -> None:
         """Those that are in the dead-letter queue under a new messageId. What is completed may have a copy there."""
-        for each in self._session.take():
-            id = each.dead_letter.record_id
-            if self.fates.get(id, Fate.COMPLETED) is not Fate.COMPLETED:
-                self.fates[id] = Fate.DEAD
-        self._session.queue.release()
+        while taken := self._session.take():
+            for id in (each.dead_letter.record_id for each in taken):
+                if self.fates.get(id, Fate.COMPLETED) is not Fate.COMPLETED:
+                    self.fates[id] = Fate.DEAD
+        self._queue.release()

@@ -50,6 +50,7 @@ class Verb(StrEnum):
     DELETED = "deleted"
     RESTORED = "restored"
     RESENT = "resent"
+    TAKEN_BACK = "taken back"
 
 
 class Outcome(StrEnum):

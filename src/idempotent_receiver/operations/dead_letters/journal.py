@@ -1,16 +1,13 @@
 """What one run writes to the history: each of its acts, before it is done and after."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome
+from idempotent_receiver.operations.dead_letters.performance import Trouble
 from idempotent_receiver.operations.dead_letters.triage import Decision
-from idempotent_receiver.operations.dead_letters.workers import Failed
-
-Detail = Callable[[Decision], str]
-"""What an act says besides its reason."""
+from idempotent_receiver.operations.dead_letters.verbs import End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,25 +24,26 @@ class Journal:
     plan: str
     why: str | None = None
 
-    def begin(self, verb: Verb, decisions: Sequence[Decision], detail: Detail | None = None) -> list[Act]:
-        """Note what is about to be done, and its detail. If this raises, nothing of it may be done."""
-        return self.history.begin([self._act(verb, each, detail) for each in decisions])
+    def begin(self, end: End, decisions: Sequence[Decision]) -> list[Act]:
+        """Note what is about to be done. If this raises, nothing of it may be done."""
+        return self.history.begin([self._act(end, each) for each in decisions])
 
-    def confirm(self, begun: Sequence[Act], undone: Mapping[str, str | Failed]) -> None:
-        """Note what became of it. `undone` has by messageId the code of each refusal, or what left it unknown."""
+    def confirm(self, begun: Sequence[Act], undone: Mapping[str, Trouble]) -> None:
+        """Note what became of it."""
         self.history.confirm([_ended(act, undone.get(act.message_id)) for act in begun])
 
-    def _act(self, verb: Verb, decision: Decision, detail: Detail | None) -> Act:
+    def _act(self, end: End, decision: Decision) -> Act:
         of = decision.dead_letter
         why = decision.why if self.why is None else self.why
+        other = None if end.record is None else end.record.other_id(decision)
         return Act(
-            verb=verb,
+            verb=end.verb,
             key=key_of(of),
             message_id=of.id,
             queue=self.queue,
             dead_letter_queue=self.dead_letter_queue,
             operator=self.operator,
-            why=why if detail is None else f"{detail(decision)}; {why}",  # the history cuts off a long reason
+            why=why if other is None else f"its new key is {other}; {why}",
             plan=self.plan,
         )
 
@@ -55,9 +53,7 @@ def key_of(dead_letter: DeadLetter) -> str:
     return dead_letter.record_id if dead_letter.unkeyed is None else dead_letter.id
 
 
-def _ended(act: Act, trouble: str | Failed | None) -> Act:
+def _ended(act: Act, trouble: Trouble | None) -> Act:
     if trouble is None:
         return act.ended(Outcome.DONE)
-    if isinstance(trouble, str):
-        return act.ended(Outcome.REFUSED, trouble)
-    return act.ended(Outcome.UNCONFIRMED, code_of(trouble))
+    return act.ended(trouble.outcome, trouble.code)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,6 @@ from idempotent_receiver.operations.dead_letters.workers import Failed, Workers
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_sqs.type_defs import ListMessageMoveTasksResultEntryTypeDef
 
 A_CALL = 10
 """SQS's limit for every batch of messages."""
@@ -29,21 +29,27 @@ MAX_HELD_FIFO = 20_000
 """SQS's limits for messages in flight."""
 
 MAX_A_ROUND = 10_000
-MAX_BYTES_A_ROUND = 256 * 1024 * 1024
+MAX_BYTES_A_ROUND = 32 * 1024 * 1024
+"""Of bodies: what a command holds in memory at a time."""
+
 MAX_TRIES = 3
-
-MAX_TASK_RATE = 500
-"""SQS's limit for MaxNumberOfMessagesPerSecond."""
-
-UNFINISHED = ("RUNNING", "CANCELLING")
 POLL_SECONDS = 2.0
-MAX_POLLS = 36 * 60 * 60 // 2
-"""SQS ends a move task after 36 hours."""
 
 Raw = Mapping[str, Any]
 """A message as ReceiveMessage returns it."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A message that others do not see until then, by whichever clock is ahead: in a suspended machine the monotonic
+    clock may stand still.
+    """
+
+    receipt: str
+    until_seconds: float
+    until_ms: int
 
 
 class DeadLetterQueue:
@@ -53,7 +59,6 @@ class DeadLetterQueue:
     """
 
     refills = True
-    """What was sent back may fail again, and come up under another messageId."""
 
     def __init__(
         self,
@@ -72,8 +77,7 @@ class DeadLetterQueue:
         self.seen: set[str] = set()
         """The ids of all that was taken."""
         self._deleted: set[str] = set()
-        self._held: dict[str, tuple[str, float]] = {}
-        """The receipt of each, and until when it is held, by the monotonic clock."""
+        self._held: dict[str, Held] = {}
 
     @property
     def more(self) -> bool:
@@ -110,29 +114,44 @@ class DeadLetterQueue:
         return max(0, self.count() - len(self.seen - self._deleted))
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Up to about `most` messages that were not taken before; all are held."""
+        """Up to about `most` messages, and 32 MiB of bodies, that were not taken before; all are held.
+
+        Of a FIFO queue, what was held before is released: SQS gives out nothing behind it.
+        """
+        if self.fifo:
+            self.release()
         new: list[Raw] = []
-        size = known = 0
+        size = known = largest = 0
         at_once = 1
         self._exhausted = False
         while len(new) < most and size < MAX_BYTES_A_ROUND and len(self._held) < self._max_held and not stopped():
-            until = self.clock.monotonic_seconds() + self.hold_seconds
-            wanted = min(at_once, ceil((most - len(new)) / A_CALL))
-            answers = self.workers.results(lambda _: self._receive(), range(wanted))
+            room = max(1, (MAX_BYTES_A_ROUND - size) // max(1, A_CALL * largest))
+            answers = self._received(min(at_once, room, ceil((most - len(new)) / A_CALL)))
             received = [message for answer in answers for message in answer]
-            self._held |= {message["MessageId"]: (message["ReceiptHandle"], until) for message in received}
             # More at a time only while there is more: each request that finds nothing waits for it.
             at_once = min(self.workers.count, 2 * at_once)
             fresh = [message for message in received if message["MessageId"] not in self.seen]
             self.seen.update(message["MessageId"] for message in fresh)
             new += fresh
             size += sum(len(message["Body"]) for message in fresh)
+            largest = max([largest, *(len(message["Body"]) for message in fresh)])
             known = 0 if fresh else known + 1
             # Messages whose hold ran out come again; there may still be new ones behind them.
             if not all(answers) or known > len(self.seen) // A_CALL + 1:
                 self._exhausted = True
                 break
         return new
+
+    def _received(self, requests: int) -> list[Sequence[Raw]]:
+        hold = self._hold(self.hold_seconds)
+        answers = self.workers.results(lambda _: self._receive(), range(requests))
+        self._held |= {each["MessageId"]: hold(each["ReceiptHandle"]) for answer in answers for each in answer}
+        return answers
+
+    def _hold(self, seconds: int) -> Callable[[str], Held]:
+        """What a message is held by from now on, by its receipt."""
+        until_seconds, until_ms = self.clock.monotonic_seconds() + seconds, self.clock.epoch_ms() + seconds * 1000
+        return lambda receipt: Held(receipt, until_seconds, until_ms)
 
     def _receive(self) -> Sequence[Raw]:
         try:
@@ -152,11 +171,17 @@ class DeadLetterQueue:
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
         """Which of the ids are still held. All that is held for less than half of its time from now on is renewed."""
-        now = self.clock.monotonic_seconds()
-        short = [id for id, (_, until) in self._held.items() if until - now < self.hold_seconds / 2]
+        left = {id: self._left_seconds(held) for id, held in self._held.items()}
+        for id in (id for id, seconds in left.items() if seconds <= 0):
+            del self._held[id]
+        short = [id for id, seconds in left.items() if 0 < seconds < self.hold_seconds / 2]
         for id in (id for lost in self._change(short, self.hold_seconds) for id in lost):
             del self._held[id]
         return {id for id in ids if id in self._held}
+
+    def _left_seconds(self, held: Held) -> float:
+        by_wall_clock = (held.until_ms - self.clock.epoch_ms()) / 1000
+        return min(held.until_seconds - self.clock.monotonic_seconds(), by_wall_clock)
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
         """Delete messages. Returns for those that may be there still SQS's code, or the failure of the whole call."""
@@ -191,9 +216,9 @@ class DeadLetterQueue:
 
     def _change(self, ids: Sequence[str], seconds: int) -> list[list[str]]:
         """Set the visibility of messages; returns those for which SQS refused, because they are no longer held."""
-        until = self.clock.monotonic_seconds() + seconds
+        hold = self._hold(seconds)
         refused = self.workers.results(lambda chunk: self._change_ten(chunk, seconds), chunks(ids))
-        self._held |= {id: (self._held[id][0], until) for id in ids}
+        self._held |= {id: hold(self._held[id].receipt) for id in ids}
         return refused
 
     def _change_ten(self, ids: Sequence[str], seconds: int) -> list[str]:
@@ -202,36 +227,9 @@ class DeadLetterQueue:
         return [ids[int(each["Id"])] for each in answer.get("Failed", [])]
 
     def _entries(self, ids: Sequence[str]) -> Any:
-        return [{"Id": str(place), "ReceiptHandle": self._held[id][0]} for place, id in enumerate(ids)]
+        return [{"Id": str(place), "ReceiptHandle": self._held[id].receipt} for place, id in enumerate(ids)]
 
 
 def chunks(things: Sequence[T], size: int = A_CALL) -> Iterator[Sequence[T]]:
     """The things in their order, `size` at a time."""
     return (things[start : start + size] for start in range(0, len(things), size))
-
-
-def start_move_task(sqs: "SQSClient", dead_letter_queue_arn: str, queue_arn: str, rate: float | None) -> str:
-    """Let SQS move everything from one queue to the other; returns the task's handle, with which to cancel it.
-
-    It makes new messages with new messageIds, so a consumer keyed by the messageId would run what was done again.
-    Source: Amazon SQS Developer Guide, "Configure a dead-letter queue redrive".
-    """
-    pace: Any = {} if rate is None else {"MaxNumberOfMessagesPerSecond": max(1, min(MAX_TASK_RATE, int(rate)))}
-    started = sqs.start_message_move_task(SourceArn=dead_letter_queue_arn, DestinationArn=queue_arn, **pace)
-    return started["TaskHandle"]
-
-
-def watch_move_task(
-    sqs: "SQSClient", dead_letter_queue_arn: str, clock: Clock
-) -> "Iterator[ListMessageMoveTasksResultEntryTypeDef]":
-    """The queue's latest task, again and again until it ends; empty where SQS knows of none. A task that nobody watches
-    goes on.
-    """
-    for poll in range(MAX_POLLS + 1):
-        if poll > 0:
-            clock.sleep(POLL_SECONDS)
-        results = sqs.list_message_move_tasks(SourceArn=dead_letter_queue_arn, MaxResults=1)["Results"]
-        task: ListMessageMoveTasksResultEntryTypeDef = results[0] if results else {}
-        yield task
-        if task.get("Status") not in UNFINISHED:
-            return

@@ -1,26 +1,25 @@
-"""A run over a dead-letter queue: dead letters are taken and decided about, which makes a plan; then the plan is
-carried out, wave by wave, and that may be stopped at any point.
+"""A run over dead letters: they are taken and decided about, which makes a plan; then the plan is carried out, wave by
+wave, and that may be stopped at any point.
 
-A wave begins its acts in the history, performs them, deletes the dead letters, and confirms the acts in the history.
-So a crash at any point loses nothing: what was performed and not deleted comes up again, and bears being done twice.
-A FIFO queue gives out no more than ten messages of a group, so it is worked through in rounds.
+A wave begins its acts in the history, brings about the end of each (`verbs.py`), and confirms the acts in the history.
+So a crash at any point loses nothing: what was begun comes up again, and bears being done twice. A FIFO queue gives out
+no more than ten messages of a group, so it is worked through in rounds.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Self
+from typing import NamedTuple
 
-from idempotent_receiver.dynamodb.errors import code_of
-from idempotent_receiver.operations.dead_letters.archive import Archive
-from idempotent_receiver.operations.dead_letters.ends import End
+from idempotent_receiver.operations.dead_letters.history import Outcome
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.queue import A_CALL, DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.performance import Performance, Trouble
+from idempotent_receiver.operations.dead_letters.queue import A_CALL
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
-from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
-from idempotent_receiver.operations.dead_letters.workers import Failed
+from idempotent_receiver.operations.dead_letters.triage import Decision
+from idempotent_receiver.operations.dead_letters.verbs import End, Ends
 
 MAX_ROUNDS = 10_000
 MAX_A_WAVE = 100
@@ -33,17 +32,37 @@ UNCONFIRMED = "it was not confirmed"
 UNFINISHED = "the run ended before it"
 
 
+class Letter(NamedTuple):
+    """What is kept of a dead letter once a run is through with it, without its body. `outcome` is that of the act on
+    it; None where there was none, and then it stays.
+    """
+
+    message_id: str
+    key: str
+    verdict: str
+    reason: str
+    why: str
+    outcome: Outcome | None = None
+    verb: str | None = None
+    deleted: bool = False
+
+    @classmethod
+    def of(cls, decision: Decision, why: str | None = None, **of: object) -> "Letter":
+        """What is kept of this one; `why` is its verdict's reason, unless another is given."""
+        letter = decision.dead_letter
+        why = decision.why if why is None else why
+        return cls(letter.id, letter.key, decision.verdict.value, decision.reason, why, **of)  # type: ignore[arg-type]
+
+
 @dataclass(slots=True)
 class Summary:
-    """What a run has done so far: `done` counts by verb. `left` stay, each with the reason.
+    """What a run has done so far: `done` counts by verb, and `letters` have what became of each.
 
-    `undeleted` were acted on, but SQS did not delete them: they come up again. `unseen` is about how many dead letters
-    were never looked at.
+    `unseen` is about how many dead letters were never looked at.
     """
 
     done: Counter[str] = field(default_factory=Counter)
-    left: list[Decision] = field(default_factory=list)
-    undeleted: list[Decision] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
     beyond_limit: bool = False
     unseen: int = 0
 
@@ -52,26 +71,27 @@ class Summary:
         """How many dead letters were acted on."""
         return self.done.total()
 
+    @property
+    def left(self) -> list[Letter]:
+        """Those that stay: nothing was done with them, or it is not known to be done."""
+        return [each for each in self.letters if each.outcome is not Outcome.DONE]
+
+    @property
+    def undeleted(self) -> list[Letter]:
+        """Those that were acted on, but not deleted: they come up again."""
+        return [each for each in self.letters if each.outcome is Outcome.DONE and not each.deleted]
+
     def skip(self, decision: Decision, why: str | None = None) -> None:
-        """Note that a dead letter stays: for its verdict's reason, unless another is given."""
-        self.left.append(replace(decision, why=why or decision.why))
+        """Note that a dead letter stays."""
+        self.letters.append(Letter.of(decision, why))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
+class Returned(NamedTuple):
     """A message that was sent back to the consumer; `version` is that of its record before, None without one."""
 
     record_id: str
     key: str
     version: str | None
-
-    @classmethod
-    def of(cls, decision: Decision) -> Self:
-        """What was a dead letter."""
-        of = decision.dead_letter
-        return cls(
-            record_id=of.record_id, key=of.key, version=None if decision.record is None else decision.record.version
-        )
 
 
 Progress = Callable[[Summary], None]
@@ -86,8 +106,9 @@ class Run:
     faster than `rate` messages a second. `summary` has what became of each, and the `journal` each act.
     """
 
-    session: Session[DeadLetterQueue] | Session[Archive]
-    ends: Mapping[Verdict, End]
+    session: Session
+    ends: Ends
+    performance: Performance
     selection: Selection = field(default_factory=Selection)
     rate: float = DEFAULT_RATE
     journal: Journal | None = None
@@ -95,7 +116,7 @@ class Run:
     summary: Summary = field(default_factory=Summary)
 
     def __post_init__(self) -> None:
-        self._queue = self.session.queue
+        self._source = self.session.source
         self.summary.done.update({end.verb: 0 for end in self.ends.values()})
         self.returned: dict[str, Returned] = {}
         """All that the consumer gets again, by its record's id."""
@@ -103,23 +124,22 @@ class Run:
         self._due_seconds = 0.0
 
     def plan(self) -> Plan:
-        """What would be done with the selected dead letters that SQS gives out now. Nothing is done yet."""
+        """What would be done with the selected dead letters that are given out now. Nothing is done yet."""
         return self._planned(self.session.take(stopped=self.stopped))
 
     def carry_out(self, plan: Plan, on_progress: Progress = lambda summary: None) -> None:
         """Carry the plan out, and then do the same with what comes up behind it."""
         for _ in range(MAX_ROUNDS):
             self._round(plan, on_progress)
-            if self.stopped() or self.summary.acted == self.selection.limit or not self._queue.more:
+            if self.stopped() or self.summary.acted == self.selection.limit or not self._source.more:
                 break
-            if self._queue.fifo:
-                # While the first of a group are held, SQS gives out nothing behind them.
-                self._queue.release()
             taken = self.session.take(stopped=self.stopped)
             if not taken:
                 break
             plan = self._planned(taken)
-        self._note_unseen()
+        # There, but not given out: more than a run may hold, or behind what stays in its group.
+        if self._source.more and self.selection.planned is None:
+            self.summary.unseen = self._source.unseen()
         on_progress(self.summary)
 
     def decline(self, plan: Plan) -> None:
@@ -129,17 +149,12 @@ class Run:
         for each in (*plan.changed, *plan.staying):
             self.summary.skip(each)
 
-    def _note_unseen(self) -> None:
-        # There, but not given out: more than a run may hold, or behind what stays in its group.
-        if self._queue.more and self.selection.planned is None:
-            self.summary.unseen = self._queue.unseen()
-
     def _planned(self, taken: Sequence[Decision]) -> Plan:
         """A plan for the selected ones that this run has not sent back already: they would go round and round."""
         fresh = []
         for each in filter(self.selection.includes, taken):
-            if self._queue.refills and each.dead_letter.record_id in self.returned:
-                self.summary.skip(each, "this run has moved it already, and it failed again")
+            if self._source.refills and each.dead_letter.record_id in self.returned:
+                self.summary.skip(each, "this run has sent back a message with its key already")
             else:
                 fresh.append(each)
         return self.selection.plan(fresh, self.summary.acted, self.ends)
@@ -177,61 +192,43 @@ class Run:
             on_progress(self.summary)
 
     def _wave(self, end: End, wave: Sequence[Decision]) -> set[str]:
-        """Begin, perform, delete and confirm. Returns the ids of what was performed, whether deleted or not."""
+        """Begin, perform and confirm. Returns the ids of what was performed, whether deleted or not."""
         held = self._held(wave)
         if not held:
             return set()
         if end.returns:
             self._pace(len(held))
-        begun = [] if self.journal is None else self.journal.begin(end.verb, held, end.detail)
-        unperformed = self._perform(end, held)
-        performed = [each.dead_letter.id for each in held if each.dead_letter.id not in unperformed]
-        undeleted = self._queue.delete(performed)
-        undone = undeleted if end.perform is None else unperformed
+        begun = [] if self.journal is None else self.journal.begin(end, held)
+        undone, undeleted = self.performance.perform(end, held)
         self._note(end, held, undone, undeleted)
         if self.journal is not None:
             self.journal.confirm(begun, undone)
-        for trouble in (*unperformed.values(), *undeleted.values()):
-            if not isinstance(trouble, str):
-                raise trouble
-        return set(performed)
-
-    def _perform(self, end: End, held: Sequence[Decision]) -> Mapping[str, str | Failed]:
-        """Perform it, in several requests at a time; returns by id why it was not, or what left that unknown."""
-        if end.perform is None:
-            return {}
-        unperformed: dict[str, str | Failed] = {}
-        for batch, outcome in self._queue.workers.outcomes(end.perform, end.split(held)):
-            if isinstance(outcome, Mapping):
-                unperformed |= outcome
-            else:
-                unperformed |= dict.fromkeys([each.dead_letter.id for each in batch], outcome)
-        return unperformed
+        for trouble in (*undone.values(), *undeleted.values()):
+            if trouble.error is not None:
+                raise trouble.error
+        return {each.dead_letter.id for each in held} - set(undone)
 
     def _note(
-        self,
-        end: End,
-        held: Sequence[Decision],
-        undone: Mapping[str, str | Failed],
-        undeleted: Mapping[str, str | Failed],
+        self, end: End, held: Sequence[Decision], undone: Mapping[str, Trouble], undeleted: Mapping[str, Trouble]
     ) -> None:
-        """Note what became of each. What is not known to be done or refused stays pending."""
+        """Note what became of each."""
         for each in held:
             id = each.dead_letter.id
-            if id in undeleted:
-                why = f"it could not be deleted: {_code(undeleted[id])}; {end.undeleted}"
-                self.summary.undeleted.append(replace(each, why=why))
-            elif isinstance(refused := undone.get(id), str):
-                self.summary.skip(each, f"{end.refused}: {refused}")
-            if id in undeleted or isinstance(undone.get(id), str | None):
-                del self._pending[id]
+            del self._pending[id]
+            trouble, kept = undone.get(id), undeleted.get(id)
+            why = None if trouble is None else trouble.why
+            if trouble is None and kept is not None:
+                why = f"it could not be deleted: {kept.why}; {end.undeleted}"
+            outcome = Outcome.DONE if trouble is None else trouble.outcome
+            deleted = trouble is None and kept is None
+            self.summary.letters.append(Letter.of(each, why, outcome=outcome, verb=end.verb.value, deleted=deleted))
         done = [each for each in held if each.dead_letter.id not in undone]
         self.summary.done[end.verb] += len(done)
         if end.returns:
-            self.returned |= {each.dead_letter.record_id: Returned.of(each) for each in done}
+            self.returned |= _returned(done)
 
     def _held(self, wave: Sequence[Decision]) -> list[Decision]:
-        ids = self._queue.still_held([each.dead_letter.id for each in wave])
+        ids = self._source.still_held([each.dead_letter.id for each in wave])
         for each in wave:
             if each.dead_letter.id not in ids:
                 self._skip(each, "it is no longer held: somebody else may be handling it")
@@ -242,14 +239,19 @@ class Run:
         self.summary.skip(decision, why)
 
     def _pace(self, messages: int) -> None:
-        now = self._queue.clock.monotonic_seconds()
+        now = self._source.clock.monotonic_seconds()
         if self._due_seconds > now:
-            self._queue.clock.sleep(self._due_seconds - now)
+            self._source.clock.sleep(self._due_seconds - now)
         self._due_seconds = max(now, self._due_seconds) + messages / self.rate
 
 
-def _code(trouble: str | Failed) -> str:
-    return trouble if isinstance(trouble, str) else code_of(trouble)
+def _returned(decisions: Iterable[Decision]) -> dict[str, Returned]:
+    return {
+        each.dead_letter.record_id: Returned(
+            each.dead_letter.record_id, each.dead_letter.key, None if each.record is None else each.record.version
+        )
+        for each in decisions
+    }
 
 
 def _wave_size(rate: float) -> int:

@@ -1,7 +1,7 @@
 """Which dead letters an operator means, the plan that comes of it, and that plan in a file, to carry out later."""
 
 import os
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Self
 from pydantic import ConfigDict, TypeAdapter
 
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
+from idempotent_receiver.operations.dead_letters.verbs import NAMED, End, Ends
+from idempotent_receiver.sqs.dead_letter import NoRoom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Planned:
             key=of.key,
             verdict=decision.verdict,
             reason=decision.reason,
-            body_sha256=sha256(of.message.raw_body.encode(errors="surrogatepass")).hexdigest(),
+            body_sha256=hash_of(of.message.raw_body),
         )
 
     def changed(self, decision: Decision) -> str | None:
@@ -64,8 +66,8 @@ class SavedPlan:
     """A plan in a file. Whoever reviews it may take dead letters out of it.
 
     `id` stands in the history with each act, `command` is what it is a plan for, `made_at` an ISO time; `queue` and
-    `dead_letter_queue` are ARNs. `include_permanent` and `force` are the rules by which the verdicts were found. It
-    holds no bodies.
+    `dead_letter_queue` are ARNs. `options` are those that it was made with, and is carried out with. It holds no
+    bodies: of a new one, which has to be given again, it has the hash.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -75,9 +77,9 @@ class SavedPlan:
     made_at: str
     queue: str
     dead_letter_queue: str
-    include_permanent: bool
-    force: bool
+    options: dict[str, bool]
     letters: list[Planned]
+    new_body_sha256: str | None = None
 
     def write(self, file: Path) -> None:
         """Write it to a new file, to the disk. Raises FileExistsError rather than replace one, and other OSErrors."""
@@ -95,18 +97,23 @@ class SavedPlan:
 _SAVED = TypeAdapter(SavedPlan)
 
 
+def hash_of(body: str) -> str:
+    """A body's SHA-256, by which a plan knows it again."""
+    return sha256(body.encode(errors="surrogatepass")).hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which dead letters the operator means: those for which all that is given here holds.
 
-    `reason` is a part of the reason or of the error's type, in upper or lower case. `since_ms` and `until_ms` (epoch)
+    `matching` is a part of the reason or of the error's type, in upper or lower case. `since_ms` and `until_ms` (epoch)
     include the second that they are in, as times are listed without its fractions. `planned` are the dead letters of a
     saved plan, by messageId. `limit` bounds how many are acted on.
     """
 
     groups: frozenset[str] = frozenset()
     error_type: str | None = None
-    reason: str | None = None
+    matching: str | None = None
     keys: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
     since_ms: int | None = None
@@ -132,7 +139,7 @@ class Selection:
         return (
             (not self.groups or decision.group in self.groups)
             and (self.error_type is None or decision.error_type == self.error_type)
-            and (self.reason is None or self.reason.casefold() in cause)
+            and (self.matching is None or self.matching.casefold() in cause)
             and (not self.keys or of.key in self.keys)
             and (not self.ids or of.id in self.ids)
             and (self.since_ms is None or of.since_ms >= self.since_ms // 1000 * 1000)
@@ -144,18 +151,38 @@ class Selection:
         """What the saved plan has and is not among these messageIds."""
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
-    def plan(self, decisions: Sequence[Decision], acted: int, acting: Container[Verdict]) -> Plan:
-        """What to do with included dead letters once `acted` were acted on; `acting` are the verdicts that allow it."""
+    def plan(self, decisions: Sequence[Decision], acted: int, ends: Ends) -> Plan:
+        """What to do with included dead letters once `acted` were acted on; any without an end stays."""
         due: list[Decision] = []
         changed: list[Decision] = []
         staying: list[Decision] = []
         for each in decisions:
+            end = ends.get(each.verdict)
             if (why := self._changed(each)) is not None:
                 changed.append(replace(each, why=why))
+            elif end is None:
+                staying.append(each)
+            elif (barred := self._barred(each, end)) is not None:
+                staying.append(barred)
             else:
-                (due if each.verdict in acting else staying).append(each)
+                due.append(each)
         room = len(due) if self.limit is None else max(0, self.limit - acted)
         return Plan(decisions=decisions, acting=due[:room], beyond=due[room:], changed=changed, staying=staying)
+
+    def _barred(self, decision: Decision, end: End) -> Decision | None:
+        """The decision with why it stays although there is an end for its verdict."""
+        of = decision.dead_letter
+        if decision.verdict in NAMED and of.id not in self.ids and decision.group not in self.groups:
+            named = self.planned is not None and of.id in self.planned
+            if not named:
+                why = f"{decision.why}; name it by --message-id, or by --group {decision.group}"
+                return replace(decision, why=why)
+        try:
+            if end.copy is not None:
+                end.copy(of)
+        except NoRoom as error:
+            return replace(decision, verdict=Verdict.NO_ROOM, why=f"it has no room for its key: {error}")
+        return None
 
     def _changed(self, decision: Decision) -> str | None:
         return None if self.planned is None else self.planned[decision.dead_letter.id].changed(decision)

@@ -5,10 +5,14 @@ First match wins:
 ============================================================================ =============================
 a dead letter                                                                verdict
 ============================================================================ =============================
-not known to have come from our queue, by SQS's word or by our stamp         FOREIGN: stays
+of another queue, by SQS's word or by our stamp                              OTHER_QUEUE: stays
+that cannot be read at all                                                   MALFORMED: stays
+not known to have come from any queue                                        FOREIGN: stays
 without a usable key                                                         UNKEYED: stays
 whose record could not be read, or that this version cannot understand       UNREADABLE: stays
 whose record has another fingerprint, in any status                          CONFLICT: stays, and is listed
+whose record is claimed for a resend that did not finish                     RESENDING: stays
+whose record a resend has completed                                          RESENT: dropped
 whose record is COMPLETED, with its fingerprint                              DONE: dropped
 whose record is COMPLETED, without a fingerprint                             MOVE: the consumer recognises it
 that failed for good, by its stamp or by its record                          PERMANENT: stays, unless included
@@ -26,41 +30,57 @@ from enum import StrEnum
 from idempotent_receiver.operations.dead_letters.cause import cause_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.records import released
+from idempotent_receiver.operations.text import escaped
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status, permanent
+from idempotent_receiver.protocol.resend import resending, resent
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimable, ClaimAnswer, decide
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 DAY_MS = 24 * 60 * 60 * 1000
 
+PAYLOAD_UNKNOWN = (
+    "Or the consumer has a payload= of its own, which is not known here: give --consumer before you decide"
+)
+
 
 class Verdict(StrEnum):
-    """What is to be done with a dead letter: MOVE moves it, DONE drops it, and all others leave it in place."""
+    """What a redrive does with a dead letter: it moves MOVE, drops DONE and RESENT, and leaves all others in place."""
 
     MOVE = "MOVE"
     DONE = "DONE"
+    RESENT = "RESENT"
+    RESENDING = "RESENDING"
     CONFLICT = "CONFLICT"
     PERMANENT = "PERMANENT"
     TOO_OLD = "TOO_OLD"
     NO_ROOM = "NO_ROOM"
     UNKEYED = "UNKEYED"
     UNREADABLE = "UNREADABLE"
+    MALFORMED = "MALFORMED"
     FOREIGN = "FOREIGN"
+    OTHER_QUEUE = "OTHER_QUEUE"
 
 
-ACTS = (Verdict.MOVE, Verdict.DONE)
+ACTS = (Verdict.MOVE, Verdict.DONE, Verdict.RESENT)
 """A dead letter with any other verdict stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which queue's dead letters are meant, and what the operator allows."""
+    """Which queue's dead letters are meant, and what the operator allows.
+
+    Those that were `archived` may have come from a queue of another stack, and `force` lets them in. `payload_known`
+    tells that fingerprints are made as the consumer makes them.
+    """
 
     queue_arn: str
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     include_permanent: bool = False
     force: bool = False
+    archived: bool = False
+    payload_known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +102,13 @@ def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int,
     """What may be done with a dead letter whose key's record is `found`."""
     verdict, why = _verdict(dead_letter, found, now_ms, rules)
     cause = cause_of(dead_letter, found, now_ms, conflict=verdict is Verdict.CONFLICT)
+    known = {**asdict(cause), "group": _GROUPS.get(verdict, cause.group)}
     record = found if isinstance(found, Record) else None
-    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, **asdict(cause), record=record)
+    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, **known, record=record)
+
+
+_GROUPS = {Verdict.FOREIGN: "foreign", Verdict.OTHER_QUEUE: "other-queue"}
+"""What is not this consumer's is in no group of what it failed of: who names such a group means its own."""
 
 
 def claim_on(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> Claimable | ClaimAnswer:
@@ -93,10 +118,8 @@ def claim_on(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> Clai
 
 
 def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> tuple[Verdict, str]:
-    if dead_letter.source is None:
-        return Verdict.FOREIGN, "nothing says which queue it came from: neither did SQS move it here, nor the consumer"
-    if dead_letter.source != rules.queue_arn:
-        return Verdict.FOREIGN, f"it came from another queue: {dead_letter.source}"
+    if (elsewhere := _elsewhere(dead_letter, rules)) is not None:
+        return elsewhere
     if dead_letter.unkeyed is not None:
         return Verdict.UNKEYED, f"{dead_letter.unkeyed}: the consumer could not claim it"
     if isinstance(found, Unknown):
@@ -105,9 +128,13 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
         case transitions.Unreadable(reason):
             return Verdict.UNREADABLE, f"this version cannot understand its record: {reason}"
         case transitions.OtherPayload(expected, got):
-            return Verdict.CONFLICT, f"its key was used for another payload: fingerprint {expected} there, {got} here"
+            why = f"its key was used for another payload: fingerprint {expected} there, {got} here"
+            return Verdict.CONFLICT, why if rules.payload_known else f"{why}. {PAYLOAD_UNKNOWN}"
         case transitions.AlreadyCompleted(completed):
             return _completed(dead_letter, completed)
+        case transitions.HeldElsewhere() if found is not None and (begun := resending(found)) is not None:
+            ends = "resend it with the same body, or with --take-back"
+            return Verdict.RESENDING, f"{begun.operator} began to send it again as {begun.new_id}: {ends}"
         case transitions.HeldElsewhere(until_ms):
             met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer waits for that"
         case _:
@@ -115,7 +142,22 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
     return _kept_back(dead_letter, found, now_ms, rules) or (Verdict.MOVE, met)
 
 
+def _elsewhere(dead_letter: DeadLetter, rules: Rules) -> tuple[Verdict, str] | None:
+    """The verdict on what did not come from our queue, or cannot be read."""
+    source = dead_letter.source
+    if source is not None and source != rules.queue_arn and not (rules.archived and rules.force):
+        unknown = "; what it did is not in this table: --force" if rules.archived else ""
+        return Verdict.OTHER_QUEUE, f"it came from another queue: {escaped(source)}{unknown}"
+    if dead_letter.malformed is not None:
+        return Verdict.MALFORMED, f"it cannot be read: {dead_letter.malformed}"
+    if source is None:
+        return Verdict.FOREIGN, "nothing says which queue it came from: neither did SQS move it here, nor the consumer"
+    return None
+
+
 def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str]:
+    if (by := resent(completed)) is not None:
+        return Verdict.RESENT, f"{by.operator} sent it again as {by.new_id}: {by.why}"
     if completed.validation is None:
         why = "it is done, but its record has no fingerprint to compare: the consumer will recognise it"
         return _no_room(dead_letter) or (Verdict.MOVE, why)

@@ -6,6 +6,8 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.dynamodb.errors import code_of
+
 WORKERS = 8
 """Fewer than the ten connections that a boto3 client keeps."""
 
@@ -14,6 +16,18 @@ R = TypeVar("R")
 
 Failed = ClientError | BotoCoreError
 """What a request raises that AWS refused, or that did not reach it."""
+
+_REFUSING = ("AccessDenied", "KMS", "Kms", "InvalidClientToken", "UnrecognizedClient", "ExpiredToken", "OptInRequired")
+"""How codes begin by which AWS says that it has done nothing, whatever the status of the response."""
+
+
+def refused(error: Failed) -> bool:
+    """Whether AWS has done nothing, for sure: it refused the whole request, by a permission, a key or its content."""
+    if not isinstance(error, ClientError):
+        return False
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
+    code = code_of(error).removeprefix("AWS.SimpleQueueService.")
+    return 400 <= status < 500 or code.startswith(_REFUSING)  # HTTP's
 
 
 class Workers:

@@ -12,14 +12,15 @@ import pytest
 
 from idempotent_receiver import MemoryStore, PermanentError, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.ends import End, redrive_ends
 from idempotent_receiver.operations.dead_letters.history import History, Verb
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, chunks
+from idempotent_receiver.operations.dead_letters.performance import Performance
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Planned
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
+from idempotent_receiver.operations.dead_letters.verbs import End, Ends, redrive_ends
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
@@ -28,8 +29,6 @@ from tests.manual_clock import ManualClock
 from tests.queues import Queue, Queues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from idempotent_receiver.sqs.keys import KeyStrategy
 
 
@@ -131,11 +130,12 @@ class Bank:
 
     def run(self, session: Session, **options: Any) -> Run:
         """A run that redrives, unless it is given other ends."""
-        return Run(session, **{"ends": redrive_ends(self.sqs, self.queue.url), **options})  # type: ignore[arg-type]
+        performance = Performance(self.sqs, session.source)  # type: ignore[arg-type]
+        return Run(session, **{"ends": redrive_ends(self.queue.url), "performance": performance, **options})
 
     def session(self, **rules: Any) -> Session:
         return Session(
-            queue=DeadLetterQueue(
+            source=DeadLetterQueue(
                 self.sqs,  # type: ignore[arg-type]
                 self.dead.url,
                 self.clock,
@@ -239,19 +239,12 @@ class Aside:
         """The messageIds of the acts with one of these outcomes; an act that was only begun has none."""
         return {each["message_id"] for each in self.acts.values() if each.get("outcome") in outcomes}
 
-    def store(self, decisions: Sequence[Decision]) -> dict[str, str]:
-        self.bank.sqs.request("store", {}, lambda: self.stored.update(each.dead_letter.id for each in decisions))
-        return {}
+    def store(self, decision: Decision) -> None:
+        self.bank.sqs.request("store", {}, lambda: self.stored.add(decision.dead_letter.id))
 
-    def archive(self) -> dict[Verdict, End]:
+    def archive(self) -> Ends:
         """The end by which every dead letter is stored here, one at a time."""
-        end = End(
-            verb=Verb.ARCHIVED,
-            becomes="stored",
-            perform=self.store,
-            split=lambda them: chunks(them, 1),
-            undeleted="it is stored",
-        )
+        end = End(verb=Verb.ARCHIVED, becomes="stored", keep=self.store, undeleted="it is stored")
         return dict.fromkeys(Verdict, end)
 
 

@@ -1,0 +1,310 @@
+"""How every command that acts on dead letters goes: a plan, an agreement, the run, and what became of each."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Group, RenderableType
+
+from idempotent_receiver.operations.cli import dlq_report as report
+from idempotent_receiver.operations.cli.deployment import Deployment
+from idempotent_receiver.operations.cli.dlq_options import Acting, none_of, write_plan
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, flag, moment, typed
+from idempotent_receiver.operations.dead_letters.archive import Archive
+from idempotent_receiver.operations.dead_letters.following import Fate, Following
+from idempotent_receiver.operations.dead_letters.history import NotKept
+from idempotent_receiver.operations.dead_letters.journal import Journal
+from idempotent_receiver.operations.dead_letters.performance import Performance
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
+from idempotent_receiver.operations.dead_letters.selection import Plan, Planned, SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.session import Session, Source
+from idempotent_receiver.operations.dead_letters.triage import Rules
+from idempotent_receiver.operations.dead_letters.verbs import Ends
+from idempotent_receiver.operations.mappings import DISABLED, mappings_of
+
+BEHIND = {
+    True: "the same rules apply to what comes up behind it",
+    False: "what comes up behind it needs another",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a command is to do. `asks` begins its question, `doing` names what goes on. `options` are those that a saved
+    plan keeps, `saved` is the plan that is carried out. `check` raises UsageError for a plan that cannot be, and
+    returns what the answer adds for scripts. With `wait_held`, it first waits for what others hold; with
+    `follow_seconds`, it follows for so long what becomes of what it returned.
+    """
+
+    command: str
+    asks: str
+    doing: str
+    ends: Ends
+    acting: Acting
+    selection: Selection
+    options: dict[str, bool] = field(default_factory=dict)
+    new_body_sha256: str | None = None
+    saved: SavedPlan | None = None
+    rate: float = DEFAULT_RATE
+    check: Callable[[Plan], Mapping[str, str]] = lambda plan: {}
+    wait_held: bool = False
+    follow_seconds: float | None = None
+
+
+def queue_session(deployment: Deployment, terminal: Terminal, hold: int, **rules: bool) -> Session:
+    """A session with the deployment's dead-letter queue."""
+    dead = deployment.dead_letter_queue.url
+    if dead.endswith(".fifo"):
+        terminal.note("While dead letters are held, SQS gives out nothing more of their groups, to anybody.")
+    queue = DeadLetterQueue(deployment.client("sqs"), dead, terminal.clock, hold_seconds=hold)
+    return session_with(queue, deployment, **rules)
+
+
+def session_with(source: Source, deployment: Deployment, **rules: bool) -> Session:
+    """A session of the deployment with a source of dead letters, by these rules."""
+    return Session(
+        source=source,
+        reader=deployment.reader(),
+        store=deployment.store,
+        rules=Rules(
+            queue_arn=deployment.queue.arn,
+            retention_seconds=deployment.retention_seconds,
+            payload_known=deployment.described,
+            **rules,
+        ),
+    )
+
+
+def act(task: Task, session: Session, deployment: Deployment, terminal: Terminal) -> None:
+    """Show the plan, carry it out once it is confirmed, and say what became of it. Ends the command if any is left.
+
+    Ctrl-C stops it between two requests.
+    """
+    with terminal.stoppable() as stopped, session:
+        _Command(task, session, deployment, terminal, stopped).go()
+
+
+@dataclass
+class _Command:
+    """One command on its way. What it has found out so far is its answer, however it ends."""
+
+    task: Task
+    session: Session
+    deployment: Deployment
+    terminal: Terminal
+    stopped: Callable[[], bool]
+    held: int = 0
+    confirmed: bool = False
+    followed: Following | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        task, source = self.task, self.session.source
+        performance = Performance(self.deployment.client("sqs"), source)
+        self.plan_id = new_id(self.terminal) if task.saved is None else task.saved.id
+        self.run = Run(
+            self.session, task.ends, performance, selection=task.selection, rate=task.rate, stopped=self.stopped
+        )
+
+    def go(self) -> None:
+        """Plan, confirm, act, answer."""
+        queue, acting = self.session.source, self.task.acting
+        if isinstance(queue, DeadLetterQueue):
+            wait, ask = self.task.wait_held, not acting.yes
+            self.held = note_held(queue, self.terminal, wait=wait, ask=ask, stopped=self.stopped)
+        plan = self.run.plan()
+        told = self._shown(plan)
+        if acting.save_plan is not None and not self.stopped():
+            raise typer.Exit(self._save(plan))
+        try:
+            self._carry_out(plan)
+        except (ClientError, BotoCoreError, NotKept) as error:
+            self.terminal.note("The rest is where it was. It is safe to start again.")
+            self._answer(told, error=str(error))
+            raise
+        self._answer(told)
+        self._end(found=bool(told or self.run.summary.acted))
+
+    def _shown(self, plan: Plan) -> set[str]:
+        """Show the plan, and return the ids of what it has told about."""
+        source = self.session.source
+        self.values = {"plan_id": self.plan_id, "plan": report.counts(plan), **self.task.check(plan)}
+        if self._more(plan) and self.task.selection.planned is None:
+            self.terminal.note(f"The plan is for what is given out now; {BEHIND[self.task.acting.save_plan is None]}.")
+        which = "archived" if isinstance(source, Archive) else "visible"
+        nothing = none_of(self.task.selection, which)
+        self.terminal.show(report.plan_tables(plan, self.task.ends) if plan.decisions else nothing)
+        self.values["about_seconds"] = seconds = self._about_seconds(plan)
+        if seconds > 0:
+            self.terminal.show(f"At {self.run.rate:g} messages a second, this takes about {seconds} s (see --rate).")
+        self._note_paused(plan)
+        return {each.dead_letter.id for each in plan.decisions}
+
+    def _more(self, plan: Plan) -> bool:
+        """Whether the same may be done to more than is planned."""
+        source, limit = self.session.source, self.task.selection.limit
+        return bool(source.seen) and source.more and (limit is None or len(plan.acting) < limit)
+
+    def _about_seconds(self, plan: Plan) -> int:
+        """About how long the rate makes it take."""
+        ends = self.task.ends
+        count = sum(ends[each.verdict].returns for each in plan.acting)
+        if self._more(plan) and any(end.returns for end in ends.values()):
+            count += self.session.source.unseen()
+        return round(min(count, self.task.selection.limit or count) / self.run.rate)
+
+    def _note_paused(self, plan: Plan) -> None:
+        """Say that nobody reads the queue that messages go back to; where that may not be asked, nothing is said."""
+        if not any(end.to == self.deployment.queue.url for end in self.task.ends.values()) or not plan.acting:
+            return
+        with suppress(ClientError, BotoCoreError):
+            found = mappings_of(self.deployment.client("lambda"), self.deployment.queue.arn)
+            self.values["paused"] = paused = bool(found) and all(each.state == DISABLED for each in found)
+            if paused:
+                self.terminal.note("The consumer is paused: messages wait in the queue until `receiver resume`.")
+
+    def _carry_out(self, plan: Plan) -> None:
+        self.run.journal = self._journal()
+        self.confirmed = not self.stopped() and self._agreed(plan)
+        if not self.confirmed:
+            self.run.decline(plan)
+            return
+        total = len(plan.acting)
+        with self.terminal.progress(self.task.doing, total) as tell:
+            self.run.carry_out(plan, lambda summary: tell(summary.acted, max(total, summary.acted)))
+        if self.task.follow_seconds is not None and self.run.returned and not self.stopped():
+            self._follow(self.task.follow_seconds)
+
+    def _agreed(self, plan: Plan) -> bool:
+        what = [counted(len(plan.acting), "dead letter")] if plan.acting else []
+        what += ["what comes up behind"] if self._more(plan) else []
+        question = f"{self.task.asks} {' and '.join(what)}?"
+        return not what or self.terminal.confirm(question, yes=self.task.acting.yes)
+
+    def _journal(self) -> Journal | None:
+        """Where the acts of this run are kept; None if the deployment keeps no history."""
+        history = self.deployment.history(self.terminal)
+        if history.table is None:
+            return None
+        return Journal(
+            history=history,
+            queue=self.deployment.queue.arn,
+            dead_letter_queue=source_name(self.session.source, self.deployment),
+            operator=self.deployment.operator,
+            plan=self.plan_id,
+            why=self.task.acting.because,
+        )
+
+    def _follow(self, seconds: float) -> None:
+        session = queue_session(self.deployment, self.terminal, self.task.acting.hold)
+        assert isinstance(session.source, DeadLetterQueue)
+        self.session.source.release()
+        following = self.followed = Following(session, session.source, self.run.returned.values())
+        with self.terminal.progress("completed", len(following.fates)) as tell, session:
+            for counts in following.looks(seconds, self.stopped):
+                tell(counts[Fate.COMPLETED], len(following.fates))
+
+    def _save(self, plan: Plan) -> Exit:
+        """Write the plan to a file, if there is anything to do."""
+        task, file = self.task, self.task.acting.save_plan
+        assert file is not None
+        values = {**self.values, "saved": str(file) if plan.acting else None}
+        if not plan.acting:
+            self.terminal.answer(values, clean(f"There is nothing to do, so {file} was not written."))
+            return Exit.LEFT
+        saved = SavedPlan(
+            id=self.plan_id,
+            command=task.command,
+            made_at=moment(self.terminal.clock.epoch_ms()),
+            queue=self.deployment.queue.arn,
+            dead_letter_queue=source_name(self.session.source, self.deployment),
+            options=task.options,
+            letters=[Planned.of(each) for each in plan.acting],
+            new_body_sha256=task.new_body_sha256,
+        )
+        write_plan(saved, file)
+        body = [] if task.new_body_sha256 is None else [f"{flag('body')} FILE"]
+        options = [*typed(plan=file, because=task.acting.because), *body, *self.deployment.typed]
+        carry_out = command(f"receiver dlq {task.command}", *options)
+        count = counted(len(plan.acting), "dead letter")
+        self.terminal.answer(values, clean(f"{count} in {file}; nothing was done. To carry it out:\n{carry_out}"))
+        return Exit.OK
+
+    def _answer(self, told: set[str], error: str | None = None) -> None:
+        summary, missing = self.run.summary, self._missing()
+        shown: list[RenderableType] = [report.summary_text(summary, told, confirmed=self.confirmed)]
+        shown += [report.missing_table(missing)] if missing else []
+        shown += [] if self.followed is None else [report.fates_table(self.followed)]
+        source = self.session.source
+        stray = source.stray if isinstance(source, Archive) else []
+        shown += [clean(f"No archived dead letters, and left alone: {', '.join(stray)}")] if stray else []
+        values = {
+            "command": f"dlq {self.task.command}",
+            **self.values,
+            "confirmed": self.confirmed,
+            "stopped": self.stopped(),
+            **report.summary_values(summary),
+            "missing": [each.message_id for each in missing],
+            "stray": stray,
+            "held_elsewhere": self.held,
+            "followed": None if self.followed is None else report.fates_values(self.followed),
+            "error": error,
+        }
+        self.terminal.answer(values, Group(*shown))
+
+    def _missing(self) -> list[Planned]:
+        return self.task.selection.missing(self.session.source.seen)
+
+    def _end(self, *, found: bool) -> None:
+        """End the command, unless all is as asked."""
+        summary = self.run.summary
+        if self.stopped():
+            raise typer.Exit(Exit.STOPPED)
+        if not self.confirmed or summary.left or summary.undeleted:
+            raise typer.Exit(Exit.LEFT)
+        if self.held:
+            raise typer.Exit(Exit.HELD)
+        asked = found or self.task.selection.all
+        complete = self.followed is None or self.followed.completed
+        if not asked or self._missing() or summary.unseen or not complete:
+            raise typer.Exit(Exit.LEFT)
+
+
+def note_held(
+    queue: DeadLetterQueue,
+    terminal: Terminal,
+    *,
+    wait: bool = False,
+    ask: bool = False,
+    stopped: Callable[[], bool],
+) -> int:
+    """Say how many dead letters others hold, and wait for them if that is wanted; returns how many they hold then."""
+    held = queue.held_elsewhere()
+    if not held:
+        return 0
+    until = moment(terminal.clock.epoch_ms() + queue.hold_seconds * 1000)
+    terminal.note(
+        f"About {held} of {queue.count()} dead letters are held by another session, which may have been killed. They "
+        f"come up by {until} at the latest, unless its --hold was longer than {queue.hold_seconds}."
+    )
+    if wait or (ask and terminal.offer("Wait for them?")):
+        with terminal.progress("waiting", None):
+            held = queue.wait_for_others(stopped)
+        if held:
+            terminal.note(f"About {held} are still held: that session is at work, or its --hold is longer.")
+    return held
+
+
+def source_name(source: Source, deployment: Deployment) -> str:
+    """What a source is called in the history and in plans: the dead-letter queue's ARN, or the archive's address."""
+    return source.address if isinstance(source, Archive) else deployment.dead_letter_queue.arn
+
+
+def new_id(terminal: Terminal) -> str:
+    """A plan's id."""
+    (version,) = terminal.clock.versions(1)
+    return version[:8]

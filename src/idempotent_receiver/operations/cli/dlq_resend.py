@@ -1,0 +1,134 @@
+"""What `receiver dlq resend` is to do: the new body, the new key, and what the plan says of them."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.deployment import Deployment
+from idempotent_receiver.operations.cli.dlq_act import Task
+from idempotent_receiver.operations.cli.dlq_options import Acting
+from idempotent_receiver.operations.cli.terminal import Terminal, command, moment
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
+from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.journal import key_of
+from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
+from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection, hash_of
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision
+from idempotent_receiver.operations.dead_letters.verbs import resend_ends, take_back_ends
+from idempotent_receiver.sqs.dead_letter import MOST_BYTES
+
+UNSENDABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""SQS takes the characters of XML 1.0. Source: Amazon SQS API Reference, SendMessage."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What was asked of the command."""
+
+    body: Path | None
+    options: dict[str, bool]
+    selection: Selection
+    acting: Acting
+    saved: SavedPlan | None
+
+
+def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal: Terminal) -> Task:
+    """What the command is to do. Raises UsageError for a body that cannot be sent, or is not the saved plan's."""
+    body, acting, saved = asked.body, asked.acting, asked.saved
+    if (body is None) != asked.options["take_back"]:
+        raise UsageError("give --body FILE with the whole new body, or --take-back for a resend that did not finish")
+    text = "" if body is None else body_in(body)
+    new_body_sha256 = None if body is None else hash_of(text)
+    if saved is not None and saved.new_body_sha256 != new_body_sha256:
+        raise UsageError(f"--plan {acting.plan} was made for another body than the one in {body}")
+    records = Records(
+        store=deployment.store,
+        clock=terminal.clock,
+        operator=deployment.operator,
+        why=acting.because or "no reason was given",
+        retention_seconds=session.rules.retention_seconds,
+    )
+
+    def edited(letter: DeadLetter) -> DeadLetter:
+        return session.reader.read(letter.edited(text), terminal.clock.epoch_ms())
+
+    taking_back, new_body = TakingBack(records=records), NewBody(records=records, edited=edited)
+    ends = take_back_ends(taking_back) if body is None else resend_ends(deployment.queue.url, new_body)
+    return Task(
+        command="resend",
+        asks="Take back the resend of" if body is None else "Send with the new body, and delete,",
+        doing="sending",
+        ends=ends,
+        acting=acting,
+        selection=asked.selection,
+        options=asked.options,
+        new_body_sha256=new_body_sha256,
+        saved=saved,
+        check=_Check(None if body is None else new_body, deployment, terminal),
+    )
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Says what a plan will do to its one dead letter. Without a new body, its resend is taken back."""
+
+    new_body: NewBody | None
+    deployment: Deployment
+    terminal: Terminal
+
+    def __call__(self, plan: Plan) -> dict[str, str]:
+        """What the answer adds for scripts. Raises UsageError for a plan that cannot be carried out."""
+        if len(plan.decisions) > 1:
+            count = len(plan.decisions)
+            raise UsageError(f"{count} dead letters are meant, and resend takes one: name it by --message-id")
+        if not plan.acting or self.new_body is None:
+            return {}
+        (decision,) = plan.acting
+        try:
+            new = self.new_body.check(decision)
+        except NotResent as error:
+            raise UsageError(str(error)) from None
+        self._note(decision, new)
+        return {"new_key": new.key}
+
+    def _note(self, decision: Decision, new: DeadLetter) -> None:
+        if new.message.fifo:
+            self.terminal.note("On a FIFO queue, it overtakes what its group has done since: it goes to the end now.")
+        _note_other_bodies(decision.dead_letter, new.record_id, self.deployment, self.terminal)
+        follow = command("receiver trace", shlex.quote(new.key), *self.deployment.typed)
+        self.terminal.note(f"Its new key is {new.key}. To follow it once it is sent:\n{follow}")
+
+
+def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, terminal: Terminal) -> None:
+    """Say if a dead letter without a record of its own was sent with another body before: that is another message."""
+    if deployment.history_table is None:
+        return
+    acts = deployment.history(terminal).of_key(key_of(letter))
+    sent = [each for each in acts if each.verb == Verb.RESENT and each.outcome != Outcome.REFUSED]
+    if others := [each for each in sent if new_id not in each.why]:
+        last = others[-1]
+        terminal.note(
+            f"At {moment(last.at_ms)}, {last.operator} sent a dead letter of this key with another body "
+            f"({last.became}). If it was this one, both run: send the same body again, or delete it."
+        )
+
+
+def body_in(file: Path) -> str:
+    """The body in a file. Raises UsageError where SQS would not take it."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"--body {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--body {file} is not text in UTF-8, and SQS takes no other") from None
+    if not text:
+        raise UsageError(f"--body {file} is empty, and SQS takes no empty message")
+    if len(text.encode()) > MOST_BYTES:
+        raise UsageError(f"--body {file} is larger than SQS's 1 MiB")
+    if refused := UNSENDABLE.search(text):
+        line = text.count("\n", 0, refused.start()) + 1
+        raise UsageError(f"--body {file} has the character U+{ord(refused[0]):04X} in line {line}, and SQS takes none")
+    return text

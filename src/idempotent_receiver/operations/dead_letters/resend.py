@@ -1,0 +1,223 @@
+"""What sending a dead letter with another body writes into the records, before the send and after it.
+
+The rule is the protocol's (`protocol/resend.py`). Here is what it is asked for one dead letter, and what an operator is
+told where it cannot go on. A letter without a key of its own, UNKEYED or in CONFLICT, has no record to write into.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.dynamodb.store import DynamoDBStore
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
+from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict, claim_on
+from idempotent_receiver.protocol.exchange import SettleAnswer, Unavailable, Unread, ask, commit
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.resend import (
+    Resend,
+    ResendClaim,
+    check_open,
+    complete_resend,
+    put_closed,
+    resending,
+    resent,
+    take_back,
+    taken_back,
+)
+from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown
+from idempotent_receiver.protocol.transitions import (
+    AlreadyCompleted,
+    ClaimLost,
+    HeldElsewhere,
+    OtherPayload,
+    Settled,
+)
+
+ASK_SECONDS = 30
+
+OWN_RECORD = frozenset(Verdict) - {Verdict.UNKEYED, Verdict.CONFLICT}
+"""Whose record is the letter's own."""
+
+
+class NotResent(Exception):
+    """A dead letter may not be sent so, or its resend not be taken back; the text says why, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """The records of a consumer, as an operator writes into them."""
+
+    store: DynamoDBStore
+    clock: Clock
+    operator: str
+    why: str
+    retention_seconds: int
+
+    def deadline(self) -> Deadline:
+        """Until when one change may take."""
+        return Deadline.after(self.clock, ASK_SECONDS * 1000)
+
+    def read(self, id: str) -> Record | None:
+        """The record with this id, if it has not expired. Raises NotResent where it cannot be read."""
+        (found,) = self.store.read([id])
+        if isinstance(found, Unknown):
+            raise NotResent(f"the record {id} could not be read: {found.why}")
+        return None if found is None or found.expired(self.clock.epoch_ms()) else found
+
+    def require_writable(self, id: str) -> None:
+        """Raise NotResent where a record may not be changed: it would be claimed, and never completed."""
+        (version, never) = self.clock.versions(2)
+        probe = Record(id=id, status="", version=version)
+        (answer,) = self.store.replace([Change(probe, probe._replace(version=never))])
+        if isinstance(answer, NotApplied):
+            raise NotResent(f"its record could not be completed afterwards: {answer.why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NewBody:
+    """A dead letter is sent again with another body: what is written before and after. `edited` is pure."""
+
+    records: Records
+    edited: Callable[[DeadLetter], DeadLetter]
+    claimed: dict[str, Record] = field(default_factory=dict, compare=False)
+    """The claims of this run, by the dead letter's id."""
+
+    def other_id(self, decision: Decision) -> str:
+        """The id of the new key's record."""
+        return self.edited(decision.dead_letter).record_id
+
+    def check(self, decision: Decision) -> DeadLetter:
+        """The edited letter, if it may be sent now. Raises NotResent. Nothing is written."""
+        letter, now_ms = decision.dead_letter, self.records.clock.epoch_ms()
+        new = self.edited(letter)
+        if new.unkeyed is not None:
+            raise NotResent(f"the new body has no usable key: {new.unkeyed}")
+        if new.record_id == letter.record_id and decision.verdict in OWN_RECORD:
+            raise NotResent(f"the new body has the same key, {new.key}: give it another, or `dlq redrive` it as it is")
+        going_on = False
+        if decision.verdict in OWN_RECORD:
+            found = self.records.read(letter.record_id)
+            match claim_on(letter, found, now_ms):
+                case AlreadyCompleted():
+                    raise NotResent("it is done already: to send another message is for its producer")
+                case HeldElsewhere():
+                    going_on = self._goes_on(found, letter, new)
+        self._require_free(new, going_on=going_on or decision.verdict not in OWN_RECORD)
+        return new
+
+    def _goes_on(self, found: Record | None, letter: DeadLetter, new: DeadLetter) -> bool:
+        """Whether an earlier command began to send this very body. Raises NotResent where anybody else has the key."""
+        begun = None if found is None else resending(found)
+        if begun is None:
+            raise NotResent("a worker holds its claim, and may do it as it is: wait until the lease is over")
+        if not begun.same_body(self._resend(letter, new)):
+            raise NotResent(
+                f"{begun.operator} began to send it with another body, as {begun.new_id}: send that body again, or "
+                "give --take-back first"
+            )
+        return True
+
+    def _require_free(self, new: DeadLetter, *, going_on: bool) -> None:
+        found = self.records.read(new.record_id)
+        if found is None:
+            return
+        if taken_back(found) is not None:
+            raise NotResent(f"a resend with this body, as {new.key}, was taken back: change the body, even by a space")
+        match claim_on(new, found, self.records.clock.epoch_ms()):
+            case OtherPayload():
+                raise NotResent(f"the key {new.key} of the new body was used for another payload: give it another")
+            case AlreadyCompleted() if not going_on:
+                raise NotResent(f"a message with this body is done already, under the key {new.key}: it would not run")
+
+    def before(self, decision: Decision) -> None:
+        """Claim the letter's key, if the new one lets the body in. Raises NotResent; then nothing has changed."""
+        new = self.check(decision)
+        if decision.verdict not in OWN_RECORD:
+            return
+        letter, records = decision.dead_letter, self.records
+        records.require_writable(letter.record_id)
+        resend = self._resend(letter, new)
+        claim = ResendClaim(resend, letter.fingerprint, records.retention_seconds)
+        open_ = check_open(resend, records.store.table_name, records.clock.epoch_ms())
+        match ask(claim, Unread(), records.store, records.deadline(), actions=[open_]):
+            case Settled(record):
+                self.claimed[letter.id] = record
+            case Unavailable(why):
+                raise NotResent(f"its key could not be claimed: {why}")
+            case _:
+                raise NotResent("its key or the new one has changed just now: look at it again")
+
+    def after(self, decision: Decision) -> None:
+        """Complete the letter's key. Raises NotResent where that is not known to be done: the letter must stay."""
+        claimed = self.claimed.get(decision.dead_letter.id)
+        if claimed is None:
+            return
+        records = self.records
+        settlement = complete_resend(claimed, records.retention_seconds)
+        match ask(settlement, claimed, records.store, records.deadline()):
+            case Settled():
+                return
+            case ClaimLost(found):
+                by = None if found is None else resent(found)
+                mine = resending(claimed)
+                if by is None or mine is None or not by.same_body(mine):
+                    raise NotResent("its resend was taken back meanwhile: what was sent counts as done")
+            case Unavailable(why):
+                raise NotResent(f"it was sent, and its record was not completed: {why}; resend it with the same body")
+
+    def _resend(self, letter: DeadLetter, new: DeadLetter) -> Resend:
+        return Resend(
+            old_id=letter.record_id,
+            new_id=new.record_id,
+            fingerprint=new.fingerprint,
+            operator=self.records.operator,
+            why=self.records.why,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakingBack:
+    """A resend that did not finish is taken back: the new key is completed and the old one given back, or neither."""
+
+    records: Records
+
+    def other_id(self, decision: Decision) -> str:
+        """The id of the new key's record."""
+        return self._begun(decision).new_id
+
+    def before(self, decision: Decision) -> None:
+        """Take it back. Raises NotResent where the new body may have run, or the record has changed."""
+        begun, claimed = self._begun(decision), decision.record
+        assert claimed is not None  # it says what was begun
+        match self._given_back(begun, claimed):
+            case Settled():
+                return
+            case ClaimLost():
+                raise NotResent("its resend has gone on meanwhile: look at it again")
+            case Unavailable(why):
+                raise NotResent(f"it could not be taken back: {why}")
+            case _:
+                raise NotResent(
+                    f"its new body has reached the consumer, as {begun.new_id}: resend it with the same body, which "
+                    "completes what is begun"
+                )
+
+    def _given_back(self, begun: Resend, claimed: Record) -> SettleAnswer | ActionFailed:
+        records = self.records
+        now_ms = records.clock.epoch_ms()
+        back = take_back(claimed, now_ms, records.retention_seconds)
+        new = records.read(begun.new_id)
+        if new is not None and taken_back(new) is not None:
+            return ask(back, claimed, records.store, records.deadline())  # another letter's resend was taken back
+        (version,) = records.clock.versions(1)
+        closed = put_closed(begun, records.store.table_name, now_ms, records.retention_seconds, version)
+        return commit(back, [closed], records.store, records.deadline())
+
+    def after(self, decision: Decision) -> None:
+        """Nothing: it was done at once."""
+
+    def _begun(self, decision: Decision) -> Resend:
+        begun = None if decision.record is None else resending(decision.record)
+        if begun is None:
+            raise NotResent("no resend of it has begun")
+        return begun

@@ -1,0 +1,139 @@
+"""What the commands do with a dead letter, as a table: on which verdicts each acts, what it sends, what it writes into
+the record, and whether it deletes. A run brings it about; what stands here is only what each of them does.
+
+=================== ============================================ ========== ============================ ========
+command             acts on                                      sends      writes into the record       deletes
+=================== ============================================ ========== ============================ ========
+redrive             MOVE                                         a copy     nothing                      yes
+redrive             DONE, RESENT                                 nothing    nothing                      yes
+redrive --to-dlq    all that has room, FOREIGN if named          a copy     nothing                      yes
+resend              what may still run; RESENDING                a new body claims it, then completes it yes
+resend --take-back  RESENDING                                    nothing    gives the claim back         no
+archive             all, FOREIGN if named                        nothing    nothing                      yes
+delete              all but RESENDING, FOREIGN if named          nothing    nothing                      yes
+=================== ============================================ ========== ============================ ========
+
+OTHER_QUEUE is another consumer's: nothing acts on it. A resend has no record to write into where the letter has no key
+of its own: UNKEYED and CONFLICT.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from idempotent_receiver.operations.dead_letters.archive import Archive
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
+from idempotent_receiver.operations.dead_letters.history import Verb
+from idempotent_receiver.operations.dead_letters.resend import NewBody, TakingBack
+from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
+
+Copy = Callable[[DeadLetter], dict[str, Any]]
+"""Makes the message to send for a dead letter. Raises NoRoom where it does not fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """What is done with a dead letter, in this order: its record is claimed, its copy is sent to the queue `to`, or it
+    is kept, its record is completed, and it is deleted. Each step is left out where the end has none, and bears being
+    done twice: what a killed process has not finished comes up again.
+
+    `verb` names it in the summary and in the history, `becomes` says it in a plan. `undeleted` says what a deletion
+    means that failed after all else was done.
+
+    `returns` tells that the consumer gets the message again. Then the run keeps to its rate and to the order of FIFO
+    groups, and does not touch what fails again meanwhile.
+    """
+
+    verb: Verb
+    becomes: str
+    copy: Copy | None = None
+    to: str = ""
+    keep: Callable[[Decision], None] | None = None
+    record: NewBody | TakingBack | None = None
+    deletes: bool = True
+    undeleted: str = ""
+    returns: bool = False
+
+
+Ends = Mapping[Verdict, End]
+"""By its verdict, what is done with a dead letter. Any other stays."""
+
+NAMED = frozenset({Verdict.FOREIGN})
+"""Acted on only if its message or its group is named: nothing says that it is this consumer's."""
+
+_OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
+
+
+def redrive_ends(queue_url: str) -> Ends:
+    """What a redrive does: it drops what is done, and moves what may run to the queue."""
+    moved = End(
+        verb=Verb.MOVED,
+        becomes="back to the queue",
+        copy=DeadLetter.copy,
+        to=queue_url,
+        undeleted="its copy was sent, so it is there twice, and its record lets it run once",
+        returns=True,
+    )
+    done, resent = (_dropped(why) for why in ("done already", "sent again under another key"))
+    return {Verdict.DONE: done, Verdict.RESENT: resent, Verdict.MOVE: moved}
+
+
+def _dropped(why: str) -> End:
+    undeleted = "it is done, and the next redrive drops it"
+    return End(verb=Verb.DROPPED, becomes=f"dropped: {why}", undeleted=undeleted)
+
+
+def restore_ends(dead_letter_queue_url: str) -> Ends:
+    """What a redrive from the archive to the dead-letter queue does."""
+    restored = End(
+        verb=Verb.RESTORED,
+        becomes="back to the dead-letter queue",
+        copy=DeadLetter.restored,
+        to=dead_letter_queue_url,
+        undeleted="it is in the dead-letter queue as well, under the same key",
+        returns=True,
+    )
+    return dict.fromkeys(_OURS - {Verdict.MALFORMED}, restored)
+
+
+def archive_ends(archive: Archive, **told: str) -> Ends:
+    """What an archiving does: it keeps each dead letter in the archive, with what is `told` of the act."""
+    archived = End(
+        verb=Verb.ARCHIVED,
+        becomes="to the archive",
+        keep=lambda decision: archive.put(decision, **told),
+        undeleted="it is in the archive as well, where archiving it again replaces it",
+    )
+    return dict.fromkeys(_OURS, archived)
+
+
+def delete_ends() -> Ends:
+    """What a deletion does."""
+    deleted = End(verb=Verb.DELETED, becomes="deleted for good", undeleted="delete it again")
+    return dict.fromkeys(_OURS - {Verdict.RESENDING}, deleted)
+
+
+def resend_ends(queue_url: str, new_body: NewBody) -> Ends:
+    """What sending a dead letter with another body does."""
+    resent = End(
+        verb=Verb.RESENT,
+        becomes="to the queue with another body, under a key of its own",
+        copy=lambda letter: new_body.edited(letter).resent(),
+        to=queue_url,
+        record=new_body,
+        undeleted="its new body was sent: resend it with the same body, or redrive it, which drops it",
+        returns=True,
+    )
+    none = {Verdict.DONE, Verdict.RESENT, Verdict.UNREADABLE, Verdict.TOO_OLD, Verdict.MALFORMED, Verdict.FOREIGN}
+    return dict.fromkeys(_OURS - none, resent)
+
+
+def take_back_ends(taking_back: TakingBack) -> Ends:
+    """What taking a resend back does."""
+    back = End(
+        verb=Verb.TAKEN_BACK,
+        becomes="as it was before its resend: whatever was sent of that counts as done",
+        record=taking_back,
+        deletes=False,
+    )
+    return {Verdict.RESENDING: back}

@@ -1,0 +1,200 @@
+"""What an operator does to the record of a dead letter's key when the letter is sent again with another body.
+
+**The order.** The old key is claimed for the resend, then the new body is sent under its new key, then the old key is
+completed, then the dead letter is deleted. So a crash leaves a claim that names the new key, never a message that two
+bodies could take effect for: copies of the old body meet the claim, fail and wait, and nobody drops them. Completed
+before the send, the message would be lost; completed after it without a claim, it could run twice.
+
+**The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps what the record
+said before, its error and its attempts, because no handler starts. Whoever finds it may go on with the same body, or
+take it back: in one transaction the new key is completed, only if it is free, and the old one is as it was before.
+
+**The new key** is judged in the claim's own transaction (`check_open`). A key that was read as open and claimed for
+later could be closed in between, and then the letter would be lost, or its claim have no end.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, attributes
+from idempotent_receiver.protocol.transaction import Action
+from idempotent_receiver.protocol.transitions import (
+    Claim,
+    Claimable,
+    HeldElsewhere,
+    Refusal,
+    Settled,
+    Settlement,
+    completed,
+    decide,
+    expiration_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resend:
+    """A dead letter sent again with another body: from the record's id that it had to that of the new key.
+
+    `fingerprint` is the new body's. `operator` says who did it and `why`, for people. It stands in the old record from
+    the claim on; in the new one only if it was taken back.
+    """
+
+    old_id: str
+    new_id: str
+    fingerprint: str
+    operator: str
+    why: str
+
+    def to_json(self) -> str:
+        """The attribute's value."""
+        return json.dumps(asdict(self), ensure_ascii=True)
+
+    def same_body(self, other: "Resend") -> bool:
+        """Whether both send one body under one key."""
+        return (self.old_id, self.new_id, self.fingerprint) == (other.old_id, other.new_id, other.fingerprint)
+
+
+def resend_of(record: Record) -> Resend | None:
+    """What a record says of a resend; None where it says nothing that can be read. A version of this library that does
+    not know the attribute leaves it in place when it claims the key, and becomes the owner.
+    """
+    try:
+        found = json.loads(record.resent or "null")
+        resend = Resend(**found) if all(isinstance(each, str) for each in found.values()) else None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return resend if resend is not None and resend.operator == record.owner else None
+
+
+def resending(record: Record) -> Resend | None:
+    """The resend that has claimed this key and has not completed it."""
+    return resend_of(record) if record.status == Status.INPROGRESS else None
+
+
+def resent(record: Record) -> Resend | None:
+    """The resend that this key was completed by: its message goes on under the new key."""
+    found = resend_of(record)
+    return found if found is not None and record.status == Status.COMPLETED and record.id == found.old_id else None
+
+
+def taken_back(record: Record) -> Resend | None:
+    """The resend that was taken back, of whose body this was to be the key: no handler has run."""
+    found = resend_of(record)
+    return found if found is not None and record.status == Status.COMPLETED and record.id == found.new_id else None
+
+
+class ResendClaim(NamedTuple):
+    """Claims the key of a dead letter with this `fingerprint` for a resend. The same resend may find its own claim, of
+    an earlier command: that is `Settled` too.
+    """
+
+    resend: Resend
+    fingerprint: str
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return self.resend.old_id
+
+    def step(
+        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
+    ) -> Change | Settled | Refusal:
+        """The write that claims the key, or the answer that is there."""
+        claim = Claim(self.id, self.fingerprint, self.resend.operator, 0)
+        match decide(seen, claim, (), now_ms):  # no version is its own: what this claim wrote, the resend tells
+            case Claimable():
+                return self._change(seen, now_ms, version)
+            case HeldElsewhere() if seen is not None and self._is_same(resending(seen)):
+                return Settled(seen)
+            case answer:
+                return answer  # type: ignore[return-value]  # never `Claimed`, which takes a version of its own
+
+    def _is_same(self, other: Resend | None) -> bool:
+        return other is not None and other.same_body(self.resend)
+
+    def _change(self, seen: Record | None, now_ms: int, version: str) -> Change:
+        until_ms = now_ms + self.retention_seconds * 1000
+        before = None if seen is None or seen.expired(now_ms) else seen
+        attempts = 0 if before is None else 1 if before.attempts is None else before.attempts
+        record = Record(
+            id=self.id,
+            status=Status.INPROGRESS.value,
+            version=version,
+            expiration=expiration_of(now_ms, self.retention_seconds, until_ms),
+            in_progress_expiration=until_ms,
+            attempts=attempts,
+            validation=self.fingerprint,
+            error=None if before is None else before.error,
+            owner=self.resend.operator,
+            resent=self.resend.to_json(),
+        )
+        return Change(record, seen)
+
+    def applied(self, change: Change) -> Settled:
+        """The key is claimed."""
+        return Settled(change.new)
+
+
+def check_open(resend: Resend, table_name: str, now_ms: int) -> Action:
+    """To be committed with the claim: the new key's record must let the new body in. It must not be completed, another
+    payload's, closed by a take-back, or itself resent or claimed for that: in a circle nobody would run.
+    """
+    names = {"#e": "expiration", "#r": "resent", "#s": "status", "#v": "validation"}
+    values = {":now": now_ms // 1000, ":done": Status.COMPLETED.value, ":body": resend.fingerprint}
+    same_body = "(attribute_not_exists(#v) OR #v = :body)"
+    unused = f"attribute_not_exists(#r) AND (attribute_not_exists(#s) OR #s <> :done) AND {same_body}"
+    return Action(
+        "ConditionCheck", _on(table_name, f"#e <= :now OR ({unused})", names, values, Key={"id": resend.new_id})
+    )
+
+
+def complete_resend(claimed: Record, retention_seconds: int) -> Settlement:
+    """The new body is sent: the old key is done, and says under which key its message goes on."""
+    return Settlement(claimed, completed(None), retention_seconds, claimed)
+
+
+def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlement:
+    """The old key is as it was before the claim. To be committed with `put_closed`, or the new body may run as well."""
+    outcome: dict[str, Any] = {"owner": None, "resent": None, "error": claimed.error}
+    if claimed.error is None:
+        outcome["in_progress_expiration"] = now_ms  # released: its next delivery claims it
+    else:
+        outcome["status"] = Status.FAILED.value
+    if not claimed.attempts:
+        outcome["validation"] = None
+    return Settlement(claimed, outcome, retention_seconds, claimed)
+
+
+def put_closed(back: Resend, table_name: str, now_ms: int, retention_seconds: int, version: str) -> Action:
+    """To be committed with the take-back: only if it is free, the new key counts as done."""
+    item = attributes(closing(back, now_ms, retention_seconds, version))
+    free = "attribute_not_exists(#i) OR #e <= :now"
+    return Action("Put", _on(table_name, free, {"#i": "id", "#e": "expiration"}, {":now": now_ms // 1000}, Item=item))
+
+
+def closing(back: Resend, now_ms: int, retention_seconds: int, version: str) -> Record:
+    """The record of the new key once its resend is taken back."""
+    return Record(
+        id=back.new_id,
+        status=Status.COMPLETED.value,
+        version=version,
+        validation=back.fingerprint,
+        expiration=expiration_of(now_ms, retention_seconds, None),
+        owner=back.operator,
+        resent=back.to_json(),
+    )
+
+
+def _on(
+    table_name: str, condition: str, names: dict[str, str], values: dict[str, Any], **item: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "TableName": table_name,
+        **item,
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }

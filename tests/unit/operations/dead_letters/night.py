@@ -1,0 +1,262 @@
+"""A night with one dead letter: commands that may be killed at any write, and a consumer on the same records.
+
+The records are in the model of DynamoDB behind a real client, the queues and the archive in memory. Each write of a
+command can be its last; the consumer's requests are not counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.dynamodb.in_process import answered, client_of
+from harness.dynamodb.tables import Tables
+from idempotent_receiver import DynamoDBStore, Transaction, message_id, sqs_consumer
+from idempotent_receiver.operations.dead_letters.archive import Archive
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
+from idempotent_receiver.operations.dead_letters.performance import Performance
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
+from idempotent_receiver.operations.dead_letters.run import Run, Summary
+from idempotent_receiver.operations.dead_letters.selection import Selection
+from idempotent_receiver.operations.dead_letters.session import Session, Source
+from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
+from idempotent_receiver.operations.dead_letters.verbs import (
+    Ends,
+    archive_ends,
+    delete_ends,
+    redrive_ends,
+    resend_ends,
+    restore_ends,
+    take_back_ends,
+)
+from idempotent_receiver.operations.dead_letters.workers import Workers
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
+from idempotent_receiver.protocol.resend import resending
+from idempotent_receiver.sqs.visibility import Backoff
+from tests.queues import Crash
+from tests.unit.operations.dead_letters.acts import create
+from tests.unit.operations.dead_letters.bank import HOLD_SECONDS, Bank
+from tests.unit.operations.dead_letters.bucket import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+OLD, FIX, OTHER_FIX = (json.dumps({"name": name}) for name in ("old", "fix", "other fix"))
+WRITES = frozenset(
+    {
+        *("send_message_batch", "delete_message_batch", "change_message_visibility_batch"),
+        *("put_object", "delete_object", "PutItem", "UpdateItem", "TransactWriteItems"),
+    }
+)
+
+
+@dataclass
+class Night(Bank):
+    """A bank whose records are in DynamoDB, and whose consumer refuses the old body until its cause is mended."""
+
+    effects: str = "any"
+    at_once: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.tables = Tables()
+        own = client_of(lambda operation, body: answered(self.tables, operation, body))
+        create(own, "records", "id")
+        create(own, "ran", "body")
+        self.namespace = None if self.key is message_id else "night"
+        self.records = DynamoDBStore("records", self.namespace, own)
+        self.bucket = Bucket(self)
+        self.handler = sqs_consumer(
+            self.records,
+            key=self.key,
+            effects=self.effects,
+            sqs=self.sqs,
+            clock=self.clock,
+            backoff=Backoff(first_seconds=1),
+        )(self._handle_body)
+
+    def _handle_body(self, body: str, tx: Transaction) -> None:
+        if not self.mended:
+            raise ConnectionError
+        tx.update(
+            TableName="ran",
+            Key={"body": body},
+            UpdateExpression="ADD often :one",
+            ExpressionAttributeValues={":one": 1},
+        )
+
+    @property
+    def ran(self) -> Counter[str]:
+        """How often each body took effect."""
+        items = self.records.client.scan(TableName="ran")["Items"]
+        return Counter({each["body"]["S"]: int(each["often"]["N"]) for each in items})
+
+    @property
+    def operated(self) -> DynamoDBStore:
+        """The records, as a command asks for them: each request is counted, and may be the last."""
+
+        def answer(operation: str, body: bytes) -> tuple[int, bytes]:
+            told: list[tuple[int, bytes]] = []
+            self.sqs.request(operation, {}, lambda: told.append(answered(self.tables, operation, body)))
+            return told[0]
+
+        return DynamoDBStore("records", self.namespace, client_of(answer))
+
+    def letter(self, *, known: bool, copies: int = 1) -> None:
+        """One dead letter: of a message that failed, or that nobody ever claimed. A restored one may be there twice."""
+        sent = {"MessageBody": OLD, "MessageAttributes": {}}
+        if self.fifo:
+            sent |= {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
+        self.sqs.send_message(QueueUrl=self.queue.url, **sent)
+        self.kill_by_receives(handle=known)
+        self.mended = True
+        if copies > 1:
+            self.do("archive")
+            kept = dict(self.bucket.objects)
+            self.do("to-dlq")
+            self.bucket.objects.update(kept)
+            self.do("to-dlq", again=True)
+
+    def do(self, command: str, *, again: bool = False) -> str:
+        """One command from beginning to end, on one dead letter. It may crash; returns how it ended."""
+        if again and self.fifo:
+            self.clock.sleep(301)  # else SQS takes the second copy for the first
+        self.clock.sleep(HOLD_SECONDS + 1)
+        make = getattr(self, f"_{command.replace('-', '_')}")
+        session, ends = make(self.operated)
+        with session:
+            run = Run(
+                session,
+                ends,
+                Performance(self.sqs, session.source),
+                selection=Selection(limit=1),  # type: ignore[arg-type]
+            )
+            plan = run.plan()
+            if len(plan.acting) and command in ("fix", "other-fix"):
+                try:
+                    ends[plan.acting[0].verdict].record.check(plan.acting[0])  # type: ignore[union-attr]
+                except NotResent as error:
+                    return str(error)
+            run.carry_out(plan)
+        return _told(run.summary)
+
+    def killed(self, command: str, write: int) -> bool:
+        """The same, killed after so many of its writes. False where it makes fewer."""
+        count = 0
+        began = len(self.sqs.calls)
+        request = self.sqs.request
+
+        def counted(name: str, asked: dict[str, Any], take_effect: Callable[[], Any]) -> Any:
+            nonlocal count
+            answer = request(name, asked, take_effect)
+            if name in WRITES:
+                count += 1
+                if count == write:
+                    raise Crash
+            return answer
+
+        self.sqs.request = counted  # type: ignore[method-assign]
+        try:
+            self.do(command)
+        except Crash:
+            return True
+        finally:
+            self.sqs.request = request  # type: ignore[method-assign]
+            assert len(self.sqs.calls) > began
+        return False
+
+    def settle(self) -> None:
+        """What an operator does who looks at the triage, until nothing is left to be done."""
+        for _ in range(4):
+            self.deliver()
+            for verdict in self.verdicts():
+                if verdict is Verdict.RESENDING:
+                    begun = self._begun()
+                    if begun is None or "taken" in self.do(begun):
+                        self.do("take-back")
+                else:
+                    self.do("redrive")
+            if self.bucket.objects:
+                self.do("to-dlq")
+        self.deliver()
+
+    def verdicts(self) -> list[Verdict]:
+        """Those of all dead letters."""
+        self.clock.sleep(HOLD_SECONDS + 1)
+        with self._session(self._queue(), self.records) as session:
+            return [each.verdict for each in session.take()]
+
+    def _begun(self) -> str | None:
+        """The command whose body a resend that did not finish was to send."""
+        self.clock.sleep(HOLD_SECONDS + 1)
+        with self._session(self._queue(), self.records) as session:
+            letters = [each for each in session.take() if each.verdict is Verdict.RESENDING]
+            for each in letters:
+                begun = None if each.record is None else resending(each.record)
+                for command, body in (("fix", FIX), ("other-fix", OTHER_FIX)):
+                    edited = session.reader.read(each.dead_letter.edited(body), self.clock.epoch_ms())
+                    if begun is not None and begun.new_id == edited.record_id:
+                        return command
+        return None
+
+    def _queue(self) -> DeadLetterQueue:
+        return DeadLetterQueue(
+            self.sqs,  # type: ignore[arg-type]
+            self.dead.url,
+            self.clock,
+            hold_seconds=HOLD_SECONDS,
+            workers=Workers(1),
+        )
+
+    def _archive_of(self) -> Archive:
+        return Archive(self.bucket, "archive", "dead", self.clock, Workers(1))  # type: ignore[arg-type]
+
+    def _session(self, source: Source, store: DynamoDBStore, **rules: Any) -> Session:
+        reader = Reader(queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.namespace, key))
+        return Session(source=source, reader=reader, store=store, rules=Rules(queue_arn=self.queue.arn, **rules))
+
+    def _redrive(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+        return self._session(self._queue(), store), redrive_ends(self.queue.url)
+
+    def _from_archive(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+        return self._session(self._archive_of(), store, archived=True), redrive_ends(self.queue.url)
+
+    def _to_dlq(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+        return self._session(self._archive_of(), store, archived=True), restore_ends(self.dead.url)
+
+    def _archive(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+        return self._session(self._queue(), store), archive_ends(self._archive_of())
+
+    def _delete(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+        return self._session(self._queue(), store), delete_ends()
+
+    def _fix(self, store: DynamoDBStore, body: str = FIX) -> tuple[Session, Ends]:
+        session = self._session(self._queue(), store)
+
+        def edited(letter: DeadLetter) -> DeadLetter:
+            return session.reader.read(letter.edited(body), self.clock.epoch_ms())
+
+        return session, resend_ends(self.queue.url, NewBody(records=self._written(store), edited=edited))
+
+    def _other_fix(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+        return self._fix(store, OTHER_FIX)
+
+    def _take_back(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+        return self._session(self._queue(), store), take_back_ends(TakingBack(records=self._written(store)))
+
+    def _written(self, store: DynamoDBStore) -> Records:
+        return Records(
+            store=store,
+            clock=self.clock,
+            operator="arn:aws:iam::123456789012:user/operator",
+            why="a test",
+            retention_seconds=DEFAULT_RETENTION_SECONDS,
+        )
+
+
+def _told(summary: Summary) -> str:
+    return "; ".join(f"{each.verb or each.verdict}: {each.outcome or each.why}" for each in summary.letters)

@@ -59,7 +59,7 @@ TIERS = {
     "unit/worker/test_leases.py": QUICK,
     "unit/batch/": QUICK,
     "unit/dynamodb/test_s": QUICK,
-    "unit/handler/test_process_end.py": SLOW,
+    "unit/test_process_end.py": SLOW,
     "unit/handler/": QUICK,
     "unit/http/": QUICK,
     "unit/protocol/": QUICK,

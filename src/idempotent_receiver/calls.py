@@ -24,7 +24,7 @@ from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, HeldElsewhere, Settled, Settlement
 
-Key = Callable[..., str]
+CallKey = Callable[..., str]
 
 NOT_FINAL = Failure(type="NotFinal")
 """The failure of a call that returned what is not to be kept: the caller gets it all the same."""
@@ -34,7 +34,7 @@ _LONGEST_WAIT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class CallOptions:
     """How calls are made, the same for all calls of one function.
 
     A call's lease lasts until its deadline and `lease_margin_seconds`; nothing is begun with less time left than
@@ -42,7 +42,7 @@ class Calls:
     """
 
     store: RecordStore
-    key: Key
+    key: CallKey
     payload: Payload | None
     results: Results | None
     retention_seconds: int
@@ -69,19 +69,21 @@ class Calls:
         """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""
         return usable(key, partial(record_id, self.store.namespace))
 
-    def begin(self, key: str, fingerprint: str | None, context: Any) -> "Call":
+    def begin(self, key: str, fingerprint: str | None, context: Any) -> "KeyedCall":
         """A call under a usable key, in the invocation that has this Lambda context."""
         owner = str(getattr(context, "aws_request_id", "unknown"))
-        return Call(self, key, fingerprint, Deadline.after(self.clock, context.get_remaining_time_in_millis()), owner)
+        return KeyedCall(
+            self, key, fingerprint, Deadline.after(self.clock, context.get_remaining_time_in_millis()), owner
+        )
 
 
-class Call:
+class KeyedCall:
     """One call, on its way from its usable `key` to its end, by the deadline of the invocation `owner`.
 
     `run` is all of it. A coroutine takes the steps one by one: those that wait for the store run on another thread.
     """
 
-    def __init__(self, calls: Calls, key: str, fingerprint: str | None, deadline: Deadline, owner: str) -> None:
+    def __init__(self, calls: CallOptions, key: str, fingerprint: str | None, deadline: Deadline, owner: str) -> None:
         self.key = key
         self.deadline = deadline
         self._calls = calls

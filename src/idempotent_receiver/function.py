@@ -14,27 +14,27 @@ from typing import Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
 from idempotent_receiver.arguments import Arguments, Given, is_context
-from idempotent_receiver.calls import Call, Calls, Key
+from idempotent_receiver.calls import CallKey, CallOptions, KeyedCall
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
+from idempotent_receiver.options import Function
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
 def idempotent(
     store: RecordStore,
     *,
-    key: Key,
+    key: CallKey,
     payload: Payload | None = EVERYTHING,
     lease_seconds: float | None = None,
     results: Results | None = None,
@@ -69,7 +69,7 @@ def idempotent(
     """
     if lease_seconds is not None:
         options.require_lease(lease_seconds)
-    calls = Calls(
+    calls = CallOptions(
         store=store,
         key=key,
         payload=payload,
@@ -95,7 +95,7 @@ def idempotent(
 class _Wrapped:
     """A function, and how it is called."""
 
-    def __init__(self, function: Callable[..., Any], calls: Calls, lease_seconds: float | None) -> None:
+    def __init__(self, function: Callable[..., Any], calls: CallOptions, lease_seconds: float | None) -> None:
         self.function, self.calls, self.lease_seconds = function, calls, lease_seconds
         self.name = runnable(function)
         if isinstance(function, type | staticmethod | classmethod):
@@ -146,7 +146,7 @@ class _Wrapped:
 
         return called
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeyedCall:
         if self.transaction in kwargs:
             text = f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give"
             raise errors.misuse(TypeError(text))
@@ -157,7 +157,7 @@ class _Wrapped:
             return calls.begin(key, fingerprint, context)
         outer = current_attempt.get()
         if outer is not None:
-            return Call(calls, key, fingerprint, outer.deadline, outer.owner)
+            return KeyedCall(calls, key, fingerprint, outer.deadline, outer.owner)
         if self.lease_seconds is None:
             text = (
                 f"{self.name} does not know how long it may run: it was called outside Lambda and outside another "
@@ -167,7 +167,7 @@ class _Wrapped:
         # Nothing ends this process at the deadline, so the lease ends there, and a call that still runs is fenced off.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
-        return Call(calls, key, fingerprint, deadline, "outside Lambda")
+        return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")
 
     def _key_and_fingerprint(
         self, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]

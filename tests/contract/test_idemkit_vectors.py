@@ -19,7 +19,7 @@ from idempotent_receiver import MemoryStore
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import Unread, ask
-from idempotent_receiver.protocol.long_runs import Renewal
+from idempotent_receiver.protocol.renewal import Renewal
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, Claim, Claimed, HeldElsewhere, Peek, Settled
 from tests.manual_clock import ManualClock
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.sqs.visibility import Backoff
-from idempotent_receiver.worker.host import Answers, Host
+from idempotent_receiver.worker.host import QueueAnswers, WorkerHost
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.reports import Reports
@@ -31,11 +31,11 @@ def new_host(worker: ControlledWorker, store: RecordStore) -> NewHost:
     )
     acknowledgements: Any = SimpleNamespace(delete=lambda handle: None, change=lambda handle, seconds: None)
     return partial(
-        Host,
+        WorkerHost,
         leases=worker.leases,
         batch=None,
         in_flight=InFlight(worker),
-        answers=Answers(acknowledgements, Backoff(), worker, left_to_sqs=True),
+        answers=QueueAnswers(acknowledgements, Backoff(), worker, left_to_sqs=True),
         reports=Reports(None, "me"),
         draining=lambda: False,
         suspects=(),

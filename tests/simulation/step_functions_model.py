@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.long_runs import Conclusion
+from idempotent_receiver.protocol.execution import Conclusion
 from idempotent_receiver.protocol.record import Change, Status, from_attributes
 from tests.simulation.adapters import EXECUTION_SECONDS, arn_of
 from tests.simulation.explored_clients import EXISTS, STARTED

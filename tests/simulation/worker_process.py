@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -232,15 +232,17 @@ class WorkerProcess:
         _own.set(self)
         clock = WorldClock(self.world, name=self.name)
         leases = Leases(
-            consumer.parts["store"],
+            consumer.options.store,
             clock,
             Timer(self.world, partial(self.kill, "the timer")),
             lambda key, why: self.die(f"{key}: {why}"),
             lease_seconds=limits.lease_seconds,
             margin_seconds=limits.margin_seconds,
         )
-        own = consumer.with_parts(clock=clock, executor=self._executor, concurrency=limits.concurrency)
-        queue, reports = polling.Queue(sqs, QUEUE_URL, QUEUE), Reports(None, self.name)
+        own = consumer.with_options(
+            replace(consumer.options, clock=clock, executor=self._executor, concurrency=limits.concurrency)
+        )
+        queue, reports = polling.PolledQueue(sqs, QUEUE_URL, QUEUE), Reports(None, self.name)
         self.process = Process(own, queue, leases=leases, limits=limits, reports=reports, clock=clock)
         self.process.run()
         self._end()

@@ -21,10 +21,11 @@ OURS = {
     "batch.receiver", "batch.runs", "batch.settings", "batch.turns", "clock", "dynamodb",
     "dynamodb.client", "dynamodb.errors", "dynamodb.packs", "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
-    "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
+    "handler.outcome", "handler.results", "options", "payload", "process_end",
     "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",
     "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",
-    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.received", "sqs.visibility", "telemetry",
+    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.visibility", "sqs.work",
+    "telemetry",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""
 

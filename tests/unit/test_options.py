@@ -18,10 +18,10 @@ from idempotent_receiver import (
     http_endpoint,
     idempotent,
     payload_key,
+    process_end,
     sqs_consumer,
 )
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
-from idempotent_receiver.handler import process_end
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.manual_clock import ManualClock
 from tests.simulation.world import DEAD_LETTERS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -219,7 +220,7 @@ def test_a_run_without_a_claim_has_none_to_lose_to_a_faster_one(
     event = {"Records": [message]}
     store = MemoryStore(tables={"done": "id"})
     slower = sqs_consumer(store, effects="transaction", logger=sink.logger, metrics=sink)(handle)  # type: ignore[arg-type]
-    faster = slower.with_parts(logger=Sink().logger, metrics=Sink())
+    faster = slower.with_options(replace(slower.options, logger=Sink().logger, metrics=Sink()))
 
     slower(event, Context())
 

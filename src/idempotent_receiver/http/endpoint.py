@@ -30,14 +30,13 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from idempotent_receiver import options
-from idempotent_receiver.calls import NOT_FINAL, Calls, Key
+from idempotent_receiver.calls import NOT_FINAL, CallKey, CallOptions
 from idempotent_receiver.clock import Clock, require_context
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
-from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
@@ -50,6 +49,7 @@ from idempotent_receiver.http.response import (
     with_numbers,
 )
 from idempotent_receiver.payload import EVERYTHING, Payload
+from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
 from idempotent_receiver.protocol.store import RecordStore
@@ -81,7 +81,7 @@ _WITHOUT_A_KEY = (
 def http_endpoint(
     store: RecordStore,
     *,
-    key: Key = IDEMPOTENCY_KEY,
+    key: CallKey = IDEMPOTENCY_KEY,
     scope: Callable[[Any], str] | None = _NOT_SAID,
     required: bool = True,
     wait_seconds: float = 0,
@@ -133,7 +133,7 @@ def http_endpoint(
     if isinstance(key, Payload) and payload is EVERYTHING:
         # A parameter that does not make another key must not make a mismatch either.
         payload = Payload(without_query=key.without_query)
-    calls = Calls(
+    calls = CallOptions(
         store=store,
         key=key,
         payload=payload,
@@ -210,7 +210,7 @@ def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore
 class _Endpoint:
     """A handler and what `http_endpoint` was given; `transaction` names the parameter of `function` that takes one."""
 
-    calls: Calls
+    calls: CallOptions
     function: Callable[..., HandlerResponse]
     transaction: str | None
     scope: Callable[[Any], str] | None
@@ -234,7 +234,7 @@ class _Endpoint:
             if isinstance(error, MissingKey) and not self.required:
                 return self._unprotected(event, context, _WITHOUT_A_KEY)
             self.telemetry.report_unusable(error, with_text=self.calls.error_texts)
-            return self._own(responses.unusable_key(error), event, request)
+            return self._own(responses.unusable_key_response(error), event, request)
 
         def handle(attempt: Attempt) -> HandlerResponse:
             extra = {} if self.transaction is None else {self.transaction: attempt.transaction}

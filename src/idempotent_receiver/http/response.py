@@ -136,7 +136,7 @@ def without_answer(
     return problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)
 
 
-def unusable_key(error: UnusableKey) -> HttpResponse:
+def unusable_key_response(error: UnusableKey) -> HttpResponse:
     """The request has no key, or none that can be used; nothing ran."""
     title = "No idempotency key" if isinstance(error, MissingKey) else "The idempotency key cannot be used"
     return problem(HTTPStatus.BAD_REQUEST, title, text_of(error))

@@ -17,9 +17,9 @@ from idempotent_receiver.local.deployment import DeployError, Target
 
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "venv", "node_modules")
 LEFT_OUT_BY_SAM = shutil.ignore_patterns(".aws-sam", ".git")
-BUILD_SECONDS = 300
+LONGEST_BUILD_SECONDS = 300
 SAID_LINES = 12
-HOST = {"BUILD_FOR": "host", "PYTHON": sys.executable}
+HOST_BUILD = {"BUILD_FOR": "host", "PYTHON": sys.executable}
 """What tells a Makefile for which machine it builds, and for which Python."""
 NOT_FOR_HOST = (
     "the target {target} has built for another machine. When BUILD_FOR is host, let it install packages for $(PYTHON), "
@@ -69,7 +69,7 @@ def build_by_make(target: Target, folder: Path) -> Path:
         ["make", "--makefile", str(makefile), name],
         _working_folder(target, folder),
         f"`make {name}` failed, by {makefile}",
-        {**inherited, **HOST, "ARTIFACTS_DIR": str(artifacts)},
+        {**inherited, **HOST_BUILD, "ARTIFACTS_DIR": str(artifacts)},
     )
     if not any(artifacts.iterdir()):
         raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: let it put the code and its packages there")
@@ -110,11 +110,13 @@ def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[s
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=BUILD_SECONDS,
+            timeout=LONGEST_BUILD_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise DeployError(f"{what}: it took longer than {BUILD_SECONDS} s. Is the package index there?") from None
+        raise DeployError(
+            f"{what}: it took longer than {LONGEST_BUILD_SECONDS} s. Is the package index there?"
+        ) from None
     except OSError as error:
         raise DeployError(f"{what}: {error}") from None
     if done.returncode != 0:

@@ -14,7 +14,7 @@ MAX_RECEIVES, VISIBILITY_SECONDS = 5, 900
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consumer:
+class QueueConsumer:
     """A function that consumes a queue."""
 
     name: str
@@ -26,7 +26,7 @@ class Consumer:
     """Whether its mapping takes partial batch responses."""
 
 
-def consumers_of(cloud: Cloud, stack: Stack) -> list[Consumer]:
+def consumers_of(cloud: Cloud, stack: Stack) -> list[QueueConsumer]:
     """The functions that consume a queue; everything on the cloud is the stack's."""
     names = {physical: logical for logical, physical in stack.resources.items()}
     pages = cloud.client("lambda").get_paginator("list_event_source_mappings").paginate()
@@ -36,7 +36,7 @@ def consumers_of(cloud: Cloud, stack: Stack) -> list[Consumer]:
         if service == "sqs":
             function = each["FunctionArn"].split(":")[6]
             found.append(
-                Consumer(
+                QueueConsumer(
                     name=names.get(function, function),
                     function=function,
                     queue_url=_queue_url(cloud, queue),
@@ -61,7 +61,7 @@ def _queue_url(cloud: Cloud, name: str) -> str:
     return str(sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
 
 
-def chosen(names: Sequence[str], name: str | None) -> str:
+def chosen_function(names: Sequence[str], name: str | None) -> str:
     """The function of this name, or the only one. Raises TrialError."""
     told = ", ".join(names)
     if not names:

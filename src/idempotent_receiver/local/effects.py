@@ -13,18 +13,18 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-Item = Mapping[str, Mapping[str, Any]]
+TypedItem = Mapping[str, Mapping[str, Any]]
 """An item as DynamoDB writes it: `{"cents": {"N": "5"}}`."""
 
 
-class Table(NamedTuple):
+class TableContent(NamedTuple):
     """What a table holds, and the attributes of its key."""
 
     key: tuple[str, ...]
-    items: Sequence[Item]
+    items: Sequence[TypedItem]
 
 
-Tables = Mapping[str, Table]
+ContentByTable = Mapping[str, TableContent]
 """The tables by their logical ids."""
 
 
@@ -38,14 +38,14 @@ class Attribute(NamedTuple):
         return f"{self.table}.{self.path}" if self.path else f"{self.table} (number of items)"
 
 
-Key = tuple[tuple[str, Hashable], ...]
+ItemKey = tuple[tuple[str, Hashable], ...]
 
 
-class Place(NamedTuple):
+class ItemPlace(NamedTuple):
     """The item of a table with this key; without one, all that have keys which only one run has made."""
 
     table: str
-    key: Key
+    key: ItemKey
 
     def __str__(self) -> str:
         return " ".join([self.table, *(f"{name}={value}" for name, value in self.key)])
@@ -58,7 +58,7 @@ Content = frozenset[tuple[str, Hashable]]
 class Difference(NamedTuple):
     """Something that is not as it was without faults: a value at a path, or how many items there are at the place."""
 
-    place: Place
+    place: ItemPlace
     path: str
     expected: Hashable
     found: Hashable
@@ -69,7 +69,7 @@ class Difference(NamedTuple):
         return f"{self.place}: {what}, and {was} without faults"
 
 
-Changes = Mapping[Place, Mapping[str, Decimal]]
+Changes = Mapping[ItemPlace, Mapping[str, Decimal]]
 """What a message did, by places and paths: what it added to a number; 1 for anything else that came, or changed."""
 
 
@@ -77,21 +77,21 @@ class Step(NamedTuple):
     """What the tables held before and after messages of these names were handled."""
 
     names: Sequence[str]
-    before: Tables
-    after: Tables
+    before: ContentByTable
+    after: ContentByTable
 
 
 @dataclass(frozen=True)
 class Reference:
     """What the tables hold without faults, what of it cannot be compared, and what each message did."""
 
-    tables: Tables
+    tables: ContentByTable
     incomparable: frozenset[Attribute]
-    places: frozenset[Place]
+    places: frozenset[ItemPlace]
     """Those with keys that every run makes."""
     changes: Mapping[str, Changes] = field(default_factory=dict)
 
-    def differences(self, found: Tables) -> list[Difference]:
+    def differences(self, found: ContentByTable) -> list[Difference]:
         """What is not as in the reference."""
         expected, present = self._contents(self.tables), self._contents(found)
         both = dict.fromkeys([*expected, *present])
@@ -101,20 +101,20 @@ class Reference:
         """What was done in a step."""
         return _changes(self._contents(step.before), self._contents(step.after))
 
-    def _contents(self, tables: Tables) -> dict[Place, Counter[Content]]:
+    def _contents(self, tables: ContentByTable) -> dict[ItemPlace, Counter[Content]]:
         """What can be compared of each item, by places."""
-        found: dict[Place, Counter[Content]] = {}
+        found: dict[ItemPlace, Counter[Content]] = {}
         for name, table in tables.items():
             for item in () if Attribute(name) in self.incomparable else table.items:
                 content = frozenset(
                     each for each in _flat(item) if self.incomparable.isdisjoint(_covering(name, each[0]))
                 )
                 place = _place(name, table, item)
-                found.setdefault(place if place in self.places else Place(name, ()), Counter())[content] += 1
+                found.setdefault(place if place in self.places else ItemPlace(name, ()), Counter())[content] += 1
         return found
 
 
-def referred(steps: Sequence[Step], again: Tables) -> Reference:
+def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
     """The reference that the steps of a run make, together with what another run has left."""
     last = steps[-1].after
     one, other = _values(last), _values(again)
@@ -127,7 +127,7 @@ def referred(steps: Sequence[Step], again: Tables) -> Reference:
     # The same values may be in other items: a balance after equal amounts, in another order.
     while swapped := {_general(Attribute(each.place.table, each.path), both) for each in reference.differences(again)}:
         reference = replace(reference, incomparable=reference.incomparable | swapped)
-    changes: dict[str, dict[Place, Mapping[str, Decimal]]] = {}
+    changes: dict[str, dict[ItemPlace, Mapping[str, Decimal]]] = {}
     for step in steps:
         for name in step.names:
             changes.setdefault(name, {}).update(reference.changes_of(step))
@@ -141,13 +141,13 @@ def added(expected: Hashable, found: Hashable) -> Decimal:
     return Decimal(-1 if found is None else 1)
 
 
-ELEMENT, NAME = re.compile(r"\[\d+\]"), re.compile(r"\.|\Z")
+ELEMENT, PATH_PART = re.compile(r"\[\d+\]"), re.compile(r"\.|\Z")
 
 
 def _inner(attribute: Attribute) -> Iterator[Attribute]:
     """An attribute, and each document that it is in; of a list all elements are one."""
     path = ELEMENT.sub("[*]", attribute.path)
-    yield from (attribute._replace(path=path[: each.start()]) for each in NAME.finditer(path))
+    yield from (attribute._replace(path=path[: each.start()]) for each in PATH_PART.finditer(path))
 
 
 def _covering(table: str, path: str) -> Iterator[Attribute]:
@@ -166,7 +166,7 @@ def _general(attribute: Attribute, both: AbstractSet[Attribute]) -> Attribute:
     return whole if document is None else document._replace(path=f"{document.path}.*")
 
 
-def _values(tables: Tables) -> dict[Attribute, Counter[Hashable]]:
+def _values(tables: ContentByTable) -> dict[Attribute, Counter[Hashable]]:
     found: dict[Attribute, Counter[Hashable]] = {}
     for name, table in tables.items():
         found[Attribute(name)] = Counter([Decimal(len(table.items))])
@@ -176,17 +176,17 @@ def _values(tables: Tables) -> dict[Attribute, Counter[Hashable]]:
     return found
 
 
-def _places(tables: Tables) -> set[Place]:
+def _places(tables: ContentByTable) -> set[ItemPlace]:
     return {_place(name, table, item) for name, table in tables.items() for item in table.items}
 
 
-def _place(name: str, table: Table, item: Item) -> Place:
+def _place(name: str, table: TableContent, item: TypedItem) -> ItemPlace:
     values = dict(_flat(item))
-    return Place(name, tuple((part, values[part]) for part in table.key))
+    return ItemPlace(name, tuple((part, values[part]) for part in table.key))
 
 
 def _differences(
-    place: Place, expected: Counter[Content] | None, found: Counter[Content] | None
+    place: ItemPlace, expected: Counter[Content] | None, found: Counter[Content] | None
 ) -> Iterator[Difference]:
     was, is_now = expected or Counter(), found or Counter()
     if was.total() != is_now.total():
@@ -201,9 +201,9 @@ def _differences(
 
 
 def _changes(
-    before: Mapping[Place, Counter[Content]], after: Mapping[Place, Counter[Content]]
-) -> dict[Place, dict[str, Decimal]]:
-    found: dict[Place, dict[str, Decimal]] = {}
+    before: Mapping[ItemPlace, Counter[Content]], after: Mapping[ItemPlace, Counter[Content]]
+) -> dict[ItemPlace, dict[str, Decimal]]:
+    found: dict[ItemPlace, dict[str, Decimal]] = {}
     for place in {*before, *after}:
         was, is_now = before.get(place, Counter()), after.get(place, Counter())
         if was != is_now:
@@ -214,7 +214,7 @@ def _changes(
     return found
 
 
-def _flat(item: Item) -> Iterator[tuple[str, Hashable]]:
+def _flat(item: TypedItem) -> Iterator[tuple[str, Hashable]]:
     for name, value in item.items():
         yield from _leaves(name, value)
 

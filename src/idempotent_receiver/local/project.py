@@ -15,7 +15,7 @@ HANDLER = "receiver_local_witness"
 
 
 @dataclass(frozen=True)
-class Project:
+class LocalProject:
     """A template, the folder for what is built, and the template's parameters."""
 
     template: Path

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from idempotent_receiver.local import witness
 from idempotent_receiver.local.cloud import Cloud
-from idempotent_receiver.local.consumers import chosen, consumers_of
-from idempotent_receiver.local.effects import Attribute, Difference, Reference, Step, Tables, referred
-from idempotent_receiver.local.project import Project
+from idempotent_receiver.local.consumers import chosen_function, consumers_of
+from idempotent_receiver.local.effects import Attribute, ContentByTable, Difference, Reference, Step, referred
+from idempotent_receiver.local.project import LocalProject
 from idempotent_receiver.local.samples import Sample
 from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, Say, Trial
-from idempotent_receiver.local.verdict import FINE, Ended, Evidence, Verdict, judged, kills, unexplained, worst
+from idempotent_receiver.local.verdict import FINE, EffectVerdict, Ended, Evidence, judged, kills, unexplained, worst
 
-STACK = "trial"
+TRIAL_STACK = "trial"
 QUIET_SECONDS = 30.0
 """The longest that a run may take in which no worker is killed."""
 ALONE_SECONDS = 15.0
@@ -52,14 +52,14 @@ class Found:
     def fine(self) -> bool:
         """Whether each message ended as it may, and not all as dead letters: then the events are not the handler's."""
         verdicts = {each.verdict for each in self.messages}
-        return verdicts <= FINE and Verdict.ONCE in verdicts and not self.missing and not self.unexplained
+        return verdicts <= FINE and EffectVerdict.ONCE in verdicts and not self.missing and not self.unexplained
 
 
 @dataclass(frozen=True)
-class Runs:
+class TrialRuns:
     """Makes the runs. `cloud` starts a local cloud, `tell` says what is done, `progress` how far it is."""
 
-    project: Project
+    project: LocalProject
     samples: Sequence[Sample]
     function: str | None
     seconds: float
@@ -72,10 +72,10 @@ class Runs:
     def found(self) -> Found:
         """Make them. Raises DeployError and TrialError."""
         if self.function is None and len(known := self.project.consumers()) > 1:
-            chosen(known, None)
+            chosen_function(known, None)
         self.tell(f"building {self.project.template}, and deploying it on a local cloud")
         found, steps, ended = self._alone("without faults, one message after the other", self.samples)
-        failing = [each for each in ended if each.verdict is not Verdict.ONCE]
+        failing = [each for each in ended if each.verdict is not EffectVerdict.ONCE]
         names = {each.name for each in failing}
         able = [each for each in self.samples if each.name not in names]
         if not able:
@@ -116,7 +116,7 @@ class Runs:
         missing = [] if trial.redrive_policy else [NO_REDRIVE]
         return Found(messages=ended, inside=trial.inside, claims=evidence.claims, missing=missing), steps, ended
 
-    def _reordered(self, samples: Sequence[Sample]) -> Tables:
+    def _reordered(self, samples: Sequence[Sample]) -> ContentByTable:
         """The second run: groups keep their order, and are themselves in another."""
         groups: dict[str, list[Sample]] = {}
         with self._run("without faults, in another order", witness.NONE) as trial:
@@ -139,9 +139,9 @@ class Runs:
     @contextmanager
     def _run(self, what: str, faults: str) -> Iterator[Trial]:
         with self.cloud() as cloud:
-            stack = self.project.deployed(cloud, STACK, witnessed=True)
+            stack = self.project.deployed(cloud, TRIAL_STACK, witnessed=True)
             consumers = {each.name: each for each in consumers_of(cloud, stack)}
-            consumer = consumers[chosen([*consumers], self.function)]
+            consumer = consumers[chosen_function([*consumers], self.function)]
             folder = self.project.folder / f"run-{len(self.printed) + 1}"
             folder.mkdir(parents=True)
             self.printed.append((what, folder / "printed.log"))
@@ -154,7 +154,7 @@ class Runs:
             yield trial
 
 
-def _step(steps: list[Step], names: Sequence[str], before: Tables, trial: Trial) -> Tables:
+def _step(steps: list[Step], names: Sequence[str], before: ContentByTable, trial: Trial) -> ContentByTable:
     after = trial.tables()
     steps.append(Step(names, before, after))
     return after

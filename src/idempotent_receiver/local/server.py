@@ -17,7 +17,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 START_SECONDS = 30.0
 STOP_SECONDS = 180.0  # on a busy disk, removing what functions have unpacked takes its time
-POLL_SECONDS = 0.02
+START_POLL_SECONDS = 0.02
 START_ATTEMPTS = 3  # between the choice of a port and its use, another program may take it
 
 
@@ -77,7 +77,7 @@ class Server:
                 raise ServerError(f"the server ended while it started: {last_words}")
             if time.monotonic() > deadline:
                 raise ServerError(f"the server was not ready after {START_SECONDS:.0f} s")
-            time.sleep(POLL_SECONDS)
+            time.sleep(START_POLL_SECONDS)
 
     def log(self) -> str:
         """Return all that it has written so far; only while it runs."""

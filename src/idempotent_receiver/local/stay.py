@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from idempotent_receiver.local.cloud import REGION, Cloud, Ministack, embedded_cloud
-from idempotent_receiver.local.consumers import Consumer, consumers_of
+from idempotent_receiver.local.consumers import QueueConsumer, consumers_of
 from idempotent_receiver.local.container import LOOPBACK, engine
 from idempotent_receiver.local.deployment import DeployError, Stack
-from idempotent_receiver.local.project import Project
+from idempotent_receiver.local.project import LocalProject
 from idempotent_receiver.local.samples import Sample
 from idempotent_receiver.local.template import named_by_id
 
-STACK = "local"
+LOCAL_STACK = "local"
 RECEIVER = ".venv/bin/receiver"
 """Where a project of `receiver init` has the command."""
 
@@ -29,12 +29,12 @@ class Stays:
 
     cloud: Cloud
     stack: Stack
-    consumers: Sequence[Consumer]
+    consumers: Sequence[QueueConsumer]
     contained: bool
 
 
 @contextlib.contextmanager
-def staying(project: Project, port: int) -> Iterator[Stays]:
+def staying(project: LocalProject, port: int) -> Iterator[Stays]:
     """The project on a local cloud at this port, for the block. Raises DeployError, TrialError and ServerError."""
     address = engine()
     program = Ministack(also_at=address or LOOPBACK)
@@ -43,7 +43,7 @@ def staying(project: Project, port: int) -> Iterator[Stays]:
     except ValueError as error:
         raise DeployError(str(error)) from None
     with embedded_cloud(program, port=port) as cloud:
-        stack = project.deployed(cloud, STACK, text=text)
+        stack = project.deployed(cloud, LOCAL_STACK, text=text)
         yield Stays(cloud, stack, consumers_of(cloud, stack), address is not None)
 
 

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import NoReturn
 
 TERMINATION_GRACE_SECONDS = 2.0
-POLL_SECONDS = 0.05
+PARENT_POLL_SECONDS = 0.05
 REMOVAL_ATTEMPTS = 40
 LAST_WORDS_BYTES = 4_000
 
@@ -54,7 +54,7 @@ def keep(command: Sequence[str]) -> int:
 
 def _ended_before_asked(server: subprocess.Popen[bytes]) -> bool:
     while server.poll() is None:
-        readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
+        readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_SECONDS)
         if readable:  # a byte, or the end of the file: both mean that nobody needs the server any more
             return False
     return True
@@ -80,7 +80,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
-        time.sleep(POLL_SECONDS)
+        time.sleep(PARENT_POLL_SECONDS)
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:

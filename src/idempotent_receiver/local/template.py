@@ -41,7 +41,7 @@ class Resource:
 
     def said(self, *path: str) -> str | None:
         """The plain text at this path, if there is one."""
-        return text_of(at(self.node, *path))
+        return node_text(at(self.node, *path))
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,18 @@ class Template:
         found: list[str | None] = []
         for each in self.resources:
             events = [event for _, event in entries(at(each.node, "Properties", "Events"))]
-            if each.type == FUNCTION and any(text_of(at(event, "Type")) == "SQS" for event in events):
+            if each.type == FUNCTION and any(node_text(at(event, "Type")) == "SQS" for event in events):
                 found.append(each.id)
-            if each.type == MAPPING and types.get(named(at(each.node, "Properties", "EventSourceArn")) or "") == QUEUE:
-                found.append(named(at(each.node, "Properties", "FunctionName")))
+            if (
+                each.type == MAPPING
+                and types.get(name_in(at(each.node, "Properties", "EventSourceArn")) or "") == QUEUE
+            ):
+                found.append(name_in(at(each.node, "Properties", "FunctionName")))
         return [each for each in dict.fromkeys(found) if each in types]
 
     def code_of(self, function: Resource) -> str | None:
         """The path of a function's code, its own or that of all functions."""
-        return function.said("Properties", "CodeUri") or text_of(at(self._root, "Globals", "Function", "CodeUri"))
+        return function.said("Properties", "CodeUri") or node_text(at(self._root, "Globals", "Function", "CodeUri"))
 
     def setting(self, resource: Resource, name: str, value: str) -> Edit:
         """The edit that gives a resource this property, whether it has it or not."""
@@ -104,7 +107,7 @@ class Template:
             for each in node.value if node.id == "sequence" else ():
                 yield from edits(each)
             for name, value in entries(node):
-                path = text_of(value)
+                path = node_text(value)
                 if name not in PATHS or path is None:
                     yield from edits(value)
                 elif not re.match(r"\w+://", path) and (to := new(name, path)) is not None:
@@ -138,21 +141,21 @@ def named_by_id(text: str) -> str:
     template, edits = Template(text), []
     for each in template.resources:
         fifo = at(each.node, "Properties", "FifoQueue")
-        said = text_of(fifo)
+        said = node_text(fifo)
         if each.type in NAMES and (fifo is None or said is not None):
             ending = ".fifo" if said is not None and said.lower() == "true" else ""
             edits.append(template.setting(each, NAMES[each.type], each.id + ending))
     return template.edited(edits).text
 
 
-QUEUE_ARN = re.compile(r"\barn:[\w-]+:sqs:[\w-]+:(\d{12}):([\w-]+)")
+ANY_QUEUE_ARN = re.compile(r"\barn:[\w-]+:sqs:[\w-]+:(\d{12}):([\w-]+)")
 
 
 def queues_in(text: str, account: str, region: str) -> str:
     """A template's text, or a parameter's value, with every queue that it names by ARN in this account and region."""
-    for elsewhere, name in QUEUE_ARN.findall(text):
+    for elsewhere, name in ANY_QUEUE_ARN.findall(text):
         text = text.replace(f"/{elsewhere}/{name}", f"/{account}/{name}")  # its URL
-    return QUEUE_ARN.sub(rf"arn:aws:sqs:{region}:{account}:\2", text)
+    return ANY_QUEUE_ARN.sub(rf"arn:aws:sqs:{region}:{account}:\2", text)
 
 
 def at(node: "Node | None", *path: str) -> "Node | None":
@@ -168,20 +171,20 @@ def entries(node: "Node | None") -> Iterator[tuple[str, "Node"]]:
         yield from ((key.value, value) for key, value in node.value if key.id == "scalar")
 
 
-def text_of(node: "Node | None") -> str | None:
+def node_text(node: "Node | None") -> str | None:
     """A plain text; of an intrinsic there is none."""
     return str(node.value) if node is not None and node.id == "scalar" and node.tag.startswith(PLAIN_TAGS) else None
 
 
-def named(node: "Node | None") -> str | None:
+def name_in(node: "Node | None") -> str | None:
     """The logical id that a reference names: `!Ref Queue`, `!GetAtt Queue.Arn`, or the same as a mapping."""
     if node is None:
         return None
     if node.id == "mapping":
         references = [value for name, value in entries(node) if name in ("Ref", "Fn::GetAtt")]
-        return named(references[0]) if references else None
+        return name_in(references[0]) if references else None
     if node.id == "sequence":
-        return text_of(node.value[0]) if node.value else None
+        return node_text(node.value[0]) if node.value else None
     return str(node.value).partition(".")[0]
 
 

@@ -15,19 +15,19 @@ from typing import Any
 
 from idempotent_receiver.local import witness
 from idempotent_receiver.local.cloud import Cloud
-from idempotent_receiver.local.consumers import Consumer
+from idempotent_receiver.local.consumers import QueueConsumer
 from idempotent_receiver.local.deployment import DeployError, Stack, resources_of
-from idempotent_receiver.local.effects import Reference, Table, Tables
+from idempotent_receiver.local.effects import ContentByTable, Reference, TableContent
 from idempotent_receiver.local.project import HANDLER
 from idempotent_receiver.local.samples import Sample
-from idempotent_receiver.local.verdict import Evidence, Line
+from idempotent_receiver.local.verdict import Evidence, WitnessLine
 
-LONGEST_TIMEOUT_SECONDS = 10
+LONGEST_FUNCTION_SECONDS = 10
 LEASE_MARGIN_SECONDS = 4
 """How much longer than the function's time-out a killed worker's messages stay invisible: its lease is over then."""
-POLL_SECONDS = 0.1
+QUEUE_POLL_SECONDS = 0.1
 QUIET_POLLS = 6
-MOST_RECEIVES = 50
+MOST_DEAD_LETTER_RECEIVES = 50
 Say = Callable[[int, int], None]
 """Is told how many messages are out of the queue, and of how many."""
 
@@ -38,8 +38,8 @@ class Trial:
 
     cloud: Cloud
     stack: Stack
-    consumers: Sequence[Consumer]
-    consumer: Consumer
+    consumers: Sequence[QueueConsumer]
+    consumer: QueueConsumer
     folder: Path
     faults: str
     inside: bool = False
@@ -53,7 +53,7 @@ class Trial:
         """Put the witness before the handler; return the function's time-out. Raises DeployError if that fails."""
         functions, name = self.cloud.client("lambda"), self.consumer.function
         was = functions.get_function_configuration(FunctionName=name)
-        timeout = min(int(was["Timeout"]), LONGEST_TIMEOUT_SECONDS)  # a template's parameter stays a text there
+        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)  # a template's parameter stays a text there
         settings = {
             "handler": was["Handler"],
             "folder": str(self.folder),
@@ -105,7 +105,7 @@ class Trial:
         """
         ends, quiet = time.monotonic() + seconds, 0
         while quiet < QUIET_POLLS and time.monotonic() < ends:
-            time.sleep(POLL_SECONDS)
+            time.sleep(QUEUE_POLL_SECONDS)
             if self.faults == witness.KILLS:
                 self._copy()
             else:
@@ -130,7 +130,7 @@ class Trial:
                 return True
             if self.fifo:
                 self._offer_again()
-            time.sleep(POLL_SECONDS)
+            time.sleep(QUEUE_POLL_SECONDS)
         return False
 
     def _copy(self) -> None:
@@ -171,7 +171,7 @@ class Trial:
             for line in self.lines()
         )
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[WitnessLine]:
         """What the witness has noted."""
         path = self.folder / "log.jsonl"
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
@@ -184,7 +184,7 @@ class Trial:
             int(found.get(each, 0)) for found in attributes for each in (*counts, "ApproximateNumberOfMessagesDelayed")
         )
 
-    def tables(self) -> Tables:
+    def tables(self) -> ContentByTable:
         """What is in the stack's tables, but for those of the consumer's records."""
         lines, dynamodb = self.lines(), self.cloud.client("dynamodb")
         records = {line["table"] for line in lines if line["what"] == "consumer"}
@@ -192,7 +192,7 @@ class Trial:
         for id, name, key in self._own_tables:
             if name not in records:
                 pages = dynamodb.get_paginator("scan").paginate(TableName=name, ConsistentRead=True)
-                found[id] = Table(key, [item for page in pages for item in page["Items"]])
+                found[id] = TableContent(key, [item for page in pages for item in page["Items"]])
         return found
 
     @cached_property
@@ -234,7 +234,7 @@ class Trial:
             reference=reference,
         )
 
-    def _records(self, lines: Sequence[Line]) -> Iterator[Mapping[str, Any]]:
+    def _records(self, lines: Sequence[WitnessLine]) -> Iterator[Mapping[str, Any]]:
         tables = {line["table"] for line in lines if line["what"] == "consumer"} - {None}
         ids = {line["record"] for line in lines if line["what"] in ("started", "spoiled")} - {None}
         for table in tables:
@@ -251,7 +251,7 @@ class Trial:
             return
         sqs = self.cloud.client("sqs")
         url = sqs.get_queue_url(QueueName=self.redrive_policy["deadLetterTargetArn"].rpartition(":")[2])["QueueUrl"]
-        for _ in range(MOST_RECEIVES):
+        for _ in range(MOST_DEAD_LETTER_RECEIVES):
             asked = {"QueueUrl": url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
             messages = sqs.receive_message(**asked).get("Messages", [])
             for each in messages:

@@ -8,13 +8,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from idempotent_receiver.local.effects import Changes, Difference, Place, Reference, Tables, added
+from idempotent_receiver.local.effects import Changes, ContentByTable, Difference, ItemPlace, Reference, added
 
-Line = Mapping[str, Any]
+WitnessLine = Mapping[str, Any]
 """What a witness has noted."""
 
 
-class Verdict(StrEnum):
+class EffectVerdict(StrEnum):
     """How it ended for a message; the last is the worst."""
 
     ONCE = "once"
@@ -33,7 +33,7 @@ WITHOUT_PARTIAL = (
 )
 UNRECORDED = "Lambda deleted it before its record was COMPLETED, so a duplicate would run again"
 NOT_NAMED = "it was not done, and the handler's response did not say so: Lambda deleted it"
-FINE = frozenset({Verdict.ONCE, Verdict.DEAD_LETTER})
+FINE = frozenset({EffectVerdict.ONCE, EffectVerdict.DEAD_LETTER})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Evidence:
 
     sent: Mapping[str, str]
     """The names of the messages."""
-    lines: Sequence[Line]
+    lines: Sequence[WitnessLine]
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dead: frozenset[str] = frozenset()
     """What is in the dead-letter queue."""
@@ -50,7 +50,7 @@ class Evidence:
     """How many messages are still in the queue."""
     partial: bool = True
     """Whether the mapping takes partial batch responses."""
-    tables: Tables = field(default_factory=dict)
+    tables: ContentByTable = field(default_factory=dict)
     """What is in the tables of the stack, but for the one of the records."""
     reference: Reference | None = None
     """What is in them after runs without faults."""
@@ -83,9 +83,9 @@ class Ended:
     twice: int
     """Runs that began when it was done, or while another was going on."""
     record: str | None
-    tables: Verdict | None
+    tables: EffectVerdict | None
     """What the tables say, if it writes there what can be compared: once, TWICE or NEVER."""
-    verdict: Verdict
+    verdict: EffectVerdict
     why: str | None = None
     differs: tuple[str, ...] = ()
     """What is not in the tables as without faults, by this message."""
@@ -94,7 +94,7 @@ class Ended:
 def judged(evidence: Evidence) -> list[Ended]:
     """How it ended for each message, in the order of sending."""
     messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
-    blamed: dict[str, list[tuple[Difference, Verdict]]] = {}
+    blamed: dict[str, list[tuple[Difference, EffectVerdict]]] = {}
     for difference in evidence.differences:
         for message, verdict in _blamed(difference, messages):
             blamed.setdefault(message.key, []).append((difference, verdict))
@@ -109,21 +109,26 @@ def unexplained(evidence: Evidence) -> list[Difference]:
 
 def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
     """For each message the worst that became of it: in the first such run, or if all went well in the last."""
-    order, found = list(Verdict), dict[str, Ended]()
+    order, found = list(EffectVerdict), dict[str, Ended]()
     for each in (message for messages in runs for message in messages):
         before = found.setdefault(each.name, each)
-        if order.index(each.verdict) > order.index(before.verdict) or each.verdict is before.verdict is Verdict.ONCE:
+        if (
+            order.index(each.verdict) > order.index(before.verdict)
+            or each.verdict is before.verdict is EffectVerdict.ONCE
+        ):
             found[each.name] = each
     return list(found.values())
 
 
-def _blamed(difference: Difference, messages: Sequence["_Message"]) -> list[tuple["_Message", Verdict]]:
+def _blamed(difference: Difference, messages: Sequence["_Message"]) -> list[tuple["_Message", EffectVerdict]]:
     """The messages that may have made a difference, and how: those for which most speaks of all that write there."""
     writers = [each for each in messages if difference.place in each.changes]
     able = [(each, each.blamed(difference)) for each in writers if each.share(difference)] or [
         (each, each.blamed(difference)) for each in writers
     ]
-    likely = [(each, how) for each, how in able if (each.ran_again if how is Verdict.TWICE else not each.finished)]
+    likely = [
+        (each, how) for each, how in able if (each.ran_again if how is EffectVerdict.TWICE else not each.finished)
+    ]
     size = abs(added(difference.expected, difference.found))
     return [pair for pair in likely if abs(pair[0].share(difference)) == size] or likely or able
 
@@ -136,7 +141,7 @@ def _by_key(evidence: Evidence) -> dict[str, list[str]]:
     return found
 
 
-def kills(lines: Iterable[Line]) -> list[str]:
+def kills(lines: Iterable[WitnessLine]) -> list[str]:
     """The moments at which a worker was killed."""
     return [line["place"] for line in lines if line["what"] == "killed"]
 
@@ -147,7 +152,7 @@ class _Message:
     key: str
     ids: Sequence[str]
 
-    def ended(self, blamed: Sequence[tuple[Difference, Verdict]]) -> Ended:
+    def ended(self, blamed: Sequence[tuple[Difference, EffectVerdict]]) -> Ended:
         record, tables = self._record(), self._tables([how for _, how in blamed])
         verdict = self._verdict(tables)
         return Ended(
@@ -169,7 +174,7 @@ class _Message:
     @cached_property
     def changes(self) -> Changes:
         """What it does without faults."""
-        reference, found = self.evidence.reference, dict[Place, Mapping[str, Decimal]]()
+        reference, found = self.evidence.reference, dict[ItemPlace, Mapping[str, Decimal]]()
         for id in self.ids:
             found.update({} if reference is None else reference.changes.get(self.evidence.sent[id], {}))
         return found
@@ -178,24 +183,24 @@ class _Message:
         """What it adds, without faults, to what differs."""
         return self.changes[difference.place].get(difference.path, Decimal(0))
 
-    def blamed(self, difference: Difference) -> Verdict:
+    def blamed(self, difference: Difference) -> EffectVerdict:
         """How it ended, if it has made this difference: more of what it does was done, or less."""
         more, number = added(difference.expected, difference.found), (Decimal, type(None))
         if isinstance(difference.expected, number) and isinstance(difference.found, number) and self.share(difference):
-            return Verdict.TWICE if more * self.share(difference) > 0 else Verdict.NEVER
-        return Verdict.TWICE if self.finished else Verdict.NEVER
+            return EffectVerdict.TWICE if more * self.share(difference) > 0 else EffectVerdict.NEVER
+        return EffectVerdict.TWICE if self.finished else EffectVerdict.NEVER
 
-    def _tables(self, blamed: Sequence[Verdict]) -> Verdict | None:
+    def _tables(self, blamed: Sequence[EffectVerdict]) -> EffectVerdict | None:
         if not self.changes:
             return None
-        return max(blamed, key=list(Verdict).index, default=Verdict.ONCE)
+        return max(blamed, key=list(EffectVerdict).index, default=EffectVerdict.ONCE)
 
     # What was noted of it.
 
-    def _all(self, what: str) -> list[Line]:
+    def _all(self, what: str) -> list[WitnessLine]:
         return [line for line in self.evidence.lines if line["what"] == what]
 
-    def own(self, what: str) -> list[Line]:
+    def own(self, what: str) -> list[WitnessLine]:
         """What was noted of its runs."""
         return [line for line in self._all(what) if line["key"] == self.key]
 
@@ -213,10 +218,10 @@ class _Message:
         """Whether it is done: by its record, or where nobody can read that, by a run that came to its end."""
         return self._record().get("status") == "COMPLETED" if self.evidence.recorded else bool(self._done())
 
-    def _succeeded(self) -> list[Line]:
+    def _succeeded(self) -> list[WitnessLine]:
         return [line for line in self.own("ended") if line["error"] is None]
 
-    def _acknowledged(self) -> list[Line]:
+    def _acknowledged(self) -> list[WitnessLine]:
         """The answers that left it out of their failures, whether or not they came to Lambda."""
         answers = [*self._all("answered"), *self._all("killed")]
         return [line for line in answers if {*line["ids"], *line.get("lost", ())} & {*self.ids}]
@@ -237,7 +242,7 @@ class _Message:
         beside = [at for at, _ in runs if any(begun < at < over for begun, over in runs)]
         return len({*again, *beside})
 
-    def _end(self, start: Line) -> float:
+    def _end(self, start: WitnessLine) -> float:
         """When a run ended, or its worker was killed."""
         ends = [
             line["at_ms"]
@@ -246,7 +251,7 @@ class _Message:
         ]
         return min(ends, default=NEVER_MS)
 
-    def _over(self, start: Line) -> float:
+    def _over(self, start: WitnessLine) -> float:
         """When a run was over at the latest: the time of its batch was up."""
         batches = [line for line in self._all("delivered") if line["process"] == start["process"]]
         times = [line.get("until_ms", NEVER_MS) for line in batches if line["at_ms"] <= start["at_ms"]]
@@ -258,40 +263,42 @@ class _Message:
 
     # How it ended.
 
-    def _verdict(self, tables: Verdict | None) -> Verdict:
+    def _verdict(self, tables: EffectVerdict | None) -> EffectVerdict:
         judged_by_runs = self.evidence.claims and (self.evidence.recorded or tables is None)
-        if tables is Verdict.TWICE or (self._twice() and judged_by_runs):
-            return Verdict.TWICE
+        if tables is EffectVerdict.TWICE or (self._twice() and judged_by_runs):
+            return EffectVerdict.TWICE
         if self.finished:
-            return Verdict.ONCE if tables is None else tables
+            return EffectVerdict.ONCE if tables is None else tables
         if self.evidence.dead & {*self.ids}:
-            return Verdict.NEVER if self._overran() else Verdict.DEAD_LETTER  # nobody meant it to
+            return EffectVerdict.NEVER if self._overran() else EffectVerdict.DEAD_LETTER  # nobody meant it to
         if not self._acknowledged():
-            return Verdict.UNFINISHED if self.evidence.left else Verdict.NEVER
-        return Verdict.UNRECORDED if self._succeeded() and tables is not Verdict.NEVER else Verdict.NEVER
+            return EffectVerdict.UNFINISHED if self.evidence.left else EffectVerdict.NEVER
+        return (
+            EffectVerdict.UNRECORDED if self._succeeded() and tables is not EffectVerdict.NEVER else EffectVerdict.NEVER
+        )
 
-    def _why(self, verdict: Verdict) -> str | None:
+    def _why(self, verdict: EffectVerdict) -> str | None:
         failures = [line for line in self.own("ended") if line["error"] is not None]
         error = json.loads(self._record().get("error") or "{}")
         # The record has no texts but an author's own; on this machine, and of its own events, a trial may tell all.
         reason = error.get("text") or (failures[-1]["error"] if failures else error.get("type"))
         if reason is None and self._overran():
             reason = OVERRAN
-        if verdict is Verdict.DEAD_LETTER:
+        if verdict is EffectVerdict.DEAD_LETTER:
             return str(reason or "received too often")
-        if verdict is Verdict.UNRECORDED:
+        if verdict is EffectVerdict.UNRECORDED:
             return UNRECORDED
-        if verdict is Verdict.NEVER and self._acknowledged() and not self.finished:
+        if verdict is EffectVerdict.NEVER and self._acknowledged() and not self.finished:
             return NOT_NAMED if self.evidence.partial else WITHOUT_PARTIAL
-        if verdict is Verdict.NEVER:
+        if verdict is EffectVerdict.NEVER:
             return reason and f"its handler fails: {reason}"
-        if verdict is Verdict.UNFINISHED:
+        if verdict is EffectVerdict.UNFINISHED:
             return f"its handler fails: {reason}" if reason else "its handler has not come to it"
-        if self.ran_again and verdict is Verdict.ONCE:
+        if self.ran_again and verdict is EffectVerdict.ONCE:
             return self._why_again(failures)
         return None
 
-    def _why_again(self, failures: Sequence[Line]) -> str:
+    def _why_again(self, failures: Sequence[WitnessLine]) -> str:
         """Why it ran more than once."""
         if failures:
             return f"first run failed: {failures[0]['error']}"

@@ -26,6 +26,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ NONE, ONE_FAILS, KILLS = "none", "one fails", "kills"
 """What `faults` may be."""
 PING = {"receiver local": "are you there?"}
 """An event that only has the handler imported."""
-MEETING_SECONDS, LONGEST_WAIT_SECONDS, LOOK_SECONDS = 0.5, 3.0, 0.05
+MEETING_SECONDS, LONGEST_MEETING_SECONDS, MEETING_LOOK_SECONDS = 0.5, 3.0, 0.05
 """How long the first handler stays when the second worker has its message, and waits for it before that."""
 
 settings: dict[str, Any] = json.loads(os.environ.get(VARIABLE, "{}"))
@@ -85,7 +86,7 @@ class Copied:
         return getattr(self._stream, name)
 
 
-def die(place: str, done: Sequence[str] = ()) -> None:
+def crash(place: str, done: Sequence[str] = ()) -> None:
     """End this process as a crash does, with no cleanup. `done`: messages whose handling was over, which come again."""
     note("killed", place=place, ids=done)
     offer_again(deliveries.handles[id] for id in done)
@@ -108,7 +109,7 @@ def meet(id: str, handle: str, seconds: float) -> None:
     offer_again([handle])
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(MEETING_LOOK_SECONDS)
         if any(
             line["what"] == "delivered" and line["process"] != os.getpid() and id in line["ids"] for line in lines()
         ):
@@ -175,7 +176,7 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
         note("started", key=claim.key, record=claim.id, attempt=claim.attempt)
         id = deliveries.ids.get(claim.key, claim.key)
         if settings["faults"] == KILLS and id in deliveries.handles and first("met"):
-            meet(id, deliveries.handles[id], min(LONGEST_WAIT_SECONDS, claim.remaining_time_ms() / 2000))
+            meet(id, deliveries.handles[id], min(LONGEST_MEETING_SECONDS, claim.remaining_time_ms() / 2000))
         key: str = claim.key
         return key
 
@@ -186,7 +187,7 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
             error=None if error is None else f"{type(error).__name__}: {error}".removesuffix(": ")[:200],
         )
         if settings["faults"] == KILLS and error is None and first("killed-before"):
-            die("before it was recorded")
+            crash("before it was recorded")
 
     @functools.wraps(function)
     def run(*arguments: Any) -> Any:
@@ -222,16 +223,16 @@ def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
     """
     module, _, name = settings["handler"].rpartition(".")
     handler = consumer = getattr(importlib.import_module(module.replace("/", ".")), name)
-    while not hasattr(consumer, "with_parts"):  # others' decorators may be around it
+    while not hasattr(consumer, "with_options"):  # others' decorators may be around it
         if not hasattr(consumer, "__wrapped__"):
             return handler, False
         consumer = consumer.__wrapped__
     library = importlib.import_module("idempotent_receiver")
-    key, store = consumer.parts["key"], consumer.parts["store"]
-    claims = consumer.parts.get("effects", "any") == "any"
-    note("consumer", table=getattr(store, "table_name", None), claims=claims)
-    own_key = {} if key is library.message_id else {"key": deliveries.keyed(key)}
-    consumer._handle = consumer.with_parts(watched(consumer.__wrapped__, library.current_claim), **own_key)  # noqa: SLF001
+    options = consumer.options
+    note("consumer", table=getattr(options.store, "table_name", None), claims=options.effects == "any")
+    if options.key is not library.message_id:
+        options = replace(options, key=deliveries.keyed(options.key))
+    consumer._handle = consumer.with_options(options, watched(consumer.__wrapped__, library.current_claim))  # noqa: SLF001
     return handler, True
 
 
@@ -278,7 +279,7 @@ def _answered(done: list[str]) -> Any:
     """The answer as it reaches Lambda, if it does."""
     kills = settings["faults"] == KILLS
     if kills and done and first("killed-after"):
-        die("before it had answered", done)
+        crash("before it had answered", done)
     lost = [id for id in done if kills and first(f"lost-{id}")]
     failed = [id for id in deliveries.handles if id not in done]
     note("answered", ids=[id for id in done if id not in lost], lost=lost, failed=failed)

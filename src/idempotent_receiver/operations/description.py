@@ -42,14 +42,14 @@ class Description:
     @classmethod
     def of(cls, consumer: Consumer) -> "Description":
         """What a decorated handler is."""
-        parts = consumer.parts
+        made_with = consumer.options
         return cls(
-            key=parts["key"],
-            payload=EVERYTHING if parts["payload"] is None else parts["payload"],
-            envelope=parts["envelope"],
-            namespace=getattr(parts["store"], "namespace", None),
-            retention_days=parts["retention_seconds"] / DAY_SECONDS,
-            effects=parts["effects"],
+            key=made_with.key,
+            payload=EVERYTHING if made_with.payload is None else made_with.payload,
+            envelope=made_with.envelope,
+            namespace=made_with.store.namespace,
+            retention_days=made_with.retention_seconds / DAY_SECONDS,
+            effects=made_with.effects,
         )
 
     @property

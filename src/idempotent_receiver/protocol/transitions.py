@@ -34,10 +34,10 @@ FAILED, or INPROGRESS with its lease over                              Claimable
 started or is to start again. If that version is gone, the answer is `ClaimLost`. A record that has vanished stays so.
 A run that nothing had claimed may then begin `once_more`.
 
-**Transitions.** `Peek`, `Claim`, `Settlement` and those of `long_runs.py` share one shape, so that one loop
-(`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the
-versions sent so far, the time and a fresh version, and gives the next `Change` to try or the answer; `applied` gives
-the answer once that change is written.
+**Transitions.** `Peek`, `Claim`, `Settlement` and those of `renewal.py` and `execution.py` share one shape, so that one
+loop (`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the versions
+sent so far, the time and a fresh version, and gives the next `Change` to try or the answer; `applied` gives the answer
+once that change is written.
 """
 
 from collections.abc import Collection, Mapping

@@ -13,7 +13,7 @@ from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.message import Message
 
-Source = Callable[[Message, Attempt], Any]
+ArgumentSource = Callable[[Message, Attempt], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Binding:
     """A handler, and where each of its parameters comes from, in their order."""
 
     function: Callable[..., Any]
-    sources: tuple[Source, ...]
+    sources: tuple[ArgumentSource, ...]
     asynchronous: bool
     wants_message: bool
     transactional: bool
@@ -79,7 +79,7 @@ def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[
         )
 
 
-def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> Source:
+def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> ArgumentSource:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
         raise TypeError(f"{name}: parameter {parameter.name!r} must be an ordinary one, not *, ** or keyword-only")
     if parameter.name not in hints:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
@@ -14,9 +13,8 @@ from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import name_of, require_transactions
 from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
-from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import Results
-from idempotent_receiver.payload import EVERYTHING, Payload
+from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.store import RecordStore
@@ -24,13 +22,15 @@ from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs import dead_letter, keys, visibility
 from idempotent_receiver.sqs.binding import Binding, bind
 from idempotent_receiver.sqs.message import Message, lined_up, messages_of
+from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.sqs.visibility import Backoff
-from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
+from idempotent_receiver.sqs.work import work_of
+from idempotent_receiver.telemetry import Log, Metrics
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-Response = dict[str, list[dict[str, str]]]
+BatchResponse = dict[str, list[dict[str, str]]]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
 """Makes the host of one batch, of its messages and their works; outside Lambda."""
 
@@ -38,30 +38,37 @@ NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
 class Consumer:
     """The Lambda handler that `sqs_consumer` makes: `(event, context)` in, the messages to deliver again out.
 
-    `parts` are the store and the options that it was made with, by their names; `__wrapped__` is the function for one
-    message.
+    `options` are those that it was made with, its store among them; `__wrapped__` is the function for one message.
+    Raises TypeError for a function that is not one for a message, or that does not go with the options.
     """
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, parts: dict[str, Any], function: Callable[..., Any], handle: Callable[..., Response]):
-        # A callable without a name of its own gets the handler's.
-        update_wrapper(update_wrapper(self, handle), function)
-        self.parts, self._handle = parts, handle
+    def __init__(self, options: ConsumerOptions, function: Callable[..., Any]) -> None:
+        binding = _bound(function, options)
+        namespaces.take(options.store, *namespaces.user_of("sqs_consumer", function))
+        new_executor = _threads(binding) if options.executor is None else options.executor
 
-    def __call__(self, event: Any, context: Any) -> Response:
+        def lambda_handler(event: Any, context: Any, **outside: Any) -> BatchResponse:
+            return _Invocation(options, binding, context, **outside).receive(event, new_executor)
+
+        # A callable without a name of its own gets the handler's.
+        update_wrapper(update_wrapper(self, lambda_handler), function)
+        self.options, self._handle = options, lambda_handler
+
+    def __call__(self, event: Any, context: Any) -> BatchResponse:
         """The answer to an SQS event: what must be delivered again. Raises InvalidEvent for any other event."""
         return self._handle(event, context)
 
-    def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> Response:
+    def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> BatchResponse:
         """The same outside Lambda: leases last `lease_ms` from their writing, and the host renews them."""
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
-    def with_parts(self, function: Callable[..., Any] | None = None, **parts: Any) -> "Consumer":
-        """The same consumer with other parts: another store, clock, executor, client, or any other option, and where it
-        is given, another function for one message.
+    def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "Consumer":
+        """The same consumer with other options, such as `dataclasses.replace(consumer.options, store=store)`, and where
+        it is given, another function for one message.
         """
-        return sqs_consumer(**{**self.parts, **parts})(self.__wrapped__ if function is None else function)
+        return Consumer(options, self.__wrapped__ if function is None else function)
 
 
 def sqs_consumer(
@@ -119,89 +126,48 @@ def sqs_consumer(
     Raises TypeError or ValueError at set-up for options that cannot be right, RuntimeError for a system on which a
     process cannot be made to end at its deadline.
     """
-    parts = locals()
-    options.require_store(store, "sqs_consumer")
-    options.require_key(key, store, keys.message_id)
-    if sqs is not None:
-        options.require_client(sqs, "sqs", "sqs")
-    options.require_dead_letter_queue(dead_letter_queue, sqs)
-    options.require_payload(payload, key, keys.message_id)
-    options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
-    options.require_queue_retention(retention_seconds)
-    options.require_effects(effects)
-    options.require_count(concurrency, "concurrency")
-    options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
-    options.require_flags(error_texts=error_texts, end_process_at_deadline=end_process_at_deadline)
-    wanted = "a Backoff(first_seconds=..., longest_seconds=...)"
-    options.require_kind(backoff, "backoff", wanted, "seconds", "outage_seconds")
-    options.require_kind(logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
-    options.require_kind(metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
-    send_back = None
-    if sqs is not None:
-        backoff = Backoff() if backoff is None else backoff
-        send_back = partial(visibility.send_back, sqs, backoff, left_to_sqs=dead_letter_queue is None)
-    new_invocation = partial(
-        _Invocation,
-        clock=SystemClock() if clock is None else clock,
-        open_envelope=keys.envelope_opener(envelope),
-        claims=keys.ClaimTerms(store, key, EVERYTHING if payload is None else payload, retention_seconds),
-        lease_margin_ms=int(lease_margin_seconds * 1000),
-        sqs=sqs,
+    options = ConsumerOptions(
+        store=store,
+        key=key,
+        effects=effects,
+        concurrency=concurrency,
         dead_letter_queue=dead_letter_queue,
-        send_back=send_back,
+        sqs=sqs,
+        envelope=envelope,
+        payload=payload,
+        results=results,
+        retention_seconds=retention_seconds,
+        lease_margin_seconds=lease_margin_seconds,
         stop_margin_seconds=stop_margin_seconds,
-        lifetime=lifetime(end_process_at_deadline=end_process_at_deadline),
-        telemetry=Telemetry(logger, metrics_factory(metrics, logger)),
+        backoff=Backoff() if backoff is None else backoff,
+        error_texts=error_texts,
+        end_process_at_deadline=end_process_at_deadline,
+        logger=logger,
+        metrics=metrics,
+        clock=SystemClock() if clock is None else clock,
+        executor=executor,
     )
+    return partial(Consumer, options)
 
-    def wrap(function: Callable[..., Any]) -> Consumer:
-        binding = bind(function)
-        if binding.transactional:
-            require_transactions(store, name_of(function))
-        elif effects == "transaction":
-            raise TypeError(
-                f"{name_of(function)} takes no Transaction, so effects='transaction' cannot be true of it: add a"
-                f" parameter of type Transaction for all that it does, or leave effects='any'"
-            )
-        namespaces.take(store, *namespaces.user_of("sqs_consumer", function))
-        new_executor = _threads(binding) if executor is None else executor
-        new_settings = partial(
-            Settings,
-            store=store,
-            concurrency=concurrency,
-            asynchronous=binding.asynchronous,
-            unclaimed=effects == "transaction",
-            stop_margin_seconds=stop_margin_seconds,
-            results=results,
-            error_texts=error_texts,
+
+def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:
+    binding = bind(function)
+    if binding.transactional:
+        require_transactions(options.store, name_of(function))
+    elif options.effects == "transaction":
+        raise TypeError(
+            f"{name_of(function)} takes no Transaction, so effects='transaction' cannot be true of it: add a"
+            f" parameter of type Transaction for all that it does, or leave effects='any'"
         )
-
-        def lambda_handler(event: Any, context: Any, **outside: Any) -> Response:
-            return new_invocation(binding=binding, new_settings=new_settings, context=context, **outside).receive(
-                event, new_executor
-            )
-
-        return Consumer(parts, function, lambda_handler)
-
-    return wrap
+    return binding
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Invocation:
-    """One call of the Lambda handler: the consumer's parts, and what is known of this call. It ends with the call."""
+    """One call of the Lambda handler: the consumer's options, and what is known of this call. It ends with the call."""
 
+    options: ConsumerOptions
     binding: Binding
-    open_envelope: Callable[[str], str]
-    claims: keys.ClaimTerms
-    lease_margin_ms: int
-    new_settings: Callable[..., Settings]
-    sqs: "SQSClient | None"
-    dead_letter_queue: str | None
-    send_back: Callable[[Sequence[tuple[Message, Outcome]], Executor, Deadline], None] | None
-    stop_margin_seconds: float
-    lifetime: Lifetime
-    telemetry: Telemetry
-    clock: Clock
     context: Any
     lease_ms: int | None = None
     new_host: NewHost | None = None
@@ -210,50 +176,82 @@ class _Invocation:
     raised: bool = False
 
     def __post_init__(self) -> None:
-        self.deadline = Deadline.of_invocation(self.context, self.clock)
+        self.deadline = Deadline.of_invocation(self.context, self.options.clock)
 
-    def receive(self, event: object, new_executor: Callable[[], Executor]) -> Response:
+    def receive(self, event: object, new_executor: Callable[[], Executor]) -> BatchResponse:
         """The answer to an event. Raises InvalidEvent, before any handler runs, where it is not an SQS batch."""
-        self.messages = lined_up(messages_of(event, self.open_envelope))
+        options = self.options
+        self.messages = lined_up(messages_of(event, options.open_envelope))
         if not self.messages:
             return {"batchItemFailures": []}
-        if (left_seconds := self.deadline.left_seconds) <= self.stop_margin_seconds:
-            self.telemetry.report_too_short(left_seconds, self.stop_margin_seconds)
-        with self.lifetime(self.deadline):
+        if (left_seconds := self.deadline.left_seconds) <= options.stop_margin_seconds:
+            options.telemetry.report_too_short(left_seconds, options.stop_margin_seconds)
+        with options.lifetime(self.deadline):
             executor = new_executor()
             try:
                 return self._answer(executor)
             except Exception as error:  # noqa: BLE001  # a defect here: nothing may be acknowledged by it
-                self.telemetry.report_defect(error)
+                options.telemetry.report_defect(error)
                 return _failures(self.messages)
             finally:
                 self._close(executor)
 
-    def _answer(self, executor: Executor) -> Response:
-        owner = str(getattr(self.context, "aws_request_id", "unknown"))
-        lease_until_ms = self.deadline.ends_ms + self.lease_margin_ms
-        run, asynchronous = self.binding.run, self.binding.asynchronous
-        for message in self.messages:
-            work = self.claims.work(
-                message, partial(run, message), owner, lease_until_ms, self.lease_ms, asynchronous=asynchronous
-            )
-            self.works.append(work)
-        send_dead_letter = None if self.dead_letter_queue is None else self._send_dead_letter
+    def _answer(self, executor: Executor) -> BatchResponse:
+        self._line_up()
         host = None if self.new_host is None else self.new_host(self.messages, self.works)
-        settings = self.new_settings(executor=executor, send_dead_letter=send_dead_letter, host=host)
-        processed = receive(self.works, settings, self.deadline)
+        processed = receive(self.works, self._settings(executor, host), self.deadline)
         self.raised = any(isinstance(one, Failed) and one.failure.started for one in processed.outcomes)
         ended = enumerate(processed.outcomes)
         failed = [(self._keyed(place), outcome) for place, outcome in ended if not isinstance(outcome, SUCCEEDED)]
-        if self.send_back is not None and failed and host is None:
-            try:
-                self.send_back(failed, executor, self.deadline)
-            except Exception as error:  # noqa: BLE001  # the backoff may be a user's own, and changes no answer
-                self.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
+        if failed and host is None:
+            self._send_back(failed, executor)
         counts = {"claimed": processed.claimed, "taken_over": processed.taken_over, "released": processed.released}
         seconds, often = self.deadline.elapsed_seconds, host is not None
-        self.telemetry.report(processed.outcomes, self._log_fields, seconds, often=often, **counts)
+        self.options.telemetry.report(processed.outcomes, self._log_fields, seconds, often=often, **counts)
         return _failures([message for message, _ in failed])
+
+    def _line_up(self) -> None:
+        """Make the messages' works."""
+        owner = str(getattr(self.context, "aws_request_id", "unknown"))
+        lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
+        run, asynchronous = self.binding.run, self.binding.asynchronous
+        for message in self.messages:
+            handle = partial(run, message)
+            work = work_of(
+                message,
+                self.options,
+                handle,
+                owner=owner,
+                lease_until_ms=lease_until_ms,
+                lease_ms=self.lease_ms,
+                asynchronous=asynchronous,
+            )
+            self.works.append(work)
+
+    def _settings(self, executor: Executor, host: Host | None) -> Settings:
+        options = self.options
+        return Settings(
+            store=options.store,
+            executor=executor,
+            concurrency=options.concurrency,
+            asynchronous=self.binding.asynchronous,
+            unclaimed=options.effects == "transaction",
+            send_dead_letter=None if options.dead_letter_queue is None else self._send_dead_letter,
+            stop_margin_seconds=options.stop_margin_seconds,
+            results=options.results,
+            host=host,
+            error_texts=options.error_texts,
+        )
+
+    def _send_back(self, failed: Sequence[tuple[Message, Outcome]], executor: Executor) -> None:
+        options = self.options
+        if options.sqs is None:
+            return
+        left_to_sqs = options.dead_letter_queue is None
+        try:
+            visibility.send_back(options.sqs, options.backoff, failed, executor, self.deadline, left_to_sqs=left_to_sqs)
+        except Exception as error:  # noqa: BLE001  # the backoff may be a user's own, and changes no answer
+            options.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
 
     def _close(self, executor: Executor) -> None:
         """End what the handlers have left behind, within a stop margin and before the answer is due.
@@ -261,11 +259,11 @@ class _Invocation:
         After a handler has raised there is no such bound: its message comes again, and what it has left behind must not
         wake up beside that.
         """
-        margin = self.stop_margin_seconds
+        margin = self.options.stop_margin_seconds
         within_seconds = min(margin, self.deadline.left_seconds - margin / 4)
         left = executor.close(None if self.raised else within_seconds)
         if left is not None:
-            self.telemetry.report_left_behind(left.tasks, left.generators, left.threads)
+            self.options.telemetry.report_left_behind(left.tasks, left.generators, left.threads)
 
     def _keyed(self, place: int) -> Message:
         """A message with its key. Made on demand: of a batch that goes well, few are wanted."""
@@ -278,15 +276,16 @@ class _Invocation:
 
     def _send_dead_letter(self, place: int, failure: Failure) -> bool:
         """Send a dead letter; whether SQS has confirmed it."""
-        assert self.sqs is not None  # checked at set-up
-        assert self.dead_letter_queue is not None  # checked by the caller
+        sqs, queue = self.options.sqs, self.options.dead_letter_queue
+        assert sqs is not None  # checked at set-up
+        assert queue is not None  # checked by the caller
         function = str(getattr(self.context, "function_name", "unknown"))
         try:
-            dead_letter.send(self.sqs, self.dead_letter_queue, self._keyed(place), failure, function)
+            dead_letter.send(sqs, queue, self._keyed(place), failure, function)
         except Exception as error:  # noqa: BLE001  # not confirmed, whatever the reason: the message comes again
-            what = f"not sent to the dead-letter queue {self.dead_letter_queue}"
+            what = f"not sent to the dead-letter queue {queue}"
             remedy = "see that it exists, and to the permission sqs:SendMessage"
-            self.telemetry.report_message_error(f"{what}: {remedy}", error, self._log_fields(place))
+            self.options.telemetry.report_message_error(f"{what}: {remedy}", error, self._log_fields(place))
             return False
         return True
 
@@ -302,6 +301,6 @@ def _threads(binding: Binding) -> Callable[[], Executor]:
     return lambda: ThreadExecutor(pool, loops)
 
 
-def _failures(messages: Sequence[Message]) -> Response:
+def _failures(messages: Sequence[Message]) -> BatchResponse:
     """The answer that asks for these messages again, each once: SQS takes an unknown id for a failed batch."""
     return {"batchItemFailures": [{"itemIdentifier": id} for id in dict.fromkeys(one.id for one in messages)]}

@@ -1,4 +1,4 @@
-"""From a message to its work: where its key comes from, what tells two payloads under one key apart, and the claim."""
+"""Where a message's key comes from, and what tells two payloads under one key apart."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,15 +9,10 @@ from typing import Any
 
 from jmespath.exceptions import JMESPathError
 
-from idempotent_receiver.batch.items import Work
-from idempotent_receiver.errors import Failure, UnusableKey, text_of
-from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
+from idempotent_receiver.errors import UnusableKey, text_of
 from idempotent_receiver.options import key_for
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of
-from idempotent_receiver.protocol.record import record_id, usable
-from idempotent_receiver.protocol.store import RecordStore
-from idempotent_receiver.protocol.transitions import Claim
-from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
+from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.message import Message
 
 KeyStrategy = Callable[[Message], str]
@@ -151,19 +146,6 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
     )
 
 
-def _is_s3_test(message: Message) -> bool:
-    """Whether the message is what S3 sends when a notification is configured, by itself or through SNS."""
-    if "s3:TestEvent" not in message.raw_body:
-        return False
-    try:
-        event = json_of(message.raw_body)
-        if isinstance(event, dict) and event.get("Type") == "Notification":
-            event = json_of(event["Message"])
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return False
-    return isinstance(event, dict) and event.get("Service") == "Amazon S3" and event.get("Event") == "s3:TestEvent"
-
-
 def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
     """The fingerprint that goes with a strategy's keys.
 
@@ -200,70 +182,6 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
     return open_envelope
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimTerms:
-    """What the claims of one consumer are made of."""
-
-    store: RecordStore
-    key: KeyStrategy
-    payload: Payload
-    retention_seconds: int
-
-    def work(
-        self,
-        message: Message,
-        handle: Handle | AsyncHandle,
-        owner: str,
-        lease_until_ms: int,
-        lease_ms: int | None = None,
-        *,
-        asynchronous: bool = False,
-    ) -> Work:
-        """The message's work, with the claim to make, or with the failure of a message that has no usable key.
-
-        S3's test of a notification is completed under its messageId, without the handler.
-        """
-        group = message.group_id if message.fifo else None
-        id_of = partial(record_id, self.store.namespace)
-        strategy = self.key
-        if strategy is event_id and _is_s3_test(message):
-            strategy, handle = message_id, _nothing_async if asynchronous else _nothing
-        try:
-            key = usable(strategy(message), id_of)
-            fingerprint = fingerprint_by(strategy, message, self.payload)
-        except BaseException as error:  # noqa: BLE001  # the strategy is the user's, its exit too this message's alone
-            return Work(key="", claim=_no_key(error), handle=_never, group=group)
-        claim = Claim(
-            id=id_of(key),
-            fingerprint=fingerprint,
-            owner=owner,
-            lease_until_ms=lease_until_ms,
-            retention_seconds=self.retention_seconds,
-            lease_ms=lease_ms,
-        )
-        # A message that was sent again under its old key may be known although SQS delivers it for the first time.
-        seen_before = message.receive_count > 1 or STAMP in message.message_attributes
-        return Work(key=key, claim=claim, handle=handle, group=group, seen_before=seen_before)
-
-
 def why_unusable(error: BaseException) -> str:
     """What a message without a usable key says of it. The text of a strategy's own error may hold what is secret."""
     return text_of(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
-
-
-def _no_key(error: BaseException) -> Failure:
-    text = why_unusable(error)
-    # An exit may be the process's own, by a signal that came just then: it says nothing against the message.
-    return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
-
-
-def _nothing(attempt: Attempt) -> object:
-    return None
-
-
-async def _nothing_async(attempt: Attempt) -> object:
-    return None
-
-
-def _never(attempt: Attempt) -> object:
-    raise AssertionError  # a message without a key is never run

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import ChangeMessageVisibilityBatchRequestEntryTypeDef
 
-LONGEST_SECONDS = 12 * 60 * 60 - 20 * 60
+LONGEST_VISIBILITY_SECONDS = 12 * 60 * 60 - 20 * 60
 """SQS counts its twelve hours from the receive: a batching window (5 min) and a whole invocation (15) may be gone."""
 
 MOST_ENTRIES = 10
@@ -28,7 +28,7 @@ MOST_CALLS = 10
 _SOON_SECONDS = 2
 _SOON_RECEIVES = 5
 """AWS advises a maxReceiveCount of at least that for Lambda, and the template takes no smaller one."""
-LONGEST_WAIT_SECONDS = 1.0
+LONGEST_SEND_BACK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Backoff:
 
     def _bound(self, receive_count: int, growth: float) -> float:
         grown = self.first_seconds * growth ** min(receive_count - 1, 30)
-        return min(self.longest_seconds, LONGEST_SECONDS, grown)
+        return min(self.longest_seconds, LONGEST_VISIBILITY_SECONDS, grown)
 
 
 def _soon(clock: Clock) -> int:
@@ -77,14 +77,14 @@ def visibility_seconds(
         case HeldElsewhere(until_ms):
             # Not before the lease has ended: asking earlier would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
-            if wait > LONGEST_SECONDS:
+            if wait > LONGEST_VISIBILITY_SECONDS:
                 # No worker holds a key for so long: an operator is sending another body, and may be done at any time.
                 return backoff.outage_seconds(message.receive_count, clock)
             return max(0, wait)
         case NotStarted():
             return _soon(clock)
         case Failed(failure) if failure.delay_seconds is not None:
-            return min(failure.delay_seconds, LONGEST_SECONDS)
+            return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
         case Failed(failure) if left_to_sqs and failure.permanent:
             # Once SQS should have moved it, it backs off like any failure: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
@@ -139,7 +139,7 @@ def send_back(
 
     for _ in range(MOST_CALLS):
         start_next()
-    ends = deadline.elapsed_seconds + min(LONGEST_WAIT_SECONDS, deadline.left_seconds / 2)
+    ends = deadline.elapsed_seconds + min(LONGEST_SEND_BACK_SECONDS, deadline.left_seconds / 2)
     while len(answers) < len(chunks) and (left := ends - deadline.elapsed_seconds) > 0:
         executor.step(left)
 

@@ -11,7 +11,8 @@ from idempotent_receiver.testing.expression_grammar import ExpressionError
 from idempotent_receiver.testing.memory import MemoryStore, Table
 
 if typing.TYPE_CHECKING:
-    from idempotent_receiver.testing.exploration import Exploration, explore
+    from idempotent_receiver.testing.exploration import explore
+    from idempotent_receiver.testing.report import Exploration
 
 __all__ = [
     "Call",

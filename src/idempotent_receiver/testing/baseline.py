@@ -1,12 +1,12 @@
-"""The undisturbed course: what a trial is compared with, and what cannot be compared because it is never the same."""
+"""The undisturbed run: what every other is compared with, and what cannot be compared because it is never the same."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.testing.calls import Call
-from idempotent_receiver.testing.memory import Item
-from idempotent_receiver.testing.trial import Trial
+from idempotent_receiver.testing.explored_run import ExploredRun
+from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import places
 
 TICK_SECONDS = 1.1
@@ -14,59 +14,59 @@ TICK_SECONDS = 1.1
 
 
 class Baseline:
-    """One worker, each message once, one after the other, as `play` plays it each time.
+    """One worker, each message once, one after the other, as `run_again` does it each time.
 
     `unstable` has the places that differ from one time to the next. `unrepeatable` says why nothing can be compared, if
     so.
     """
 
-    def __init__(self, play: Callable[[], Trial]) -> None:
-        self._play = play
+    def __init__(self, run_again: Callable[[], ExploredRun]) -> None:
+        self._run_again = run_again
         self._looked_again = False
         self.unrepeatable: str | None = None
         self.unstable: frozenset[str] = frozenset()
-        self.trial = play()
-        self._compare(play())
+        self.run = run_again()
+        self._compare(run_again())
 
     def look_again(self) -> bool:
-        """Play it again a second later, once. Whether it may have changed what is compared."""
+        """Run again a second later, once. Whether it may have changed what is compared."""
         if self._looked_again:
             return False
         self._looked_again = True
         SystemClock().sleep(TICK_SECONDS)
-        self._compare(self._play())
+        self._compare(self._run_again())
         return True
 
-    def _compare(self, other: Trial) -> None:
-        """Leave out what varies by itself. What only differs from the first time depends on what was played before."""
-        self.unrepeatable = _difference(self.trial, other)
+    def _compare(self, other: ExploredRun) -> None:
+        """Leave out what varies by itself. What only differs from the first time depends on what ran before."""
+        self.unrepeatable = _difference(self.run, other)
         if self.unrepeatable is not None:
             return
-        names = _varying(self.trial, other)
-        varying = _varying(other, self._play()) if names else names
+        names = _varying(self.run, other)
+        varying = _varying(other, self._run_again()) if names else names
         if names - varying:
             SystemClock().sleep(TICK_SECONDS)
-            varying |= _varying(other, self._play())
+            varying |= _varying(other, self._run_again())
         if names - varying:
             self.unrepeatable = f"{', '.join(sorted(names - varying))} is as it should be only the first time"
         self.unstable |= names
 
 
-def _difference(one: Trial, other: Trial) -> str | None:
-    """What two undisturbed courses differ in other than values."""
+def _difference(one: ExploredRun, other: ExploredRun) -> str | None:
+    """What two undisturbed runs differ in other than values."""
     if one.ends != other.ends:
         return f"the messages end as {one.ends} first, and then as {other.ends}"
     for table in sorted(one.tables.keys() | other.tables.keys()):
-        here, there = (len(trial.tables.get(table, [])) for trial in (one, other))
+        here, there = (len(run.tables.get(table, [])) for run in (one, other))
         if here != there:
             return f"the table {table} holds {here} items first, and then {there}"
-    first, then = ([call.name for call in trial.calls] for trial in (one, other))
+    first, then = ([call.name for call in run.calls] for run in (one, other))
     if first != then:
         return f"it calls {', '.join(first) or 'nothing'} first, and then {', '.join(then) or 'nothing'}"
     return None
 
 
-def _varying(one: Trial, other: Trial) -> frozenset[str]:
+def _varying(one: ExploredRun, other: ExploredRun) -> frozenset[str]:
     """The places of tables, of the state, of results and of calls that differ."""
     return frozenset().union(
         *(
@@ -83,7 +83,9 @@ def _varying(one: Trial, other: Trial) -> frozenset[str]:
     )
 
 
-def _rows(table: str, here: Sequence[Item], there: Sequence[Item]) -> Iterator[tuple[str, Item, Item]]:
+def _rows(
+    table: str, here: Sequence[TableItem], there: Sequence[TableItem]
+) -> Iterator[tuple[str, TableItem, TableItem]]:
     """The items that are not the same in both, in pairs."""
     pairs = zip(subtracted(here, there), subtracted(there, here), strict=True)
     return ((table, *pair) for pair in pairs)

@@ -43,7 +43,7 @@ def _short(value: object) -> str:
 
 
 class Watcher(Protocol):
-    """Whoever plays the handler, and decides what happens at a call."""
+    """Decides what happens at a call, for whoever explores the handler."""
 
     def promised(self, call: Call, promise: Coroutine[Any, Any, Any]) -> None:
         """A coroutine was made, which makes the call when it is awaited."""

@@ -8,7 +8,7 @@ from typing import Any
 from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, SystemClock
 
-ACCOUNT = "arn:aws:{}:us-east-1:123456789012:{}"
+ARN_FORMAT = "arn:aws:{}:us-east-1:123456789012:{}"
 
 
 def sqs_event(
@@ -42,7 +42,7 @@ def sqs_event(
     given = [groups] * len(bodies) if isinstance(groups, str) else groups
     group_of = _one_each("groups", bodies, given, ["group-1" if fifo else None] * len(bodies))
     carried = {name: {"stringValue": value, "dataType": "String"} for name, value in (attributes or {}).items()}
-    arn = ACCOUNT.format("sqs", queue + (".fifo" if fifo and not queue.endswith(".fifo") else ""))
+    arn = ARN_FORMAT.format("sqs", queue + (".fifo" if fifo and not queue.endswith(".fifo") else ""))
     same = {"messageAttributes": carried, "eventSource": "aws:sqs", "eventSourceARN": arn, "awsRegion": "us-east-1"}
     messages = zip(names, bodies, group_of, strict=True)
     return {"Records": [{**_message(id, body, receive_count, group), **deepcopy(same)} for id, body, group in messages]}
@@ -93,7 +93,7 @@ class LambdaContext:
     function_name: str = "consumer"
     function_version: str = "$LATEST"
     memory_limit_in_mb: str = "128"
-    invoked_function_arn: str = ACCOUNT.format("lambda", "function:consumer")
+    invoked_function_arn: str = ARN_FORMAT.format("lambda", "function:consumer")
 
     def __post_init__(self) -> None:
         self.ends = self.clock.monotonic_seconds() + self.seconds

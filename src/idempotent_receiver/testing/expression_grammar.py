@@ -38,15 +38,15 @@ class Value(str):
     __slots__ = ()
 
 
-class Operation(NamedTuple):
+class OperatorNode(NamedTuple):
     """A comparator, logical evaluation, function or action, by its name in the Developer Guide, or parentheses."""
 
     name: str
     operands: "tuple[Node, ...]"
 
 
-Node: TypeAlias = Path | Value | Operation
-Action: TypeAlias = tuple[Path, Operation]
+Node: TypeAlias = Path | Value | OperatorNode
+UpdateAction: TypeAlias = tuple[Path, OperatorNode]
 """The attribute that changes, and the operation that says what it becomes."""
 
 _Part = TypeVar("_Part")
@@ -65,7 +65,7 @@ _REDUNDANT = "the expression has redundant parentheses"
 _Functions: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], ...]]
 """The functions that may stand in some place, and the kinds of operand that each takes."""
 
-_ANY = (Path, Value, Operation)
+_ANY = (Path, Value, OperatorNode)
 _PREDICATES: _Functions = {
     "attribute_exists": (Path,),
     "attribute_not_exists": (Path,),
@@ -93,7 +93,7 @@ def parsed_condition(expression: str, names: NamePairs) -> Node:
 
 
 @lru_cache(maxsize=512)
-def parsed_update(expression: str, names: NamePairs) -> tuple[Action, ...]:
+def parsed_update(expression: str, names: NamePairs) -> tuple[UpdateAction, ...]:
     """The actions of an UpdateExpression, in the order of their paths.
 
     Raises `ExpressionError` for bad syntax, and for paths that overlap (`a`, `a.b`) or conflict (`a.b`, `a[0]`).
@@ -131,28 +131,28 @@ class _Parser:
         self._expect(_END)
         return parsed
 
-    def condition(self) -> Operation:
+    def condition(self) -> OperatorNode:
         return self._joined("OR", partial(self._joined, "AND", self._negation))
 
-    def _joined(self, word: str, part: Callable[[], Operation]) -> Operation:
+    def _joined(self, word: str, part: Callable[[], OperatorNode]) -> OperatorNode:
         joined = part()
         while self._accept(word):
             joined = self._operation(word, joined, part())
         return joined
 
-    def _negation(self) -> Operation:
+    def _negation(self) -> OperatorNode:
         return self._operation("NOT", self._negation()) if self._accept("NOT") else self._primary()
 
-    def _primary(self) -> Operation:
+    def _primary(self) -> OperatorNode:
         if self._accept("("):
             inner = self.condition()
             self._expect(")")
             if inner.name == "()":
                 raise ExpressionError(_REDUNDANT)
-            return Operation("()", (inner,))
+            return OperatorNode("()", (inner,))
         return self._call(_PREDICATES, _SIZE) if self._peek() in _PREDICATES else self._comparison()
 
-    def _comparison(self) -> Operation:
+    def _comparison(self) -> OperatorNode:
         left = self._operand(_SIZE)
         if self._accept("BETWEEN"):
             low = self._operand(_SIZE)
@@ -166,22 +166,22 @@ class _Parser:
         comparator = self._accept("=", "<>", "<", "<=", ">", ">=") or self._refuse()
         return self._operation(comparator, left, self._operand(_SIZE))
 
-    def update(self) -> list[Action]:
-        clauses: dict[str, list[Action]] = {}
+    def update(self) -> list[UpdateAction]:
+        clauses: dict[str, list[UpdateAction]] = {}
         while keyword := self._accept("SET", "REMOVE", "ADD", "DELETE"):
             if keyword in clauses:
                 raise ExpressionError(f"an update expression has one {keyword} clause at most")
             clauses[keyword] = self._listed(partial(self._action, keyword))
         return [action for clause in clauses.values() for action in clause] or self._refuse()
 
-    def _action(self, keyword: str) -> Action:
+    def _action(self, keyword: str) -> UpdateAction:
         path = self._path()
         if keyword == "REMOVE":
-            return path, Operation("REMOVE", ())
+            return path, OperatorNode("REMOVE", ())
         if keyword == "SET":
             self._expect("=")
-            return path, Operation("SET", (self._set_value(),))
-        return path, Operation(keyword, (path, Value(self._take(_VALUE))))
+            return path, OperatorNode("SET", (self._set_value(),))
+        return path, OperatorNode(keyword, (path, Value(self._take(_VALUE))))
 
     def _set_value(self) -> Node:
         """A sum, of two at most, or a value; either may stand in parentheses."""
@@ -210,7 +210,7 @@ class _Parser:
             return self._call(functions, functions if inner is None else inner)
         return Value(self._take(_VALUE)) if self._peek().startswith(":") else self._path()
 
-    def _call(self, functions: _Functions, inner: _Functions) -> Operation:
+    def _call(self, functions: _Functions, inner: _Functions) -> OperatorNode:
         name = self._take()
         if name not in functions:
             raise ExpressionError(f"the function is unknown or not allowed here: {name}")
@@ -219,14 +219,14 @@ class _Parser:
             raise ExpressionError(f"incorrect number or kind of operands: {name}")
         return self._operation(name, *arguments)
 
-    def _operation(self, name: str, *operands: Node) -> Operation:
+    def _operation(self, name: str, *operands: Node) -> OperatorNode:
         """What counts as an operator."""
         self._operators += 1
         if self._operators > _MOST_OPERATORS:
             raise ExpressionError(f"an expression takes at most {_MOST_OPERATORS} operators and functions")
         if name not in _MAY_REPEAT and isinstance(operands[0], Path) and operands[0] in operands[1:]:
             raise ExpressionError(f"the first operand of {name} must be distinct from the others")
-        return Operation(name, operands)
+        return OperatorNode(name, operands)
 
     def _arguments(self, functions: _Functions) -> tuple[Node, ...]:
         self._expect("(")

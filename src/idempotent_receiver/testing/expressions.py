@@ -19,16 +19,16 @@ from typing import Final, TypeAlias
 
 from idempotent_receiver.protocol.limits import MOST_NAME_BYTES, item_bytes
 from idempotent_receiver.testing import expression_grammar as grammar
-from idempotent_receiver.testing.expression_grammar import ExpressionError, Node, Operation, Path, Value
+from idempotent_receiver.testing.expression_grammar import ExpressionError, Node, OperatorNode, Path, Value
 
 __all__ = ["ExpressionError", "holds", "updated", "validate", "written"]
 
-Attributes: TypeAlias = Mapping[str, object]
+ItemAttributes: TypeAlias = Mapping[str, object]
 Names: TypeAlias = Mapping[str, str]
 ABSENT: Final = object()
 
 
-def validate(condition: str | None, update: str | None, names: Names, values: Attributes) -> None:
+def validate(condition: str | None, update: str | None, names: Names, values: ItemAttributes) -> None:
     """Refuse a request's ConditionExpression and UpdateExpression as DynamoDB does, whatever its item is.
 
     `names` and `values` are its ExpressionAttributeNames and ExpressionAttributeValues.
@@ -46,7 +46,7 @@ def validate(condition: str | None, update: str | None, names: Names, values: At
             _refuse_wrong_types(operation, values)
 
 
-def holds(condition: str, item: Attributes | None, names: Names, values: Attributes) -> bool:
+def holds(condition: str, item: ItemAttributes | None, names: Names, values: ItemAttributes) -> bool:
     """Whether a ConditionExpression is true of an item; `None` is an item that is not there.
 
     `names` and `values` are as in `validate`, which must have passed the request.
@@ -54,7 +54,7 @@ def holds(condition: str, item: Attributes | None, names: Names, values: Attribu
     return _evaluate(_condition(condition, names), {} if item is None else item, values) is True
 
 
-def updated(expression: str, item: dict[str, object], names: Names, values: Attributes) -> dict[str, object]:
+def updated(expression: str, item: dict[str, object], names: Names, values: ItemAttributes) -> dict[str, object]:
     """The item that an UpdateExpression makes of this one, which stays as it is and shares nothing with the new one.
 
     Every operand is read from the item as it was. An item that is not there yet is given as its key attributes; the
@@ -84,11 +84,11 @@ def _condition(expression: str, names: Names) -> Node:
     return grammar.parsed_condition(expression, tuple(sorted(names.items())))
 
 
-def _actions(expression: str, names: Names) -> tuple[grammar.Action, ...]:
+def _actions(expression: str, names: Names) -> tuple[grammar.UpdateAction, ...]:
     return grammar.parsed_update(expression, tuple(sorted(names.items())))
 
 
-def _refuse_bad_references(expressions: list[str], names: Names, values: Attributes) -> None:
+def _refuse_bad_references(expressions: list[str], names: Names, values: ItemAttributes) -> None:
     used = frozenset[str]().union(*map(grammar.references, expressions))
     defined = names.keys() | values.keys()
     if undefined := used - defined:
@@ -97,7 +97,7 @@ def _refuse_bad_references(expressions: list[str], names: Names, values: Attribu
         raise ExpressionError(f"unused in expressions: {', '.join(sorted(unused))}")
 
 
-def _refuse_bad_substitutes(names: Names, values: Attributes) -> None:
+def _refuse_bad_substitutes(names: Names, values: ItemAttributes) -> None:
     for placeholder in (*names, *values):
         if len(placeholder) > _LONGEST_PLACEHOLDER:
             raise ExpressionError(f"a #name and a :value have at most {_LONGEST_PLACEHOLDER} characters: {placeholder}")
@@ -111,9 +111,9 @@ def _refuse_bad_substitutes(names: Names, values: Attributes) -> None:
         raise ExpressionError(f"#names and :values have {size} bytes; DynamoDB takes 2 MB for an expression")
 
 
-def _refuse_wrong_types(node: Node, values: Attributes) -> None:
+def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
     """Refuse operands whose type shows in the request: an attribute of a wrong type only makes a condition false."""
-    if not isinstance(node, Operation):
+    if not isinstance(node, OperatorNode):
         return
     types = _OPERAND_TYPES.get(node.name, _TYPES)
     for operand in node.operands:
@@ -128,28 +128,28 @@ def _refuse_wrong_types(node: Node, values: Attributes) -> None:
         raise ExpressionError(f"attribute_type takes one of {', '.join(sorted(_TYPES))}")
 
 
-def _type_in_request(operand: Node, values: Attributes) -> str | None:
+def _type_in_request(operand: Node, values: ItemAttributes) -> str | None:
     match operand:
         case Value():
             return _type_of(values[operand])
-        case Operation("size"):
+        case OperatorNode("size"):
             return "N"
     return None
 
 
-def _evaluate(node: Node, item: Attributes, values: Attributes) -> object:
+def _evaluate(node: Node, item: ItemAttributes, values: ItemAttributes) -> object:
     match node:
         case Path():
             return _look_up(item, node)
         case Value():
             return values[node]
-        case Operation(name, operands):
+        case OperatorNode(name, operands):
             arguments = [_evaluate(operand, item, values) for operand in operands]  # all: any may be an error
             _refuse_wrong_operands(node, arguments)
             return _MEANINGS[name](*arguments)
 
 
-def _refuse_wrong_operands(node: Operation, arguments: list[object]) -> None:
+def _refuse_wrong_operands(node: OperatorNode, arguments: list[object]) -> None:
     """Refuse attributes that an update needs: those that are absent, or of another type."""
     if node.name in _NEEDS_ATTRIBUTES:
         types = _OPERAND_TYPES.get(node.name, _TYPES)

@@ -30,7 +30,7 @@ from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Co
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS, Action
 from idempotent_receiver.testing.expressions import holds, updated, validate, written
 
-Item = dict[str, Any]
+TableItem = dict[str, Any]
 
 
 class MemoryStore:
@@ -49,7 +49,7 @@ class MemoryStore:
         self, namespace: str | None = None, tables: "Mapping[str, str | tuple[str, ...] | Table] | None" = None
     ) -> None:
         self.namespace = checked(namespace)
-        self.items: dict[str, Item] = {}
+        self.items: dict[str, TableItem] = {}
         """The records' items by id, as a table would hold them: tests may look at them, and prepare them."""
         self.tables = {name: one if isinstance(one, Table) else Table(one) for name, one in (tables or {}).items()}
         """The tables of transactions, by name."""
@@ -133,11 +133,11 @@ class MemoryStore:
         self.items[change.new.id] = foreign | attributes(change.new)
         return Applied()
 
-    def _places(self, actions: Sequence[Action]) -> "list[tuple[str, Key]]":
+    def _places(self, actions: Sequence[Action]) -> "list[tuple[str, TableKey]]":
         """The table and the key of each action. Raises for actions that no transaction may hold, whatever is there."""
         if len(actions) > MOST_ACTIONS:
             raise ValueError(f"it has {len(actions)} actions; DynamoDB takes {MOST_ACTIONS} beside the record's own")
-        places: list[tuple[str, Key]] = []
+        places: list[tuple[str, TableKey]] = []
         size = 0
         for number, action in enumerate(actions, 1):
             try:
@@ -155,7 +155,7 @@ class MemoryStore:
             raise ValueError(why)
         return places
 
-    def _place(self, action: Action) -> "tuple[str, Key]":
+    def _place(self, action: Action) -> "tuple[str, TableKey]":
         name = action.arguments["TableName"]
         if self._closed and name not in self.tables:
             raise ValueError(f"there is no table {name!r}: MemoryStore(tables=...) names {sorted(self.tables)}")
@@ -163,7 +163,7 @@ class MemoryStore:
         return name, self.tables.setdefault(name, Table(first)).key_of(action)
 
 
-Key = tuple[object, ...]
+TableKey = tuple[object, ...]
 
 
 class Table:
@@ -172,11 +172,11 @@ class Table:
     `Table("account", {"account": "alice", "balance": 100})` has an item. Raises KeyError for one without its key.
     """
 
-    def __init__(self, key: str | tuple[str, ...], *items: Item) -> None:
+    def __init__(self, key: str | tuple[str, ...], *items: TableItem) -> None:
         self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.items: dict[Key, Item] = {tuple(item[name] for name in self.key): dict(item) for item in items}
+        self.items: dict[TableKey, TableItem] = {tuple(item[name] for name in self.key): dict(item) for item in items}
 
-    def key_of(self, action: Action) -> Key:
+    def key_of(self, action: Action) -> TableKey:
         """The key that an action names. Raises TypeError or ValueError for one that no item can have."""
         part = "Item" if action.kind == "Put" else "Key"
         source = action.arguments[part]
@@ -195,7 +195,7 @@ class Table:
             )
         return tuple(source[name] for name in self.key)
 
-    def misfit(self, name: str, key: Key) -> str | None:
+    def misfit(self, name: str, key: TableKey) -> str | None:
         """Which part of a key has another type than in the items that this table, of that name, has."""
         for attribute, value, other in zip(self.key, key, next(iter(self.items), key), strict=False):
             if _key_type(value) != _key_type(other):
@@ -238,12 +238,12 @@ def _refuse_names(value: object) -> None:
                 _refuse_names(held)
 
 
-def _allowed(action: Action, before: Item | None) -> bool:
+def _allowed(action: Action, before: TableItem | None) -> bool:
     condition, _ = _expressions(action)
     return condition is None or holds(condition, before, *_substitutes(action))
 
 
-def _outcome(action: Action, before: Item | None) -> Item | None:
+def _outcome(action: Action, before: TableItem | None) -> TableItem | None:
     match action.kind:
         case "Put":
             # A copy: a test that changes the table's item does not change a commit that is sent again.
@@ -256,7 +256,7 @@ def _outcome(action: Action, before: Item | None) -> Item | None:
             return before
 
 
-def _updated(action: Action, before: Item | None) -> Item:
+def _updated(action: Action, before: TableItem | None) -> TableItem:
     key = dict(action.arguments["Key"])
     update, (names, values) = action.arguments["UpdateExpression"], _substitutes(action)
     if rewritten := sorted(written(update, names) & key.keys()):

@@ -15,7 +15,7 @@ ROUND_TRIP_SECONDS = 0.001
 UNKNOWN = Unknown("the answer was lost")
 THROTTLED = NotApplied("throttled", retry=True)
 
-Effect = Callable[[], Sequence[Any]]
+RequestEffect = Callable[[], Sequence[Any]]
 
 
 @dataclass
@@ -25,12 +25,12 @@ class LateWrite:
     after: int
     worker: str
     what: str
-    effect: Effect
+    effect: RequestEffect
 
 
 @dataclass
 class Network:
-    """The requests of one trial. `story` is told what happens. In `what` a sentence ends: `claims order-1`."""
+    """The requests of one run. `story` is told what happens. In `what` a sentence ends: `claims order-1`."""
 
     world: World
     decisions: Decisions
@@ -63,7 +63,7 @@ class Network:
         self.under_way.discard(worker.name)
         self.running = Counter({who: count for who, count in self.running.items() if who[0] != worker.name})
 
-    def write(self, worker: Worker, kind: str, what: str, count: int, effect: Effect) -> Sequence[Any]:
+    def write(self, worker: Worker, kind: str, what: str, count: int, effect: RequestEffect) -> Sequence[Any]:
         """A request that writes. `what` completes a sentence: `claims order-1`."""
         chosen = self._request(worker, kind, what, options.WRITE)
         name = worker.name
@@ -93,7 +93,7 @@ class Network:
         self._tell(name, what, answers)
         return answers
 
-    def read(self, worker: Worker, what: str, count: int, effect: Effect) -> Sequence[Any]:
+    def read(self, worker: Worker, what: str, count: int, effect: RequestEffect) -> Sequence[Any]:
         """A consistent read."""
         match self._request(worker, "read", what, options.READ):
             case "crash-before":

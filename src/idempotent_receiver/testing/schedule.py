@@ -1,4 +1,4 @@
-"""Schedules: where a trial leaves the undisturbed course, and how. A handler's calls are numbered as they come."""
+"""Schedules: where a run departs from the undisturbed one, and how. A handler's calls are numbered as they come."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ ANSWERED_CALL = ("crash-after", "lost")
 REFUSED = ("refused",)
 REFUSABLE_CALL = (*REFUSED, "refused-each-time")
 RAISES = ("raises",)
-HANDLER = (*RAISES, "fails")
+HANDLER_ENDS = (*RAISES, "fails")
 """Once, or each time until its message is redriven."""
 
 
@@ -55,7 +55,7 @@ class Schedule(tuple[tuple[int, str], ...]):
         return cls((int(at), what) for at, _, what in parts)
 
     def extended(self, points: Sequence[Point], faults: int, delays: int) -> Iterator["Schedule"]:
-        """Every schedule that goes on as this one does, and leaves the course once more, later."""
+        """Every schedule that goes on as this one does, and departs once more, later."""
         spent = [what for _, what in self]
         slow = spent.count(SLOW)
         failed = len(spent) - slow - spent.count(DEALT)
@@ -68,7 +68,7 @@ class Schedule(tuple[tuple[int, str], ...]):
 
 @dataclass
 class Decisions:
-    """A schedule as it is played: the points that were come to, and what is decided at each."""
+    """A schedule under way: the points that were reached, and what is decided at each."""
 
     schedule: Schedule
     points: list[Point] = field(default_factory=list)

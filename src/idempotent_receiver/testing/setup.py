@@ -1,4 +1,4 @@
-"""What all trials of a consumer share: its messages, and the tables and containers that each trial begins with."""
+"""What all runs of a consumer share: its messages, and the tables and containers that each run begins with."""
 
 import itertools
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
@@ -11,24 +11,23 @@ from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
-from idempotent_receiver.sqs.keys import envelope_opener
 from idempotent_receiver.sqs.message import messages_of
-from idempotent_receiver.testing.memory import Item, MemoryStore, Table
+from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 
 Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any] | MemoryStore
-CONTAINERS = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
+RESTORABLE = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
 """What can be put back as it was."""
 
 
 @dataclass(kw_only=True)
 class Setup:
-    """A handler, the consumer in it, and all that their trials need. `workers` is how many receive the messages at
+    """A handler, the consumer in it, and all that their runs need. `workers` is how many receive the messages at
     once, `seconds` the function's time limit.
     """
 
     handler: Callable[..., Any]
     consumer: Consumer
-    records: Sequence[Item]
+    records: Sequence[TableItem]
     tables: Mapping[str, Table] | None
     state: Mapping[str, Container]
     workers: int
@@ -43,17 +42,17 @@ class Setup:
             name: one.items if isinstance(one, MemoryStore) else one for name, one in self.state.items()
         }
         self._contents = {name: _copied(name, one) for name, one in self._containers.items()}
-        self.namespace: str | None = self.consumer.parts["store"].namespace
+        self.namespace: str | None = self.consumer.options.store.namespace
         self.record_ids = {record["messageId"]: self._record_id(record) for record in self.records}
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
 
     def new_store(self) -> MemoryStore:
-        """The store of a new trial, with all tables and containers as they were at first."""
+        """The store of a new run, with all tables and containers as they were at first."""
         self.restore()
         return self.make_store(self.namespace, None if self.tables is None else dict(self.tables))
 
     def restore(self) -> None:
-        """Put everything back that a trial has changed."""
+        """Put everything back that a run has changed."""
         for name, items in self._items.items():
             assert self.tables is not None, "there are items of it"
             _refill(self.tables[name].items, deepcopy(items))
@@ -74,20 +73,20 @@ class Setup:
         """Whether something decorates the consumer."""
         return self.handler is not self.consumer
 
-    def dealt(self) -> list[Sequence[Item]]:
+    def dealt(self) -> list[Sequence[TableItem]]:
         """The messages dealt out to the workers; those of a FIFO group together."""
-        groups: dict[str, list[Item]] = {}
+        groups: dict[str, list[TableItem]] = {}
         for record in self.records:
             fifo = record["eventSourceARN"].endswith(".fifo")
             groups.setdefault(record["attributes"].get("MessageGroupId") if fifo else record["messageId"], []).append(
                 record
             )
-        parts: list[list[Item]] = [[] for _ in range(self.workers)]
+        parts: list[list[TableItem]] = [[] for _ in range(self.workers)]
         for part, group in zip(itertools.cycle(parts), groups.values(), strict=False):
             part.extend(group)
         return [part for part in parts if part]
 
-    def redriven(self, record: Item) -> Item:
+    def redriven(self, record: TableItem) -> TableItem:
         """The message as it comes again with a new messageId, and its key in its stamp."""
         return self._redriven.get(record["messageId"], record)
 
@@ -95,7 +94,7 @@ class Setup:
         """The key of a record's id, to tell it by."""
         return id if self.namespace is None else id.removeprefix(f"{self.namespace}#")
 
-    def _copy(self, record: Item) -> Item:
+    def _copy(self, record: TableItem) -> TableItem:
         id = record["messageId"]
         key = self.key_of(self.record_ids[id] or id)
         found = stamp_of(record["messageAttributes"])
@@ -109,14 +108,14 @@ class Setup:
             "messageAttributes": {**record["messageAttributes"], STAMP: attribute},
         }
 
-    def _record_id(self, record: Item) -> str | None:
+    def _record_id(self, record: TableItem) -> str | None:
         """The id of the message's record; None where it has no usable key."""
-        parts = self.consumer.parts
+        options = self.consumer.options
         copies = [received(record, count) for count in (1, 2)]
-        messages = messages_of({"Records": copies}, envelope_opener(parts["envelope"]))
+        messages = messages_of({"Records": copies}, options.open_envelope)
         try:
             id_of = partial(record_id, self.namespace)
-            ids = {id_of(usable(parts["key"](one), id_of)) for one in messages}
+            ids = {id_of(usable(options.key(one), id_of)) for one in messages}
         except UnusableKey:
             return None
         if len(ids) > 1:
@@ -127,7 +126,7 @@ class Setup:
         return ids.pop()
 
 
-def received(record: Item, count: int) -> Item:
+def received(record: TableItem, count: int) -> TableItem:
     """The message as it is received for that many times. Each time SQS gives it another receipt handle."""
     attributes = {**record["attributes"], "ApproximateReceiveCount": str(count)}
     return {**record, "attributes": attributes, "receiptHandle": f"handle-{record['messageId']}-{count}"}

@@ -18,7 +18,7 @@ class Stuck(KeyboardInterrupt):
 
 
 @contextmanager
-def watched() -> Iterator[None]:
+def stopped_when_stuck() -> Iterator[None]:
     """Until the block ends, raise Stuck in what runs if it does not call `goes_on` for so long.
 
     Nothing is raised in a debugger, nor where a signal cannot do that: outside the main thread, on Windows, and where

@@ -1,4 +1,4 @@
-"""What varies by itself, such as a time: where it is in what two trials have left, and the rest without it.
+"""What varies by itself, such as a time: where it is in what two runs have left, and the rest without it.
 
 A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. What a place holds is hidden, and its size is not.
 """

@@ -27,7 +27,7 @@ SILENT: Any = Silent()
 class Worker:
     """One process. It runs a consumer on events in virtual time.
 
-    `consumer` makes it of a clock and an executor: a decorated handler's `with_parts`, for example.
+    `consumer` makes it of a clock and an executor.
     """
 
     def __init__(self, world: World, consumer: Callable[..., Consumer], name: str, skew_seconds: float = 0.0) -> None:

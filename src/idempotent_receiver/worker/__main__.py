@@ -16,14 +16,13 @@ from typing import Any, NoReturn, TextIO
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
-from idempotent_receiver.handler.process_end import Timer, die_with
+from idempotent_receiver.process_end import Timer, die_with
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from idempotent_receiver.worker.loading import loaded
 from idempotent_receiver.worker.orphans import give_back
-from idempotent_receiver.worker.polling import Queue
+from idempotent_receiver.worker.polling import PolledQueue
 from idempotent_receiver.worker.process import Limits, Process, die, last_words, logger
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
@@ -67,11 +66,12 @@ def main(task: dict[str, Any]) -> None:
     consumer, clock = loaded(task["handler"]), SystemClock()
     _complete_logging()
     limits = limits_of(consumer, task["limits"])
-    consumer = consumer.with_parts(concurrency=limits.concurrency)
+    consumer = consumer.with_options(replace(consumer.options, concurrency=limits.concurrency))
+    options = consumer.options
     (unique,) = clock.versions(1)
     reports = Reports(task["pipe"], f"{socket.gethostname()}/{os.getpid()}/{unique[:8]}")
     leases = Leases(
-        consumer.parts["store"],
+        options.store,
         clock,
         ReportedTimer(reports),
         _lost,
@@ -79,9 +79,8 @@ def main(task: dict[str, Any]) -> None:
         margin_seconds=limits.margin_seconds,
     )
     queue = queue_of(consumer, task["queue_url"])
-    require_records(consumer.parts["store"], reports.owner)
-    backoff = consumer.parts["backoff"] or Backoff()
-    delays = give_back(task["orphans"], consumer.parts["store"], queue, clock, logger, backoff=backoff)
+    require_records(options.store, reports.owner)
+    delays = give_back(task["orphans"], options.store, queue, clock, logger, backoff=options.backoff)
     process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
 
     def drain(*signal: object) -> None:
@@ -137,9 +136,9 @@ def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
     """The limits that are asked for, with the consumer's margin, as its clients allow. Raises ValueError if they allow
     none, or if the store cannot have a client.
     """
-    limits = Limits(margin_seconds=consumer.parts["lease_margin_seconds"], **wanted)
+    limits = Limits(margin_seconds=consumer.options.lease_margin_seconds, **wanted)
     try:
-        shortest = shortest_lease_seconds(consumer.parts["store"], limits.margin_seconds)
+        shortest = shortest_lease_seconds(consumer.options.store, limits.margin_seconds)
     except BotoCoreError as error:
         raise ValueError(f"the store cannot be asked: {error}") from error
     if limits.lease_seconds < shortest:
@@ -148,7 +147,7 @@ def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
             f" {shortest:g} by the time-outs of the store's client. Use longer leases, or give the store a client with"
             f" shorter time-outs and fewer attempts"
         )
-    return replace(limits, wait_seconds=_wait_seconds(consumer.parts["sqs"], limits))
+    return replace(limits, wait_seconds=_wait_seconds(consumer.options.sqs, limits))
 
 
 def _wait_seconds(sqs: Any, limits: Limits) -> int:
@@ -164,7 +163,7 @@ def _wait_seconds(sqs: Any, limits: Limits) -> int:
     return min(limits.wait_seconds, longest)
 
 
-def queue_of(consumer: Consumer, url: str) -> Queue:
+def queue_of(consumer: Consumer, url: str) -> PolledQueue:
     """The queue of that URL, by the consumer's client or a default one. Raises ValueError if it cannot be read."""
     if "://" not in url:
         example = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
@@ -172,7 +171,7 @@ def queue_of(consumer: Consumer, url: str) -> Queue:
     import boto3  # noqa: PLC0415
 
     try:
-        return Queue.at(consumer.parts["sqs"] or boto3.Session().client("sqs"), url)
+        return PolledQueue.at(consumer.options.sqs or boto3.Session().client("sqs"), url)
     except (ClientError, BotoCoreError) as error:
         raise ValueError(f"the queue {url} cannot be read: {error}") from error
 

@@ -15,7 +15,7 @@ from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import SUCCEEDED, HeldElsewhere, NotStarted, Outcome
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.message import Message
-from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, visibility_seconds
+from idempotent_receiver.sqs.visibility import LONGEST_VISIBILITY_SECONDS, Backoff, visibility_seconds
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.polling import Acknowledgements
@@ -23,7 +23,7 @@ from idempotent_receiver.worker.reports import Reports
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class QueueAnswers:
     """How a message is given back to SQS: deleted, or when it comes again."""
 
     acknowledgements: Acknowledgements
@@ -55,7 +55,7 @@ class Answers:
         return seconds
 
 
-class Host:
+class WorkerHost:
     """See `batch.settings.Host`."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Host:
         leases: Leases,
         batch: object,
         in_flight: InFlight,
-        answers: Answers,
+        answers: QueueAnswers,
         reports: Reports,
         draining: Callable[[], bool],
         suspects: Container[str],
@@ -98,7 +98,7 @@ class Host:
         message = self._messages[index]
         # SQS hides no message beyond twelve hours from its receive, and a handler may have run for most of them.
         gone_seconds = self._answers.clock.monotonic_seconds() - self._began_seconds
-        most_seconds = LONGEST_SECONDS - gone_seconds
+        most_seconds = LONGEST_VISIBILITY_SECONDS - gone_seconds
         if index in self._released and isinstance(outcome, NotStarted) and outcome.released:
             most_seconds = 0.0  # nothing is in the way of whoever has time for it
         # First: a process without messages may end, and must not seem dead.

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, exchange
-from idempotent_receiver.protocol.long_runs import Renewal
 from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.renewal import Renewal
 from idempotent_receiver.protocol.store import RecordStore, Unknown, Written
 from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, Settled, SettleResult
 
@@ -38,8 +38,8 @@ def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
     return float(RENEWALS_A_LEASE * attempts * (config.connect_timeout + config.read_timeout) + margin_seconds)
 
 
-class Timer(Protocol):
-    """What ends this process: `handler.process_end.Timer`."""
+class LeaseTimer(Protocol):
+    """What ends this process: `process_end.Timer`."""
 
     def arm(self, seconds: float) -> None:
         """End the process that long from now, and no more when it was to end before."""
@@ -78,7 +78,7 @@ class Leases:
         self,
         store: RecordStore,
         clock: Clock,
-        timer: Timer,
+        timer: LeaseTimer,
         on_lost: Lost,
         *,
         lease_seconds: float,

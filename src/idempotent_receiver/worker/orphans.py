@@ -15,7 +15,7 @@ from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.visibility import Backoff
-from idempotent_receiver.worker.polling import Queue, send
+from idempotent_receiver.worker.polling import PolledQueue, send_in_tens
 
 LONGEST_SECONDS = 30
 
@@ -23,7 +23,7 @@ LONGEST_SECONDS = 30
 def give_back(
     orphans: Sequence[dict[str, Any]],
     store: RecordStore,
-    queue: Queue,
+    queue: PolledQueue,
     clock: Clock,
     log: logging.Logger,
     *,
@@ -37,7 +37,7 @@ def give_back(
     except Exception as error:  # noqa: BLE001  # this process must begin, or the next one would meet the same
         log.warning("what a dead process held could not be released: %s", type(error).__name__)
     later = [backoff.seconds(one["receives"], clock) if one["started"] else 0 for one in orphans]
-    send(queue.change, [(one["handle"], seconds) for one, seconds in zip(orphans, later, strict=True)], log)
+    send_in_tens(queue.change, [(one["handle"], seconds) for one, seconds in zip(orphans, later, strict=True)], log)
     return {one["id"]: seconds for one, seconds in zip(orphans, later, strict=True) if one["started"]}
 
 

@@ -19,7 +19,7 @@ from idempotent_receiver.sqs.visibility import MOST_ENTRIES
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-WAIT_SECONDS = 10
+POLL_WAIT_SECONDS = 10
 """How long a poll waits for a message: a process that shall end waits for its last one."""
 
 LONGEST_LINGER_SECONDS = 0.005
@@ -27,7 +27,7 @@ LONGEST_LINGER_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class PolledQueue:
     """A queue as a worker sees it. Safe to use from several threads."""
 
     sqs: "SQSClient"
@@ -35,7 +35,7 @@ class Queue:
     arn: str
 
     @classmethod
-    def at(cls, sqs: "SQSClient", url: str) -> "Queue":
+    def at(cls, sqs: "SQSClient", url: str) -> "PolledQueue":
         """The queue of that URL. Raises ClientError or BotoCoreError if it is not there, or not for us."""
         attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
         return cls(sqs, url, attributes["QueueArn"])
@@ -75,7 +75,7 @@ class Acknowledgements:
     landed after a change would hide its message for as long as a lease.
     """
 
-    def __init__(self, queue: Queue, log: logging.Logger) -> None:
+    def __init__(self, queue: PolledQueue, log: logging.Logger) -> None:
         self._queue = queue
         self._log = log
         self._deletions: list[str] = []
@@ -101,7 +101,7 @@ class Acknowledgements:
     def renew(self, handles: Callable[[], Sequence[str]], seconds: int) -> None:
         """Hide these for so long from now on. `handles` must tell of none whose change waits here."""
         with self._changing:
-            send(self._queue.change, [(handle, seconds) for handle in handles()], self._log)
+            send_in_tens(self._queue.change, [(handle, seconds) for handle in handles()], self._log)
 
     def close(self, within_seconds: float) -> None:
         """Send what waits."""
@@ -123,13 +123,13 @@ class Acknowledgements:
                 changes, self._changes = self._changes[:MOST_ENTRIES], self._changes[MOST_ENTRIES:]
             if not deletions and not changes:
                 return
-            send(self._queue.delete, deletions, self._log)
+            send_in_tens(self._queue.delete, deletions, self._log)
             if changes:
                 with self._changing:
-                    send(self._queue.change, changes, self._log)
+                    send_in_tens(self._queue.change, changes, self._log)
 
 
-def send(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log: logging.Logger) -> None:
+def send_in_tens(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log: logging.Logger) -> None:
     """Ask SQS for these, ten a request, and once more alone for each that was refused. Best effort: whatever is raised
     must not end the thread that asks.
     """
@@ -139,14 +139,14 @@ def send(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log:
         try:
             refused = ask(chunk)
         except Exception as error:  # noqa: BLE001
-            log.warning("SQS did not take %d entries: %s", len(chunk), named(error))
+            log.warning("SQS did not take %d entries: %s", len(chunk), error_name(error))
             refused = chunk
         for entry in refused:
             with suppress(Exception):
                 ask([entry])
 
 
-def named(error: Exception) -> str:
+def error_name(error: Exception) -> str:
     """What an error is called: by SQS's own code for it where there is one, such as ExpiredToken."""
     code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
     return str(code or type(error).__name__)

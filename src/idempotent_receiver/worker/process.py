@@ -17,11 +17,17 @@ from typing import Any
 from idempotent_receiver.batch.settings import AHEAD_SECONDS
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.sqs.visibility import MOST_ENTRIES, Backoff
-from idempotent_receiver.worker.host import Answers, Host
+from idempotent_receiver.sqs.visibility import MOST_ENTRIES
+from idempotent_receiver.worker.host import QueueAnswers, WorkerHost
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
-from idempotent_receiver.worker.polling import WAIT_SECONDS, Acknowledgements, Queue, named, send
+from idempotent_receiver.worker.polling import (
+    POLL_WAIT_SECONDS,
+    Acknowledgements,
+    PolledQueue,
+    error_name,
+    send_in_tens,
+)
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.suspects import Suspects
 
@@ -30,7 +36,7 @@ logger = logging.getLogger("idempotent_receiver.worker")
 SHORTEST_RUN_SECONDS = 0.001
 """What no run counts less than."""
 
-LOOK_SECONDS = 0.5
+PROCESS_LOOK_SECONDS = 0.5
 """How often a process looks whether it shall drain."""
 
 LONGEST_LOG_SECONDS = 0.5
@@ -39,7 +45,7 @@ LONGEST_LOG_SECONDS = 0.5
 LONGEST_END_SECONDS = 5.0
 """How long a process that has answered every message waits for each batch to write its metrics."""
 
-LONGEST_PAUSE_SECONDS = 5.0
+LONGEST_POLL_PAUSE_SECONDS = 5.0
 """Between polls while the queue does not answer, on average half of it."""
 
 
@@ -53,7 +59,7 @@ class Limits:
     lease_seconds: float = 60.0
     margin_seconds: float = 3.0
     time_limit_seconds: float = 12 * 60 * 60
-    wait_seconds: int = WAIT_SECONDS
+    wait_seconds: int = POLL_WAIT_SECONDS
     receive: int = MOST_ENTRIES
     max_messages: int | None = None
 
@@ -62,7 +68,7 @@ class Process:
     """Polls one queue until it is told to drain, or has had its messages."""
 
     def __init__(
-        self, consumer: Consumer, queue: Queue, *, leases: Leases, limits: Limits, reports: Reports, clock: Clock
+        self, consumer: Consumer, queue: PolledQueue, *, leases: Leases, limits: Limits, reports: Reports, clock: Clock
     ) -> None:
         self.draining = False
         """Set by whoever wants it to end: nothing more starts, and `run` returns when nothing runs any more."""
@@ -77,10 +83,10 @@ class Process:
         self._suspects = Suspects(clock)
         self._received = 0
         self._batches: list[threading.Thread] = []
-        backoff, left_to_sqs = consumer.parts["backoff"] or Backoff(), consumer.parts["dead_letter_queue"] is None
-        answers = Answers(self._acknowledgements, backoff, clock, left_to_sqs)
+        left_to_sqs = consumer.options.dead_letter_queue is None
+        answers = QueueAnswers(self._acknowledgements, consumer.options.backoff, clock, left_to_sqs)
         self._new_host = partial(
-            Host,
+            WorkerHost,
             leases=leases,
             in_flight=self._in_flight,
             answers=answers,
@@ -96,12 +102,12 @@ class Process:
         # Beside each other: a queue that does not answer must hold up neither a lease nor the time limit.
         self._every(self._leases.renewal_seconds, self._leases.renew)
         self._every(self._leases.renewal_seconds, self._renew_visibilities)
-        self._every(LOOK_SECONDS, self._end_overdue)
+        self._every(PROCESS_LOOK_SECONDS, self._end_overdue)
         while not self.draining and self._left() > 0:
-            room = self._in_flight.room(self._limits.concurrency, LOOK_SECONDS)
+            room = self._in_flight.room(self._limits.concurrency, PROCESS_LOOK_SECONDS)
             if room > 0 and (records := self._receive(room)):
                 self._handle(records)
-        while not self._in_flight.emptied(LOOK_SECONDS):
+        while not self._in_flight.emptied(PROCESS_LOOK_SECONDS):
             pass
         for batch in self._batches:
             batch.join(LONGEST_END_SECONDS)
@@ -122,8 +128,8 @@ class Process:
                 self._most(room), wait_seconds=self._limits.wait_seconds, visibility_seconds=visibility_seconds
             )
         except Exception as error:  # noqa: BLE001  # whatever it is, the next poll may succeed
-            logger.warning("the queue %s could not be polled: %s", self._queue.url, named(error))
-            self._clock.sleep(LONGEST_PAUSE_SECONDS * self._clock.fraction())
+            logger.warning("the queue %s could not be polled: %s", self._queue.url, error_name(error))
+            self._clock.sleep(LONGEST_POLL_PAUSE_SECONDS * self._clock.fraction())
             return []
 
     def _most(self, room: int) -> int:
@@ -146,7 +152,7 @@ class Process:
 
     def _handle(self, records: list[dict[str, Any]]) -> None:
         if self.draining:
-            send(self._queue.change, [(record["receiptHandle"], 0) for record in records], logger)
+            send_in_tens(self._queue.change, [(record["receiptHandle"], 0) for record in records], logger)
             return
         self._in_flight.hold(records)
         self._received += len(records)
@@ -158,7 +164,7 @@ class Process:
             self._begin(together)
         for place, batch in enumerate(alone):
             left = sum(map(len, alone[place:]))
-            while not (self._in_flight.emptied(LOOK_SECONDS, but=left) or self.draining):
+            while not (self._in_flight.emptied(PROCESS_LOOK_SECONDS, but=left) or self.draining):
                 pass
             self._begin(batch).join()
 

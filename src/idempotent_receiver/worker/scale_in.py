@@ -19,7 +19,7 @@ from idempotent_receiver.clock import Clock, SystemClock
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
-LOOK_SECONDS = 1.0
+SCALE_IN_LOOK_SECONDS = 1.0
 RENEWAL_SECONDS = 60.0
 EXPIRES_MINUTES = 5
 LONGEST_REQUEST_SECONDS = 5.0
@@ -53,7 +53,7 @@ class ScaleInProtection:
         """Look, again and again."""
         while not self.over:
             self.look()
-            self._clock.sleep(LOOK_SECONDS)
+            self._clock.sleep(SCALE_IN_LOOK_SECONDS)
 
     def look(self) -> None:
         """Ask for the protection if a message has run since the last look, and give it up if none has."""

@@ -23,13 +23,13 @@ from idempotent_receiver.worker.suspects import SUSPECTED_LEASES, Suspects
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
-LOOK_SECONDS = 0.2
+SUPERVISOR_LOOK_SECONDS = 0.2
 DRAIN_SECONDS = 25
 """How long handlers may go on after SIGTERM, unless it is said otherwise."""
 WRONG_USAGE = 2
 """The exit status of a process that could not begin, whatever it is tried again."""
 SHORT_LIFE_SECONDS = 10.0
-LONGEST_PAUSE_SECONDS = 30.0
+LONGEST_RESTART_PAUSE_SECONDS = 30.0
 FULL_PIPE_BYTES = 60_000
 """A pipe that held so much may have been full."""
 MOST_ORPHANS = 40
@@ -176,7 +176,7 @@ class Supervisor:
         while True:
             if self._signals == 0 and self._clock.monotonic_seconds() >= self._not_before_seconds:
                 self._start_missing()
-            self._look(LOOK_SECONDS)
+            self._look(SUPERVISOR_LOOK_SECONDS)
             for child in tuple(self._children):
                 status = child.status()
                 if status is not None and self._ended(child, status):
@@ -266,7 +266,7 @@ class Supervisor:
     def _pause(self, lived_seconds: float) -> None:
         """Start the next process later, the more of them have lived shortly."""
         self._short_lives = min(self._short_lives + 1, 10) if lived_seconds < SHORT_LIFE_SECONDS else 0
-        pause = min(LONGEST_PAUSE_SECONDS, 2.0**self._short_lives - 1)
+        pause = min(LONGEST_RESTART_PAUSE_SECONDS, 2.0**self._short_lives - 1)
         self._not_before_seconds = self._clock.monotonic_seconds() + pause
 
     def _suspect(self, id: str, seconds: float) -> None:

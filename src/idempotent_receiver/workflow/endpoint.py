@@ -93,7 +93,7 @@ def workflow_endpoint(
             start = start_for(event, request)
         except UnusableKey as error:
             telemetry.report_unusable(error)
-            return responses.unusable_key(error)
+            return responses.unusable_key_response(error)
         except PermanentError as error:
             return problem(HTTPStatus.BAD_REQUEST, "The request is refused", text_of(error))
         # Relative to the request's own address, which may begin with a stage or a domain's base path.

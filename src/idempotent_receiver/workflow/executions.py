@@ -15,7 +15,7 @@ from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unread, ask
-from idempotent_receiver.protocol.long_runs import Conclusion
+from idempotent_receiver.protocol.execution import Conclusion
 from idempotent_receiver.protocol.record import Record, record_id
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.protocol.transitions import Attributes
@@ -60,7 +60,7 @@ class Workflow:
     `client` is a boto3 client of Step Functions, and `state_machine_arn` the machine's, without a version or an alias.
     `timeout_seconds` is the machine's own TimeoutSeconds: an execution holds its key for as long. The store is the
     workflow's alone and needs a namespace. The machine gets `{"record", "fingerprint", "payload"}` as its input, and
-    writes its outcome into the record `record` as `long_runs.Conclusion` would.
+    writes its outcome into the record `record` as `protocol.execution.Conclusion` would.
 
     `starts.accept` starts an execution, `starts.recover_orphan` mends what a starter left behind when it died.
 

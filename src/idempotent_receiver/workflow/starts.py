@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol import long_runs, transitions
+from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, ask
+from idempotent_receiver.protocol.execution import hand_over
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, Claim, Claimed, ClaimLost, Settled
@@ -153,7 +154,7 @@ class ClaimedStart:
     def _hand_over(self, lease_seconds: int) -> StartAnswer:
         execution = self.workflow.arn_of(self.start.name)
         until_ms = self.deadline.now_ms + lease_seconds * 1000
-        answer = self.settle(long_runs.hand_over(self.claimed, execution, until_ms), execution)
+        answer = self.settle(hand_over(self.claimed, execution, until_ms), execution)
         # The execution runs. Its outcome needs no hand-over, and a sweep makes up for it.
         return Started(execution) if isinstance(answer, Unknown) else answer
 

@@ -43,7 +43,7 @@ def test_unless_its_variable_says_otherwise_every_message_is_claimed(
 ) -> None:
     if set_to is not None:
         monkeypatch.setenv("EFFECTS", set_to)
-    assert started().parts["effects"] == effects
+    assert started().options.effects == effects
 
 
 @pytest.mark.parametrize("misspelt", ["Transaction", "transaction ", "on", "true"])

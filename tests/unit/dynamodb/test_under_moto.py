@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -197,7 +198,7 @@ def test_a_client_that_was_made_before_the_mock_started() -> None:
     session = boto3.session.Session(aws_access_key_id="testing", aws_secret_access_key="testing")
     with closing(session.client("dynamodb")) as client, mock_aws():
         create_tables(client)
-        consumer = at_import.with_parts(store=DynamoDBStore("records", client=client))
+        consumer = at_import.with_options(replace(at_import.options, store=DynamoDBStore("records", client=client)))
 
         assert failed_ids(consumer(sqs_event({"account": "a"}, {"account": "b"}), lambda_context())) == []
         assert len(items(client, "records", "id")) == 2

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.local.effects import Place, Step, Table, Tables, referred
+from idempotent_receiver.local.effects import ContentByTable, ItemPlace, Step, TableContent, referred
 
 
-def entries(*items: dict[str, Any], key: tuple[str, ...] = ("id",)) -> Tables:
-    return {"Entries": Table(key, items)}
+def entries(*items: dict[str, Any], key: tuple[str, ...] = ("id",)) -> ContentByTable:
+    return {"Entries": TableContent(key, items)}
 
 
 def entry(id: str, of: str, cents: int, **more: Any) -> dict[str, Any]:
     return {"id": {"S": id}, "of": {"S": of}, "cents": {"N": str(cents)}, **more}
 
 
-def compared(one: Tables, other: Tables, found: Tables) -> tuple[list[str], list[str]]:
+def compared(one: ContentByTable, other: ContentByTable, found: ContentByTable) -> tuple[list[str], list[str]]:
     """What differs, and what is not comparable."""
     reference = referred([Step(["order.json"], entries(), one)], other)
     return [str(each) for each in reference.differences(found)], sorted(map(str, reference.incomparable))
@@ -60,7 +60,7 @@ def test_what_depends_on_the_order_is_named_and_not_compared() -> None:
     assert compared(one, other, entries(entry("a", "alice", 5, last={"S": "third"}))) == ([], ["Entries.last"])
 
 
-def balances(*items: tuple[str, str, int]) -> Tables:
+def balances(*items: tuple[str, str, int]) -> ContentByTable:
     """Under these keys, the balance after each order."""
     return entries(*({"id": {"S": id}, "of": {"S": of}, "after": {"N": str(after)}} for id, of, after in items))
 
@@ -69,7 +69,7 @@ def balances(*items: tuple[str, str, int]) -> Tables:
 def test_values_that_are_in_other_items_in_another_order_are_not_compared(*, random: bool) -> None:
     """As the balance after each of two orders of the same amount."""
 
-    def keyed(run: str, first: int, second: int) -> Tables:
+    def keyed(run: str, first: int, second: int) -> ContentByTable:
         prefix = run if random else ""
         return balances((f"{prefix}a", "a", first), (f"{prefix}b", "b", second))
 
@@ -81,7 +81,7 @@ def test_values_that_are_in_other_items_in_another_order_are_not_compared(*, ran
 def test_a_list_in_another_order_is_compared_by_its_length() -> None:
     """Though its middle is the same in both orders."""
 
-    def listed(*orders: str) -> Tables:
+    def listed(*orders: str) -> ContentByTable:
         return entries(entry("x", "alice", 5, orders={"L": [{"S": each} for each in orders]}))
 
     one, other = listed("a", "b", "c"), listed("c", "b", "a")
@@ -91,7 +91,7 @@ def test_a_list_in_another_order_is_compared_by_its_length() -> None:
 
 
 def test_elements_are_compared_but_for_what_differs_in_them() -> None:
-    def listed(id: str, sku: str) -> Tables:
+    def listed(id: str, sku: str) -> ContentByTable:
         return entries(entry("x", "alice", 5, lines={"L": [{"M": {"id": {"S": id}, "sku": {"S": sku}}}]}))
 
     differs, named = compared(listed("x1", "pen"), listed("x2", "pen"), listed("x3", "ink"))
@@ -102,7 +102,7 @@ def test_elements_are_compared_but_for_what_differs_in_them() -> None:
 
 
 def test_random_names_in_a_document_are_not_compared() -> None:
-    def logged(*names: str) -> Tables:
+    def logged(*names: str) -> ContentByTable:
         log = {"M": {name: {"M": {"by": {"S": "us"}}} for name in names}}
         return entries(entry("a", "alice", 5, log=log))
 
@@ -138,7 +138,7 @@ def test_a_message_is_known_by_what_it_changes() -> None:
     """Not by what stands beside that."""
     before, after = entries(entry("a", "alice", 5)), entries(entry("a", "alice", 12), entry("b", "bob", 1))
     reference = referred([Step(["first.json"], entries(), before), Step(["second.json"], before, after)], after)
-    a, b = (Place("Entries", (("id", id),)) for id in "ab")
+    a, b = (ItemPlace("Entries", (("id", id),)) for id in "ab")
     assert reference.changes["second.json"][a] == {"cents": Decimal(7), "": Decimal(0)}
     assert {*reference.changes["second.json"]} == {a, b}
     assert reference.changes["second.json"][b][""] == 1

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver.local import witness
-from idempotent_receiver.local.effects import Table, Tables
-from idempotent_receiver.local.project import Project
-from idempotent_receiver.local.runs import NO_REDRIVE, Runs
+from idempotent_receiver.local.effects import ContentByTable, TableContent
+from idempotent_receiver.local.project import LocalProject
+from idempotent_receiver.local.runs import NO_REDRIVE, TrialRuns
 from idempotent_receiver.local.samples import Sample, TrialError
-from idempotent_receiver.local.verdict import Evidence, Verdict
+from idempotent_receiver.local.verdict import EffectVerdict, Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,10 +59,10 @@ class Cloud:
         """Its worker is killed when it has added them."""
         return {"a"} if self.faults == witness.KILLS and not self.inside else set()
 
-    def tables(self) -> Tables:
+    def tables(self) -> ContentByTable:
         done = [name for name in (*self.sent, *self.twice) if name not in self.refuses or self.leaves_something]
         total = sum(CENTS[name] for name in done if name in self.sent)
-        return {"Totals": Table(("of",), [{"of": {"S": "all"}, "cents": {"N": str(total)}}] if done else [])}
+        return {"Totals": TableContent(("of",), [{"of": {"S": "all"}, "cents": {"N": str(total)}}] if done else [])}
 
     def evidence(self, reference: Any = None) -> Evidence:
         lines: list[dict[str, Any]] = [{"what": "consumer", "claims": True, "table": "t", "process": 1, "at_ms": 0}]
@@ -95,12 +95,12 @@ class Clouds:
         (self.folder / "template.yaml").write_text("Resources: {}")
 
         @contextmanager
-        def run(runs: Runs, what: str, faults: str) -> Iterator[Cloud]:
+        def run(runs: TrialRuns, what: str, faults: str) -> Iterator[Cloud]:
             assert what
             self.runs.append(Cloud(faults, **properties))
             yield self.runs[-1]
 
-        self.monkeypatch.setattr(Runs, "_run", run)
+        self.monkeypatch.setattr(TrialRuns, "_run", run)
         return runs_of(self.folder).found()
 
     @property
@@ -113,12 +113,12 @@ def progress(what: str, total: int) -> Iterator[Any]:
     yield lambda done, of: None
 
 
-def runs_of(folder: Path, function: str | None = None) -> Runs:
+def runs_of(folder: Path, function: str | None = None) -> TrialRuns:
     def cloud() -> Any:
         raise AssertionError("a cloud is started")
 
-    project = Project(folder / "template.yaml", folder)
-    return Runs(project, SAMPLES, function, 90.0, cloud, tell=lambda text: None, progress=progress)
+    project = LocalProject(folder / "template.yaml", folder)
+    return TrialRuns(project, SAMPLES, function, 90.0, cloud, tell=lambda text: None, progress=progress)
 
 
 @pytest.fixture
@@ -137,10 +137,10 @@ def test_what_always_fails_is_in_the_first_run_alone(clouds: Clouds) -> None:
     ]
     assert [each.at_once for each in clouds.runs] == [False, False, True, True]
     assert [(each.name, each.verdict) for each in found.messages] == [
-        ("b", Verdict.ONCE),
-        ("refused", Verdict.DEAD_LETTER),
-        ("a", Verdict.ONCE),
-        ("ax", Verdict.ONCE),
+        ("b", EffectVerdict.ONCE),
+        ("refused", EffectVerdict.DEAD_LETTER),
+        ("a", EffectVerdict.ONCE),
+        ("ax", EffectVerdict.ONCE),
     ]
     assert (found.killed, found.fine, found.inside, found.claims) == (["here"], True, True, True)
 
@@ -166,7 +166,7 @@ def test_a_handler_without_the_library_cannot_be_made_to_fail(clouds: Clouds) ->
 def test_where_everything_fails_there_is_nothing_to_compare(clouds: Clouds) -> None:
     found = clouds.found(refuses=frozenset(CENTS))
     assert (len(clouds.made), found.fine) == (1, False)
-    assert {each.verdict for each in found.messages} == {Verdict.DEAD_LETTER}
+    assert {each.verdict for each in found.messages} == {EffectVerdict.DEAD_LETTER}
 
 
 def test_a_queue_without_a_redrive_policy_is_found(clouds: Clouds) -> None:

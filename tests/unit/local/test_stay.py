@@ -11,7 +11,7 @@ import pytest
 
 from idempotent_receiver.local import cloud as clouds
 from idempotent_receiver.local.cloud import check_free
-from idempotent_receiver.local.consumers import Consumer
+from idempotent_receiver.local.consumers import QueueConsumer
 from idempotent_receiver.local.deployment import Stack
 from idempotent_receiver.local.samples import Sample
 from idempotent_receiver.local.server import ServerError
@@ -29,7 +29,8 @@ AT = "--endpoint-url http://127.0.0.1:4566 --region us-east-1"
 def typed(*names: str, queue: str = "Queue", **outputs: str) -> list[str]:
     url = f"http://127.0.0.1:4566/000000000000/{queue}"
     consumers = [
-        Consumer(name=name, function="f", queue_url=url, mapping="m", partial=True) for name in names or ["Consumer"]
+        QueueConsumer(name=name, function="f", queue_url=url, mapping="m", partial=True)
+        for name in names or ["Consumer"]
     ]
     cloud: Any = SimpleNamespace(endpoint_url="http://127.0.0.1:4566")
     stays = Stays(cloud, Stack("local", outputs, {}), consumers, contained=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from idempotent_receiver.local.cloud import NotInstalled, interpreter
-from idempotent_receiver.local.consumers import chosen
+from idempotent_receiver.local.consumers import chosen_function
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ def test_a_sample_is_sent_with_its_attributes_and_group() -> None:
 
 def test_which_consumer_is_meant_is_asked_where_there_are_several() -> None:
     several = ["Orders", "Returns"]
-    assert chosen(several, "Returns") == "Returns"
-    assert chosen(several[:1], None) == "Orders"
+    assert chosen_function(several, "Returns") == "Returns"
+    assert chosen_function(several[:1], None) == "Orders"
     for name in (None, "Refunds"):
         with pytest.raises(TrialError, match="use --function: Orders, Returns"):
-            chosen(several, name)
+            chosen_function(several, name)
 
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

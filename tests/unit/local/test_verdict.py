@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.local.effects import Reference, Step, Table, Tables, referred
+from idempotent_receiver.local.effects import ContentByTable, Reference, Step, TableContent, referred
 from idempotent_receiver.local.runs import Found
 from idempotent_receiver.local.verdict import (
     NOT_NAMED,
     OVERRAN,
     UNRECORDED,
     WITHOUT_PARTIAL,
+    EffectVerdict,
     Ended,
     Evidence,
-    Line,
-    Verdict,
+    WitnessLine,
     judged,
     kills,
     unexplained,
@@ -26,11 +26,11 @@ from idempotent_receiver.local.verdict import (
 )
 
 
-def line(at_ms: int, what: str, process: int = 1, **said: Any) -> Line:
+def line(at_ms: int, what: str, process: int = 1, **said: Any) -> WitnessLine:
     return {"at_ms": at_ms, "what": what, "process": process, **said}
 
 
-def run(at_ms: int, key: str, process: int = 1, error: str | None = None) -> list[Line]:
+def run(at_ms: int, key: str, process: int = 1, error: str | None = None) -> list[WitnessLine]:
     """A delivery, and a run from its start to its end."""
     return [
         line(at_ms, "delivered", process, ids=[key]),
@@ -39,12 +39,14 @@ def run(at_ms: int, key: str, process: int = 1, error: str | None = None) -> lis
     ]
 
 
-def killed(at_ms: int, process: int = 1, *done: str) -> Line:
+def killed(at_ms: int, process: int = 1, *done: str) -> WitnessLine:
     place = "before it had answered" if done else "before it was recorded"
     return line(at_ms, "killed", process, place=place, ids=list(done))
 
 
-def answered(at_ms: int, *ids: str, process: int = 1, lost: tuple[str, ...] = (), failed: tuple[str, ...] = ()) -> Line:
+def answered(
+    at_ms: int, *ids: str, process: int = 1, lost: tuple[str, ...] = (), failed: tuple[str, ...] = ()
+) -> WitnessLine:
     return line(at_ms, "answered", process, ids=list(ids), lost=list(lost), failed=list(failed))
 
 
@@ -55,7 +57,7 @@ INPROGRESS = {"m": {"status": "INPROGRESS"}}
 FAILED = {"m": {"status": "FAILED", "error": json.dumps({"type": "ValueError"})}}
 
 
-def ended(*lines: Line | list[Line], **found: Any) -> Ended:
+def ended(*lines: WitnessLine | list[WitnessLine], **found: Any) -> Ended:
     """What is said of the one message `m`."""
     flat = [each for one in lines for each in (one if isinstance(one, list) else [one])]
     (message,) = judged(Evidence(sent={"m": "order.json"}, lines=flat, **found))
@@ -65,43 +67,47 @@ def ended(*lines: Line | list[Line], **found: Any) -> Ended:
 AGAIN = [run(20, "m"), answered(30, "m")]
 OTHERS = [run(20, "m", 2), answered(30, "m", process=2)]
 DEAD = {"dead": frozenset({"m"})}
-SAID: dict[str, tuple[list[Any], dict[str, Any], tuple[Verdict, int]]] = {
+SAID: dict[str, tuple[list[Any], dict[str, Any], tuple[EffectVerdict, int]]] = {
     "recognised when it came again": (
         [run(1, "m"), answered(10, lost=("m",)), line(20, "delivered", ids=["m"]), answered(21, "m")],
         {"records": COMPLETED},
-        (Verdict.ONCE, 0),
+        (EffectVerdict.ONCE, 0),
     ),
-    "run when its answer was lost": ([run(1, "m"), answered(10, lost=("m",)), *AGAIN], {}, (Verdict.TWICE, 1)),
-    "run when it was answered": ([run(1, "m"), answered(10, "m"), *AGAIN], {}, (Verdict.TWICE, 1)),
-    "run when its worker was killed afterwards": ([run(1, "m"), killed(10, 1, "m"), *AGAIN], {}, (Verdict.TWICE, 1)),
+    "run when its answer was lost": ([run(1, "m"), answered(10, lost=("m",)), *AGAIN], {}, (EffectVerdict.TWICE, 1)),
+    "run when it was answered": ([run(1, "m"), answered(10, "m"), *AGAIN], {}, (EffectVerdict.TWICE, 1)),
+    "run when its worker was killed afterwards": (
+        [run(1, "m"), killed(10, 1, "m"), *AGAIN],
+        {},
+        (EffectVerdict.TWICE, 1),
+    ),
     "run when its worker was killed before": (
         [CONSUMER, run(1, "m"), killed(7), *OTHERS],
         {"records": COMPLETED},
-        (Verdict.ONCE, 0),
+        (EffectVerdict.ONCE, 0),
     ),
     "two runs at once": (
         [CONSUMER, run(1, "m"), run(3, "m", 2), answered(30, "m")],
         {"records": COMPLETED},
-        (Verdict.TWICE, 1),
+        (EffectVerdict.TWICE, 1),
     ),
     "run after others said it was done, and it was not": (
         [CONSUMER, answered(1, lost=("m",)), run(10, "m"), answered(20, "m")],
         {"records": COMPLETED},
-        (Verdict.ONCE, 0),
+        (EffectVerdict.ONCE, 0),
     ),
     "run again after it had failed, and the answer had not said so": (
         [CONSUMER, run(1, "m", error="ValueError"), answered(10, lost=("m",)), *AGAIN],
         {"records": COMPLETED},
-        (Verdict.ONCE, 0),
+        (EffectVerdict.ONCE, 0),
     ),
-    "failed, and nowhere": ([run(1, "m", error="ValueError")], {}, (Verdict.NEVER, 0)),
-    "not run, and nowhere": ([line(1, "delivered", ids=["m"])], {}, (Verdict.NEVER, 0)),
-    "still queued": ([run(1, "m", error="ValueError")], {"left": 1}, (Verdict.UNFINISHED, 0)),
-    "dead": ([run(1, "m", error="PermanentError"), answered(10, "m")], DEAD, (Verdict.DEAD_LETTER, 0)),
+    "failed, and nowhere": ([run(1, "m", error="ValueError")], {}, (EffectVerdict.NEVER, 0)),
+    "not run, and nowhere": ([line(1, "delivered", ids=["m"])], {}, (EffectVerdict.NEVER, 0)),
+    "still queued": ([run(1, "m", error="ValueError")], {"left": 1}, (EffectVerdict.UNFINISHED, 0)),
+    "dead": ([run(1, "m", error="PermanentError"), answered(10, "m")], DEAD, (EffectVerdict.DEAD_LETTER, 0)),
     "dead, and done": (
         [CONSUMER, run(1, "m"), answered(10, "m")],
         {**DEAD, "records": COMPLETED},
-        (Verdict.ONCE, 0),
+        (EffectVerdict.ONCE, 0),
     ),
 }
 
@@ -113,21 +119,21 @@ def test_a_message_ends_as_was_noted(name: str) -> None:
     assert (message.verdict, message.twice) == expected
 
 
-ACKNOWLEDGED: dict[str, tuple[list[Any], dict[str, Any], tuple[Verdict, str]]] = {
+ACKNOWLEDGED: dict[str, tuple[list[Any], dict[str, Any], tuple[EffectVerdict, str]]] = {
     "failed, without partial responses": (
         [CONSUMER, line(1, "spoiled", key="m", record="m"), answered(10, "m")],
         {"records": FAILED, "partial": False},
-        (Verdict.NEVER, WITHOUT_PARTIAL),
+        (EffectVerdict.NEVER, WITHOUT_PARTIAL),
     ),
     "failed, and not named in the response": (
         [CONSUMER, run(1, "m", error="ValueError"), answered(10, "m")],
         {"records": FAILED},
-        (Verdict.NEVER, NOT_NAMED),
+        (EffectVerdict.NEVER, NOT_NAMED),
     ),
     "held by a dead worker": (
         [CONSUMER, run(1, "m"), killed(7), answered(10, "m", process=2)],
         {"records": INPROGRESS},
-        (Verdict.UNRECORDED, UNRECORDED),
+        (EffectVerdict.UNRECORDED, UNRECORDED),
     ),
 }
 
@@ -141,10 +147,10 @@ def test_what_lambda_deletes_before_it_is_done_is_not_done(name: str) -> None:
 
 
 @pytest.mark.parametrize("again", [run(13, "m", 2), run(40, "m", 2)], ids=["at once", "when it was done"])
-def test_without_claims_two_runs_are_not_twice(again: list[Line]) -> None:
+def test_without_claims_two_runs_are_not_twice(again: list[WitnessLine]) -> None:
     """One of them commits, with the record."""
     ran = [*run(10, "m"), answered(30, "m"), *again]
-    for claims, verdict in ((True, Verdict.TWICE), (False, Verdict.ONCE)):
+    for claims, verdict in ((True, EffectVerdict.TWICE), (False, EffectVerdict.ONCE)):
         consumer = {**CONSUMER, "claims": claims}
         assert ended(consumer, ran, records=COMPLETED).verdict is verdict
 
@@ -154,9 +160,12 @@ def test_a_run_after_one_whose_time_was_up_is_none() -> None:
     done = {"records": COMPLETED}
     for at, times in ((20, 0), (5, 1)):
         message = ended(CONSUMER, overran, run(at, "m", 2), answered(30, "m", process=2), **done)
-        assert (message.verdict, message.twice) == ((Verdict.ONCE, Verdict.TWICE)[times], times)
-    assert ended(overran, line(12, "delivered", ids=["m"], until_ms=22), left=1).verdict is Verdict.UNFINISHED
-    for dead, left, verdict in ((frozenset[str](), 1, Verdict.UNFINISHED), (frozenset({"m"}), 0, Verdict.NEVER)):
+        assert (message.verdict, message.twice) == ((EffectVerdict.ONCE, EffectVerdict.TWICE)[times], times)
+    assert ended(overran, line(12, "delivered", ids=["m"], until_ms=22), left=1).verdict is EffectVerdict.UNFINISHED
+    for dead, left, verdict in (
+        (frozenset[str](), 1, EffectVerdict.UNFINISHED),
+        (frozenset({"m"}), 0, EffectVerdict.NEVER),
+    ):
         message = ended(overran, dead=dead, left=left)
         assert (message.verdict, message.why) == (verdict, f"its handler fails: {OVERRAN}")
 
@@ -165,13 +174,13 @@ def test_dead_letters_alone_are_no_success() -> None:
     """As when the handler's model has changed, and the sample events have not."""
     dead, done = line(1, "delivered", ids=["d"]), [*run(1, "m"), answered(10, "m")]
     found = judged(Evidence(sent={"d": "refused.json", "m": "order.json"}, lines=[dead, *done], dead=frozenset({"d"})))
-    assert [each.verdict for each in found] == [Verdict.DEAD_LETTER, Verdict.ONCE]
+    assert [each.verdict for each in found] == [EffectVerdict.DEAD_LETTER, EffectVerdict.ONCE]
 
     def fine(*messages: Ended, **more: Any) -> bool:
         return Found(messages=messages, inside=True, claims=True, **more).fine
 
     assert (fine(*found), fine(found[1]), fine(found[0])) == (True, True, False)
-    for verdict in (Verdict.UNFINISHED, Verdict.UNRECORDED, Verdict.TWICE, Verdict.NEVER):
+    for verdict in (EffectVerdict.UNFINISHED, EffectVerdict.UNRECORDED, EffectVerdict.TWICE, EffectVerdict.NEVER):
         assert not fine(*found, replace(found[1], verdict=verdict))
     assert not fine(*found, missing=["no redrive policy"])
     assert not fine(*found, unexplained=["something"])
@@ -185,7 +194,7 @@ def test_messages_of_one_key_are_one() -> None:
         answered(11, "n"),
     ]
     (message,) = judged(Evidence(sent={"m": "order.json", "n": "order.json"}, lines=lines))
-    assert (message.sent, message.runs, message.verdict) == (2, 1, Verdict.ONCE)
+    assert (message.sent, message.runs, message.verdict) == (2, 1, EffectVerdict.ONCE)
 
 
 def test_the_reason_is_the_records_own() -> None:
@@ -201,19 +210,23 @@ def test_kills_are_told_by_their_places() -> None:
 def test_of_several_runs_the_first_worst_counts_and_if_all_is_well_the_last() -> None:
     once, twice, dead = (
         Ended(name=name, key="k", sent=1, deliveries=1, runs=runs, twice=0, record=None, tables=None, verdict=verdict)
-        for name, runs, verdict in (("a", 1, Verdict.ONCE), ("b", 2, Verdict.TWICE), ("c", 5, Verdict.DEAD_LETTER))
+        for name, runs, verdict in (
+            ("a", 1, EffectVerdict.ONCE),
+            ("b", 2, EffectVerdict.TWICE),
+            ("c", 5, EffectVerdict.DEAD_LETTER),
+        )
     )
     again = [replace(once, runs=2), replace(twice, runs=3)]
     assert worst([[dead], [once, twice], again]) == [dead, again[0], twice]
-    assert worst([[twice], [replace(twice, verdict=Verdict.ONCE)]]) == [twice]
+    assert worst([[twice], [replace(twice, verdict=EffectVerdict.ONCE)]]) == [twice]
 
 
 # What the tables say.
 
 
-def totals(**cents: int) -> Tables:
+def totals(**cents: int) -> ContentByTable:
     items = [{"customer": {"S": name}, "cents": {"N": f"{sum}"}} for name, sum in cents.items()]
-    return {"Totals": Table(("customer",), items)}
+    return {"Totals": TableContent(("customer",), items)}
 
 
 SENT = {"m": "order.json", "n": "other.json", "o": "third.json"}
@@ -228,7 +241,10 @@ ALL_COMPLETED = {id: {"status": "COMPLETED"} for id in SENT}
 
 
 def by_tables(
-    tables: Tables, *lines: Line | list[Line], records: dict[str, Any] | None = None, reference: Reference = REFERENCE
+    tables: ContentByTable,
+    *lines: WitnessLine | list[WitnessLine],
+    records: dict[str, Any] | None = None,
+    reference: Reference = REFERENCE,
 ) -> tuple[dict[str, Ended], Evidence]:
     flat = [each for one in lines for each in (one if isinstance(one, list) else [one])]
     found = ALL_COMPLETED if records is None else records
@@ -239,7 +255,7 @@ def by_tables(
 def test_tables_that_hold_the_same_are_once() -> None:
     messages, evidence = by_tables(totals(alice=2000, bob=300), CONSUMER, RAN)
     assert [(each.tables, each.verdict, each.differs) for each in messages.values()] == [
-        (Verdict.ONCE, Verdict.ONCE, ())
+        (EffectVerdict.ONCE, EffectVerdict.ONCE, ())
     ] * 3
     assert unexplained(evidence) == []
 
@@ -248,15 +264,15 @@ def test_the_message_that_ran_again_has_doubled_the_money() -> None:
     """Though its record says once; its neighbour, which writes to the same item, is not blamed."""
     messages, _ = by_tables(totals(alice=3250, bob=300), CONSUMER, run(0, "m", 3), killed(7, 3), RAN)
     doubled = messages["order.json"]
-    assert (doubled.record, doubled.tables, doubled.verdict) == ("COMPLETED", Verdict.TWICE, Verdict.TWICE)
+    assert (doubled.record, doubled.tables, doubled.verdict) == ("COMPLETED", EffectVerdict.TWICE, EffectVerdict.TWICE)
     assert doubled.differs == ("Totals customer=alice: cents is 3250, and 2000 without faults",)
-    assert [messages[name].verdict for name in ("other.json", "third.json")] == [Verdict.ONCE, Verdict.ONCE]
+    assert [messages[name].verdict for name in ("other.json", "third.json")] == [EffectVerdict.ONCE, EffectVerdict.ONCE]
 
 
 def test_among_those_that_ran_again_the_amount_tells_which() -> None:
     again = [*run(0, "m", 3), killed(7, 3), *run(0, "n", 4), killed(7, 4)]
     messages, _ = by_tables(totals(alice=2750, bob=300), CONSUMER, again, RAN)
-    assert [each.tables for each in messages.values()] == [Verdict.ONCE, Verdict.TWICE, Verdict.ONCE]
+    assert [each.tables for each in messages.values()] == [EffectVerdict.ONCE, EffectVerdict.TWICE, EffectVerdict.ONCE]
 
 
 def test_what_was_never_done_is_missing_in_the_tables() -> None:
@@ -264,7 +280,7 @@ def test_what_was_never_done_is_missing_in_the_tables() -> None:
     lines = [CONSUMER, *RAN[:6], answered(30, "m", "n", "o")]
     messages, _ = by_tables(totals(alice=2000), lines, records=records)
     lost = messages["third.json"]
-    assert (lost.tables, lost.verdict, lost.why) == (Verdict.NEVER, Verdict.NEVER, NOT_NAMED)
+    assert (lost.tables, lost.verdict, lost.why) == (EffectVerdict.NEVER, EffectVerdict.NEVER, NOT_NAMED)
     assert lost.differs == ("Totals customer=bob: 0 items, and 1 without faults",)
 
 
@@ -273,22 +289,22 @@ def test_an_effect_that_is_there_with_no_record_is_told_as_that() -> None:
     records = {**ALL_COMPLETED, "o": INPROGRESS["m"]}
     messages, _ = by_tables(totals(alice=2000, bob=300), CONSUMER, RAN, records=records)
     found = messages["third.json"]
-    assert (found.record, found.tables, found.verdict) == ("INPROGRESS", Verdict.ONCE, Verdict.UNRECORDED)
+    assert (found.record, found.tables, found.verdict) == ("INPROGRESS", EffectVerdict.ONCE, EffectVerdict.UNRECORDED)
 
 
 def test_runs_of_a_handler_without_the_library_are_judged_by_the_tables_where_they_can_be() -> None:
     again = [*run(40, "m"), answered(50, "m")]
     messages, _ = by_tables(totals(alice=2000, bob=300), RAN, again, records={})
-    assert (messages["order.json"].twice, messages["order.json"].verdict) == (1, Verdict.ONCE)
+    assert (messages["order.json"].twice, messages["order.json"].verdict) == (1, EffectVerdict.ONCE)
     nothing = referred([Step(["order.json"], totals(), totals())], totals())
     messages, _ = by_tables(totals(), RAN, again, records={}, reference=nothing)
-    assert (messages["order.json"].tables, messages["order.json"].verdict) == (None, Verdict.TWICE)
+    assert (messages["order.json"].tables, messages["order.json"].verdict) == (None, EffectVerdict.TWICE)
 
 
 def test_what_no_message_does_without_faults_is_told_apart() -> None:
-    tables = {**totals(alice=2000, bob=300), "Retries": Table(("id",), [{"id": {"S": "m"}}])}
+    tables = {**totals(alice=2000, bob=300), "Retries": TableContent(("id",), [{"id": {"S": "m"}}])}
     messages, evidence = by_tables(tables, CONSUMER, RAN)
-    assert {each.verdict for each in messages.values()} == {Verdict.ONCE}
+    assert {each.verdict for each in messages.values()} == {EffectVerdict.ONCE}
     assert [str(each) for each in unexplained(evidence)] == ["Retries: 1 item, and 0 without faults"]
 
 
@@ -304,4 +320,4 @@ def test_a_dead_letter_that_has_taken_effect_again_is_no_dead_letter_alone() -> 
         tables=totals(alice=2000, bob=600),
         reference=REFERENCE,
     )
-    assert judged(evidence)[2].verdict is Verdict.TWICE
+    assert judged(evidence)[2].verdict is EffectVerdict.TWICE

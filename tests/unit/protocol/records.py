@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from idempotent_receiver.protocol import long_runs, transitions
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.execution import Conclusion
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Settlement
 
@@ -48,6 +49,6 @@ def applied_claim(seen: Record | None = None, **changes: object) -> Claimed:
     return wanted.applied(change_of(wanted, seen, "claim-version"))
 
 
-def conclusion(**changes: object) -> long_runs.Conclusion:
+def conclusion(**changes: object) -> Conclusion:
     given = {"id": "k", "execution": "arn:1", "outcome": transitions.completed("1"), **changes}
-    return long_runs.Conclusion(**given)  # type: ignore[arg-type]
+    return Conclusion(**given)  # type: ignore[arg-type]

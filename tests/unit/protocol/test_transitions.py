@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.protocol import long_runs, transitions
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.execution import hand_over
 from idempotent_receiver.protocol.record import Change, Record, Status, from_attributes
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
@@ -274,7 +275,7 @@ def test_a_record_never_expires_before_its_lease(lease_ms: int, retention: int) 
         change_of(wanted, seen).new for seen in (None, existing("FAILED"), existing("COMPLETED", expiration=NOW))
     ]
     mine = applied_claim(retention_seconds=retention)
-    written.append(change_of(long_runs.hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
+    written.append(change_of(hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
     written.append(change_of(transitions.release(mine, NOW_MS + 1), mine.record).new)
 
     for new in written:

@@ -11,7 +11,16 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP, NoRoom, Stamp, copy_of, send, stamp_of, stamped
+from idempotent_receiver.sqs.dead_letter import (
+    MOST_BYTES,
+    STAMP,
+    NoRoom,
+    Stamp,
+    copy_of,
+    send,
+    stamp_of,
+    stamped,
+)
 from idempotent_receiver.sqs.keys import message_id
 from idempotent_receiver.sqs.message import Message
 

@@ -17,7 +17,7 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from idempotent_receiver.http.request import header
-from idempotent_receiver.sqs.visibility import LONGEST_SECONDS
+from idempotent_receiver.sqs.visibility import LONGEST_VISIBILITY_SECONDS
 from idempotent_receiver.testing import lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.unit.test_telemetry import Sink
@@ -153,7 +153,13 @@ def test_without_a_client_the_queues_own_visibility_timeout_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "hidden"), [(0, 0), (0.1, 1), (LONGEST_SECONDS + 1, LONGEST_SECONDS), (43_200, LONGEST_SECONDS)]
+    ("seconds", "hidden"),
+    [
+        (0, 0),
+        (0.1, 1),
+        (LONGEST_VISIBILITY_SECONDS + 1, LONGEST_VISIBILITY_SECONDS),
+        (43_200, LONGEST_VISIBILITY_SECONDS),
+    ],
 )
 def test_of_sqss_twelve_hours_what_may_be_gone_since_the_receive_is_left_out(seconds: float, hidden: int) -> None:
     """SQS would refuse the whole change."""

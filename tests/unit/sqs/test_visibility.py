@@ -21,7 +21,13 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.sqs.message import Message
-from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, send_back, visibility_seconds
+from idempotent_receiver.sqs.visibility import (
+    LONGEST_VISIBILITY_SECONDS,
+    Backoff,
+    in_groups,
+    send_back,
+    visibility_seconds,
+)
 from tests.manual_clock import START_MS, ManualClock
 from tests.unit.batch.at_once import AtOnce
 
@@ -47,8 +53,8 @@ def test_no_backoff_exceeds_sqss_limit() -> None:
     """The limit is twelve hours from the receive; a batching window and an invocation may already have passed."""
     endless = Backoff(first_seconds=1e9, longest_seconds=1e12)
 
-    assert endless.seconds(100, ManualClock(fraction=0.999_999)) == LONGEST_SECONDS
-    assert LONGEST_SECONDS + 20 * 60 <= 12 * 60 * 60
+    assert endless.seconds(100, ManualClock(fraction=0.999_999)) == LONGEST_VISIBILITY_SECONDS
+    assert LONGEST_VISIBILITY_SECONDS + 20 * 60 <= 12 * 60 * 60
 
 
 @pytest.mark.parametrize("name", ["first_seconds", "longest_seconds"])
@@ -118,7 +124,9 @@ def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int,
     assert visibility_seconds(message(), HeldElsewhere(START_MS + left_ms), Backoff(), START_MS, clock) == seconds
 
 
-@pytest.mark.parametrize(("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**7, 10_001), (START_MS + 10**9, 4)])
+@pytest.mark.parametrize(
+    ("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**7, 10_001), (START_MS + 10**9, 4)]
+)
 def test_a_lease_that_no_worker_has_is_not_waited_for(until: int, seconds: int) -> None:
     """One that has ended, a worker's, and one of days: an operator's, who may be done at any time."""
     assert visibility_seconds(message(), HeldElsewhere(until), Backoff(), START_MS, ManualClock()) == seconds

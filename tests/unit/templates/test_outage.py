@@ -92,7 +92,7 @@ class Deployed:
         sqs: Any = self.queues
         options: Any = {"metrics": self, "logger": logger, "clock": self.clock, "executor": AtOnce}
         new = sqs_consumer(MemoryStore(), sqs=sqs, **options)(handle)
-        self._versions = new, new.with_parts(lambda_handler_of_the_version_before)
+        self._versions = new, new.with_options(new.options, lambda_handler_of_the_version_before)
 
     @property
     def rung(self) -> dict[str, int]:

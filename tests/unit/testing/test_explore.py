@@ -14,6 +14,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from threading import Lock
@@ -25,7 +26,7 @@ import pytest
 from moto import mock_aws
 
 from idempotent_receiver import DynamoDBStore, MemoryStore, Message, Transaction, http_endpoint, sqs_consumer
-from idempotent_receiver.handler.process_end import lifetime
+from idempotent_receiver.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied, Commit
 from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event, stuck
 from tests.unit.testing import handlers
@@ -210,7 +211,9 @@ def test_a_function_that_is_called_once_for_each_key_may_be_nested() -> None:
 def test_what_a_transaction_refuses_for_good_is_a_dead_letter_every_time() -> None:
     """It is redriven in between, and sent by whoever comes to that."""
     sqs = boto3.client("sqs", region_name="us-east-1")
-    consumer = handlers.transactional.with_parts(_overdrawn, sqs=sqs, dead_letter_queue=DEAD_LETTERS)
+    consumer = handlers.transactional
+    options = replace(consumer.options, sqs=sqs, dead_letter_queue=DEAD_LETTERS)
+    consumer = consumer.with_options(options, _overdrawn)
     result = explore(consumer, {**ORDER, "cents": 500}, tables=accounts())
     assert result.acknowledged == {"message-1": "dead letter"}
     assert result.effects["accounts"][0]["balance"] == 100
@@ -313,7 +316,7 @@ def test_messages_that_depend_on_their_order_are_found() -> None:
 
 @pytest.mark.usefixtures("charge")
 def test_so_do_two_workers_with_a_message_each() -> None:
-    consumer = handlers.racing.with_parts(concurrency=1)
+    consumer = handlers.racing.with_options(replace(handlers.racing.options, concurrency=1))
     with pytest.raises(AssertionError, match=r"in the end, and {'alice': 88} where nothing goes wrong") as failed:
         explore(consumer, ORDERS, state={"balances": balances}, faults=0)
     story = str(failed.value)
@@ -780,10 +783,16 @@ def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch)
             raise AssertionError("it is outside")
 
     outside = Unreachable()
-    monkeypatch.setattr("idempotent_receiver.sqs.consumer.lifetime", never)
-    consumer = handlers.large.with_parts(
-        results=outside, logger=outside, metrics=outside, sqs=outside, end_process_at_deadline=True
+    monkeypatch.setattr("idempotent_receiver.sqs.options.lifetime", never)
+    options = replace(
+        handlers.large.options,
+        results=outside,
+        logger=outside,
+        metrics=outside,
+        sqs=outside,
+        end_process_at_deadline=True,
     )
+    consumer = handlers.large.with_options(options)
     timers.clear()
     assert explore(consumer, ORDER, tables=accounts()).acknowledged == {"message-1": "completed"}
     assert timers

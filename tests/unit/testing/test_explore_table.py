@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from moto import mock_aws
 
-from idempotent_receiver.testing import exploration, explore
+from idempotent_receiver.testing import explore, search
 from tests.unit.testing import explored, right_handlers, wrong_handlers
 from tests.unit.testing.explored import RIGHT, WRONG, Row
 
@@ -50,7 +50,7 @@ def test_no_right_handler_is_refused(row: Row, calls: Calls) -> None:
 def test_of_each_wrong_handler_the_verdict_is_as_in_its_row(
     row: Row, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exploration, "MOST_VIOLATIONS", 1)
+    monkeypatch.setattr(search, "MOST_VIOLATIONS", 1)
     verdict = verdict_of(row, calls)
     assert verdict == "" if row.told is None else row.told in verdict, verdict
 

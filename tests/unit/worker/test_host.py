@@ -13,8 +13,8 @@ from idempotent_receiver.batch.items import Work
 from idempotent_receiver.errors import Failure, RetryLater, failure_of
 from idempotent_receiver.handler.outcome import Failed, HeldElsewhere, NotStarted, Outcome
 from idempotent_receiver.sqs.message import Message
-from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff
-from idempotent_receiver.worker.host import Answers, Host
+from idempotent_receiver.sqs.visibility import LONGEST_VISIBILITY_SECONDS, Backoff
+from idempotent_receiver.worker.host import QueueAnswers, WorkerHost
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.reports import Reports
@@ -39,8 +39,8 @@ MESSAGE = Message(id="m", body="", raw_body="", attributes={"ApproximateReceiveC
 
 def seconds_of(outcome: Outcome, fraction: float) -> int:
     acknowledgements = Acknowledgements()
-    answers = Answers(acknowledgements, Backoff(), ManualClock(fraction), left_to_sqs=True)  # type: ignore[arg-type]
-    answers.give(MESSAGE, outcome, LONGEST_SECONDS, {})
+    answers = QueueAnswers(acknowledgements, Backoff(), ManualClock(fraction), left_to_sqs=True)  # type: ignore[arg-type]
+    answers.give(MESSAGE, outcome, LONGEST_VISIBILITY_SECONDS, {})
     [seconds] = acknowledgements.changed
     return seconds
 
@@ -66,10 +66,10 @@ class Batch:
     def __init__(self, *groups: str) -> None:
         self.clock = ManualClock(0.99)
         self.told, self.in_flight = Acknowledgements(), InFlight(self.clock)
-        answers = Answers(self.told, Backoff(), self.clock, left_to_sqs=True)  # type: ignore[arg-type]
+        answers = QueueAnswers(self.told, Backoff(), self.clock, left_to_sqs=True)  # type: ignore[arg-type]
         messages = [replace(MESSAGE, attributes={"MessageGroupId": group}, queue_arn="q.fifo") for group in groups]
         timer: Any = None  # nothing is claimed
-        self.host = Host(
+        self.host = WorkerHost(
             messages,
             [Work("", Failure("E"), lambda attempt: None) for _ in groups],
             leases=Leases(MemoryStore(), self.clock, timer, lost, lease_seconds=60, margin_seconds=3),
@@ -145,7 +145,7 @@ def test_nobody_renews_what_is_being_given_back() -> None:
     assert found == [[]]
 
 
-@pytest.mark.parametrize(("hours", "seconds"), [(0, 3600), (11, LONGEST_SECONDS - 11 * 3600), (12, 0)])
+@pytest.mark.parametrize(("hours", "seconds"), [(0, 3600), (11, LONGEST_VISIBILITY_SECONDS - 11 * 3600), (12, 0)])
 def test_a_delay_ends_within_sqss_twelve_hours_however_long_its_handler_ran(hours: int, seconds: int) -> None:
     """SQS would refuse a longer one, and the message would come again at the end of its lease."""
     batch = Batch("g")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,7 +48,8 @@ def test_a_store_that_can_have_no_client_is_no_reason_to_try_again(monkeypatch: 
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    wanting = consumer().with_parts(store=DynamoDBStore("records"))
+    wanting = consumer()
+    wanting = wanting.with_options(replace(wanting.options, store=DynamoDBStore("records")))
 
     with pytest.raises(Exception, match="You must specify a region") as raised:
         limits_of(wanting, {})

@@ -17,7 +17,7 @@ from idempotent_receiver import MemoryStore, Message, RetryLater, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker import process as module
-from idempotent_receiver.worker.host import Host
+from idempotent_receiver.worker.host import WorkerHost
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.orphans import give_back
 from idempotent_receiver.worker.process import Limits, Process, logger
@@ -422,7 +422,7 @@ def test_a_batch_that_fails_as_a_whole_ends_the_process_if_handlers_run(
     def fail(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Host, "ended", fail)
+    monkeypatch.setattr(WorkerHost, "ended", fail)
     worker = start(concurrency=2)
     worker.receives(("runs", "1"), ("ends", "2"))
     assert {worker.started.get(timeout=SOON), worker.started.get(timeout=SOON)} == {"runs", "ends"}

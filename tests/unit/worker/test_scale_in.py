@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.worker.scale_in import EXPIRES_MINUTES, LOOK_SECONDS, RENEWAL_SECONDS, ScaleInProtection
+from idempotent_receiver.worker.scale_in import (
+    EXPIRES_MINUTES,
+    RENEWAL_SECONDS,
+    SCALE_IN_LOOK_SECONDS,
+    ScaleInProtection,
+)
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -73,7 +78,7 @@ class Worker:
         self.protection.running = frozenset(running)
         for _ in range(count):
             self.protection.look()
-            self.clock.sleep(LOOK_SECONDS)
+            self.clock.sleep(SCALE_IN_LOOK_SECONDS)
 
 
 def test_a_task_is_protected_while_a_handler_runs_and_not_afterwards(agent: Agent) -> None:
@@ -87,7 +92,7 @@ def test_a_task_is_protected_while_a_handler_runs_and_not_afterwards(agent: Agen
 
 def test_the_protection_is_renewed_long_before_it_expires(agent: Agent) -> None:
     worker = Worker(agent.uri)
-    worker.looks(int(3 * RENEWAL_SECONDS / LOOK_SECONDS) + 2, "long")
+    worker.looks(int(3 * RENEWAL_SECONDS / SCALE_IN_LOOK_SECONDS) + 2, "long")
 
     assert agent.states == [ON] * 4
     assert 2 * RENEWAL_SECONDS <= EXPIRES_MINUTES * 60
@@ -136,7 +141,7 @@ def test_it_looks_by_itself_where_the_environment_names_an_agent(agent: Agent) -
     protection.over = True
     looking = [thread for thread in threading.enumerate() if thread.name == "scale-in protection"]
     for thread in looking:
-        thread.join(10 * LOOK_SECONDS)
+        thread.join(10 * SCALE_IN_LOOK_SECONDS)
     assert not any(thread.is_alive() for thread in looking)
 
 

@@ -16,12 +16,12 @@ from rich.text import Text
 
 from idempotent_receiver.local.cloud import PORT, Ministack, NotInstalled, embedded_cloud
 from idempotent_receiver.local.deployment import DeployError
-from idempotent_receiver.local.project import Project
-from idempotent_receiver.local.runs import Found, Runs
+from idempotent_receiver.local.project import LocalProject
+from idempotent_receiver.local.runs import Found, TrialRuns
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.local.stay import commands, staying
-from idempotent_receiver.local.verdict import Verdict
+from idempotent_receiver.local.verdict import EffectVerdict
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, interruptible, listing
 
@@ -91,7 +91,7 @@ def local(
         given = _parameters(parameter or [])
         samples = samples_in(template.parent / "events" if events is None else events)
         with interruptible(), tempfile.TemporaryDirectory(prefix="receiver-local-") as name:
-            project = Project(template, Path(name), given)
+            project = LocalProject(template, Path(name), given)
             if stay:
                 _stay(terminal, project, samples[0], PORT if port is None else port)
                 return
@@ -109,7 +109,7 @@ def local(
         "not_compared": [str(each) for each in found.incomparable],
         "unexplained": [str(each) for each in found.unexplained],
         "missing": found.missing,
-        **{each.name.lower(): sum(one.verdict is each for one in found.messages) for each in Verdict},
+        **{each.name.lower(): sum(one.verdict is each for one in found.messages) for each in EffectVerdict},
     }
     terminal.answer(values, text(found))
     if not found.fine:
@@ -118,7 +118,7 @@ def local(
 
 def _tried(
     terminal: Terminal,
-    project: Project,
+    project: LocalProject,
     samples: Sequence[Sample],
     *,
     function: str | None,
@@ -126,7 +126,7 @@ def _tried(
     logs: bool,
 ) -> Found:
     program = Ministack()
-    runs = Runs(
+    runs = TrialRuns(
         project,
         samples,
         function,
@@ -143,7 +143,7 @@ def _tried(
             terminal.note(f"{what}: the function printed {f'this:{chr(10)}{printed}' if printed else 'nothing'}")
 
 
-def _stay(terminal: Terminal, project: Project, sample: Sample, port: int) -> None:
+def _stay(terminal: Terminal, project: LocalProject, sample: Sample, port: int) -> None:
     terminal.note(f"building {project.template}, and deploying it on a local cloud")
     with suppress(KeyboardInterrupt), staying(project, port) as stays:
         typed = commands(stays, sample)
@@ -184,8 +184,8 @@ def text(found: Found) -> RenderableType:
         for each in found.messages
     ]
     counts = Counter(each.verdict for each in found.messages)
-    summary = ", ".join(f"{counts[each]} {each}" for each in Verdict if counts[each])
-    again = any(each.runs > 1 and each.tables is None and each.verdict is Verdict.ONCE for each in found.messages)
+    summary = ", ".join(f"{counts[each]} {each}" for each in EffectVerdict if counts[each])
+    again = any(each.runs > 1 and each.tables is None and each.verdict is EffectVerdict.ONCE for each in found.messages)
     return Group(
         listing(("message", "sent", "delivered", "runs", "record", "tables", "took effect"), rows),
         Text(),
@@ -194,7 +194,7 @@ def text(found: Found) -> RenderableType:
         ),
         *map(Text, remarks(found, again=again)),
         Text(f"{counted(len(found.messages), 'message')}: {summary}", style="bold green" if found.fine else "bold red"),
-        *([Text(NOTHING)] if {*counts} == {Verdict.DEAD_LETTER} else []),
+        *([Text(NOTHING)] if {*counts} == {EffectVerdict.DEAD_LETTER} else []),
     )
 
 

@@ -20,7 +20,7 @@ from idempotent_receiver.local.effects import Attribute
 from idempotent_receiver.local.runs import Found
 from idempotent_receiver.local.samples import TrialError
 from idempotent_receiver.local.server import ServerError
-from idempotent_receiver.local.verdict import Ended, Verdict
+from idempotent_receiver.local.verdict import EffectVerdict, Ended
 from idempotent_receiver.operations.cli import local
 from idempotent_receiver.operations.cli.terminal import Exit
 from tests.unit.operations.cli.stack import Receiver
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def ended(verdict: Verdict = Verdict.ONCE, runs: int = 1, **more: Any) -> Ended:
+def ended(verdict: EffectVerdict = EffectVerdict.ONCE, runs: int = 1, **more: Any) -> Ended:
     said = {"name": "order.json", "key": "k", "sent": 1, "deliveries": 2, "twice": 0, "record": None, "tables": None}
     return Ended(**{**said, "runs": runs, "verdict": verdict, **more})
 
 
 DOUBLED = "Totals customer=alice: cents is 3250, and 2000 without faults"
-TWICE = ended(Verdict.TWICE, 2, record="COMPLETED", tables=Verdict.TWICE, differs=(DOUBLED,))
+TWICE = ended(EffectVerdict.TWICE, 2, record="COMPLETED", tables=EffectVerdict.TWICE, differs=(DOUBLED,))
 FOUND = Found(
     messages=[
         ended(runs=2, record="COMPLETED", why="its first worker was killed"),
-        ended(Verdict.DEAD_LETTER, 5, name="bad.json"),
+        ended(EffectVerdict.DEAD_LETTER, 5, name="bad.json"),
     ],
     killed=["before it was recorded"],
     inside=True,
@@ -105,7 +105,7 @@ class Noted:
 def noted(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> Noted:
     """A project in the current folder, with two sample events."""
     made = Noted()
-    for name, fake in (("embedded_cloud", made.embedded_cloud), ("Runs", made.runs), ("staying", made.staying)):
+    for name, fake in (("embedded_cloud", made.embedded_cloud), ("TrialRuns", made.runs), ("staying", made.staying)):
         monkeypatch.setattr(local, name, fake)
     monkeypatch.setattr(local, "Ministack", lambda: "ministack")  # it wants the extra
     monkeypatch.setattr(local, "commands", lambda stays, sample: [(f"tries {sample.name}", ["sam local", "invoke"])])
@@ -168,13 +168,13 @@ SAID = {local.AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING, local.NOT_COMP
 @pytest.mark.parametrize(
     ("messages", "given", "says"),
     [
-        ([ended(), ended(Verdict.DEAD_LETTER)], {}, set()),
+        ([ended(), ended(EffectVerdict.DEAD_LETTER)], {}, set()),
         ([ended(runs=2)], {}, {local.AGAIN}),
-        ([ended(runs=2, tables=Verdict.ONCE)], {}, set()),
+        ([ended(runs=2, tables=EffectVerdict.ONCE)], {}, set()),
         ([TWICE], {}, set()),
         ([ended(runs=2)], {"inside": False}, {local.PLAIN}),
         ([ended()], {"claims": False}, {local.CLAIMLESS}),
-        ([ended(Verdict.DEAD_LETTER)], {}, {local.NOTHING}),
+        ([ended(EffectVerdict.DEAD_LETTER)], {}, {local.NOTHING}),
         ([ended()], {"incomparable": [Attribute("Totals", "at")]}, {local.NOT_COMPARED}),
     ],
 )

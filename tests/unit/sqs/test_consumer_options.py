@@ -1,8 +1,9 @@
-"""From a decorated handler to its parts, and to the same consumer with others."""
+"""From a decorated handler to its options, and to the same consumer with others."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -27,9 +28,10 @@ def test_a_consumer_says_what_it_was_made_of() -> None:
     store = MemoryStore("orders")
     consumer = sqs_consumer(store, key=body_field("id"), concurrency=3)(handle)
 
-    assert consumer.parts["store"] is store
-    assert consumer.parts["concurrency"] == 3
-    assert set(consumer.parts) == set(inspect.signature(sqs_consumer).parameters)
+    assert consumer.options.store is store
+    assert consumer.options.concurrency == 3
+    options = {each.name for each in fields(consumer.options) if each.init}
+    assert options == set(inspect.signature(sqs_consumer).parameters)
     assert inspect.unwrap(consumer) is handle
 
 
@@ -41,14 +43,14 @@ def test_a_consumer_looks_like_its_function() -> None:
 
     class Named:
         def __init__(self) -> None:
-            self.parts = "its own"
+            self.options = "its own"
 
         def __call__(self, order: dict) -> None:
             """Handles an order."""
 
     unnamed: Any = sqs_consumer(MemoryStore())(Named())
     assert unnamed.__name__ == "lambda_handler"
-    assert unnamed.parts["concurrency"] == 1
+    assert unnamed.options.concurrency == 1
 
 
 def test_an_object_or_a_partial_may_ask_for_a_transaction() -> None:
@@ -71,17 +73,18 @@ def test_the_same_consumer_with_another_store_shares_nothing_else() -> None:
     """The options stay, the namespace may be the same, and the first consumer is as it was."""
     mine, other = MemoryStore("orders"), MemoryStore("orders")
     consumer = sqs_consumer(mine, key=body_field("id"))(handle)
-    copy = consumer.with_parts(store=other)
+    copy = consumer.with_options(replace(consumer.options, store=other))
 
     assert copy(EVENT, CONTEXT) == {"batchItemFailures": []}
     assert (list(mine.items), list(other.items)) == ([], ["orders#order-1"])
-    assert copy.parts == {**consumer.parts, "store": other}
+    assert (copy.options.key, copy.options.store) == (consumer.options.key, other)
 
 
 def test_the_same_consumer_in_one_store_may_be_made_twice() -> None:
     """One namespace, one function: the copy is the same function, so nobody else's results are given away."""
     consumer = sqs_consumer(MemoryStore("orders"), key=body_field("id"))(handle)
-    assert consumer.with_parts(concurrency=2)(EVENT, CONTEXT) == {"batchItemFailures": []}
+    copy = consumer.with_options(replace(consumer.options, concurrency=2))
+    assert copy(EVENT, CONTEXT) == {"batchItemFailures": []}
 
 
 def test_the_same_consumer_may_run_another_function() -> None:
@@ -92,11 +95,15 @@ def test_the_same_consumer_may_run_another_function() -> None:
         seen.append(order)
 
     consumer = sqs_consumer(MemoryStore())(handle)
-    consumer.with_parts(watched, store=MemoryStore())(EVENT, CONTEXT)
+    consumer.with_options(replace(consumer.options, store=MemoryStore()), watched)(EVENT, CONTEXT)
     assert seen == [{"id": "order-1"}]
 
 
-def test_a_part_that_no_consumer_has_is_refused() -> None:
-    """By its name."""
-    with pytest.raises(TypeError, match="stores"):
-        sqs_consumer(MemoryStore())(handle).with_parts(stores=MemoryStore())
+@pytest.mark.parametrize(
+    ("other", "told"), [({"stores": MemoryStore()}, "stores"), ({"concurrency": 0}, "concurrency")]
+)
+def test_another_option_that_cannot_be_is_refused_by_its_name(other: dict[str, Any], told: str) -> None:
+    """As at set-up."""
+    options = sqs_consumer(MemoryStore())(handle).options
+    with pytest.raises((TypeError, ValueError), match=told):
+        replace(options, **other)

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import idempotent_receiver
-from idempotent_receiver import MemoryStore, http_endpoint, sqs_consumer
+from idempotent_receiver import MemoryStore, http_endpoint, process_end, sqs_consumer
 from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.handler import process_end
 from idempotent_receiver.testing.worker import failed_ids
 from tests.counting_store import CountingStore
 from tests.simulation.world import sqs_record
@@ -114,7 +113,7 @@ def test_a_process_that_has_not_answered_by_its_deadline_is_dead_before_another_
     way_in: str, what: str, tmp_path: Path
 ) -> None:
     """Once the lease has ended, another worker runs the handler, and its effect is there once."""
-    environment = os.environ | {"PYTHONPATH": str(Path(process_end.__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(process_end.__file__).parents[1])}
     command = [sys.executable, "-c", CHILD, way_in, what, str(tmp_path)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from idempotent_receiver.protocol import long_runs, transitions
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.execution import hand_over
 from idempotent_receiver.protocol.record import Change, Status
 from idempotent_receiver.protocol.transitions import ClaimLost, Settled
 from tests.unit.protocol.records import (
-    DAY,
-    NOW,
     NOW_MS,
     applied_claim,
     change_of,
@@ -24,7 +23,7 @@ def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() ->
     mine = applied_claim(input='{"amount": 1}')
     assert mine.record.input == '{"amount": 1}'
 
-    handed = long_runs.hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
+    handed = hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
 
     assert handed.status == Status.INPROGRESS
     assert (handed.execution, handed.in_progress_expiration, handed.input) == ("arn:1", NOW_MS + 7_200_000, None)
@@ -38,18 +37,6 @@ def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() ->
 def test_a_claim_over_an_orphan_belongs_to_no_execution() -> None:
     seen = existing(Status.INPROGRESS, in_progress_expiration=NOW_MS, execution="arn:1")
     assert change_of(claim(), seen).new.execution is None
-
-
-@pytest.mark.parametrize(("retention", "expiration"), [(DAY, NOW + DAY), (1, NOW + 60)])
-def test_a_renewal_writes_the_lease_anew_and_changes_nothing_else(retention: int, expiration: int) -> None:
-    """The record outlasts its lease."""
-    held = existing(Status.INPROGRESS, version="mine", in_progress_expiration=NOW_MS + 1, input="{}")
-    renewal = long_runs.Renewal(held, 60_000, retention)
-    renewed = held._replace(version="fresh", in_progress_expiration=NOW_MS + 60_000, expiration=expiration)
-    change = renewal.step(held, (), NOW_MS, "fresh")
-    assert change == Change(renewed, held)
-    assert renewal.applied(change) == renewal.step(renewed, ("fresh",), NOW_MS, "later") == Settled(renewed)
-    assert renewal.step(None, (), NOW_MS, "fresh") == ClaimLost(None)
 
 
 @pytest.mark.parametrize("execution", [None, "arn:1"])

@@ -1,4 +1,4 @@
-"""What a trial may not end with: compared with the undisturbed course, message by message and item by item."""
+"""What a run may not end with: compared with the undisturbed run, message by message and item by item."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from idempotent_receiver.testing.baseline import Baseline, arguments_of, result_of, subtracted
 from idempotent_receiver.testing.calls import Call
-from idempotent_receiver.testing.memory import Item
-from idempotent_receiver.testing.trial import Trial
+from idempotent_receiver.testing.explored_run import ExploredRun
+from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import without
 
 ALL_OF_IT = (
@@ -32,8 +32,8 @@ NO_LOCK = (
 UNACKNOWLEDGED = "unacknowledged"
 
 
-class Finding(NamedTuple):
-    """Something that is wrong. Two trials with one `subject` have found the same; `text` says it of one trial."""
+class HandlerFinding(NamedTuple):
+    """Something that is wrong. Two runs with one `subject` have found the same; `text` says it of one run."""
 
     subject: str
     text: str
@@ -42,39 +42,39 @@ class Finding(NamedTuple):
     """Whether it was found by comparing values, which the time of day may change."""
 
 
-def unfinished(undisturbed: Trial) -> Iterator[Finding]:
+def unfinished(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
     """The messages that are never acknowledged, even where nothing goes wrong, and what never comes to the handler."""
     for id in undisturbed.setup.record_ids:
         if id not in undisturbed.ends:
-            yield Finding(
+            yield HandlerFinding(
                 f"{UNACKNOWLEDGED} {id}",
                 f"{id} is never acknowledged, even where nothing goes wrong{_because(undisturbed, id)}",
                 "let the handler succeed, or raise PermanentError: nothing can be said about one that always fails",
             )
         elif not undisturbed.handled:
-            yield Finding(
+            yield HandlerFinding(
                 f"handled {id}",
                 f"the handler never runs for {id}{_because(undisturbed, id)}",
                 "pass bodies that the handler takes, one at least: nothing can be said about one that never runs",
             )
 
 
-def early(trial: Trial) -> Iterator[Finding]:
+def early(run: ExploredRun) -> Iterator[HandlerFinding]:
     """The messages that SQS deletes too early."""
-    for id in trial.early:
-        yield Finding(
+    for id in run.early:
+        yield HandlerFinding(
             f"early {id}",
             f"{id} was acknowledged although its record is not COMPLETED",
             "let what decorates the consumer hand on the event, the response and whatever is raised, as they are"
-            if trial.setup.decorated
+            if run.setup.decorated
             else "this is a defect of the store or of the library: please report it",
         )
 
 
-def unseen(undisturbed: Trial) -> Iterator[Finding]:
-    """That nothing was done which a later trial could be compared with."""
+def unseen(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
+    """That nothing was done which a later run could be compared with."""
     if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
-        yield Finding(
+        yield HandlerFinding(
             "unseen",
             "the handler runs, and nothing that it does can be seen: it touches no table, no state and no fake",
             "hand over what it changes: tables={...} of its Transaction, state={...} that it keeps in its module, "
@@ -82,28 +82,28 @@ def unseen(undisturbed: Trial) -> Iterator[Finding]:
         )
 
 
-def _because(trial: Trial, id: str) -> str:
-    return f":\n  {trial.why[id]:.300}" if id in trial.why else ""
+def _because(run: ExploredRun, id: str) -> str:
+    return f":\n  {run.why[id]:.300}" if id in run.why else ""
 
 
-def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
-    """All that is wrong with a trial."""
-    wanted, unstable = baseline.trial, baseline.unstable
-    yield from early(trial)
-    unclaimed = trial.setup.consumer.parts["effects"] == "transaction"
-    ends, effects = [*_ends(trial, wanted)], [*_effects_of(trial, baseline, unclaimed=unclaimed)]
-    refused = _refused(trial, wanted)
+def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
+    """All that is wrong with a run."""
+    wanted, unstable = baseline.run, baseline.unstable
+    yield from early(run)
+    unclaimed = run.setup.consumer.options.effects == "transaction"
+    ends, effects = [*_ends(run, wanted)], [*_effects_of(run, baseline, unclaimed=unclaimed)]
+    refused = _refused(run, wanted)
     # Who is refused may end elsewhere, but must end.
     yield from (ends if not refused else [one for one in ends if one.subject.startswith(UNACKNOWLEDGED)])
-    for finding in _calls(trial.calls, wanted.calls):
+    for finding in _calls(run.calls, wanted.calls):
         yield finding._replace(remedy=ALL_OF_IT) if unclaimed else finding
-    yield from _missing(trial, wanted, {message for _, message in refused})
-    yield from unawaited(trial)
-    yield from _one_key(trial, baseline)
+    yield from _missing(run, wanted, {message for _, message in refused})
+    yield from unawaited(run)
+    yield from _one_key(run, baseline)
     yield from _twice_with_one_key(wanted)
-    for name, message in _additional(trial, wanted):
-        if message not in {one.message for one in trial.refused}:
-            yield Finding(
+    for name, message in _additional(run, wanted):
+        if message not in {one.message for one in run.refused}:
+            yield HandlerFinding(
                 f"additional {name}",
                 f"{name} was called for {message}, which is not called where nothing goes wrong",
                 "a lost answer does not mean that nothing has happened: make the same call again with the same key, or "
@@ -114,9 +114,9 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
         return
     # What a fake itself writes is not there because it refused, and says nothing of the handler.
     effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
-    if not (ends or effects or _additional(trial, wanted)) and _results(trial, unstable) == _results(wanted, unstable):
+    if not (ends or effects or _additional(run, wanted)) and _results(run, unstable) == _results(wanted, unstable):
         for name, message in refused:
-            yield Finding(
+            yield HandlerFinding(
                 f"refused {name}",
                 f"{name} was refused for {message}, which ends as if it had taken place",
                 "let the error of a refused call pass, so that the message comes again, or let it end in another way: "
@@ -124,26 +124,26 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
             )
 
 
-def _refused(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
+def _refused(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
     """The fakes and messages of refused calls that did not take place later, as they do where nothing goes wrong."""
-    found, expected = by_message(trial.calls), by_message(wanted.calls)
-    return [who for who in by_message(trial.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
+    found, expected = by_message(run.calls), by_message(wanted.calls)
+    return [who for who in by_message(run.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
 
 
-def _additional(trial: Trial, wanted: Trial) -> Sequence[tuple[str, str | None]]:
+def _additional(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
     """The fakes and messages of calls that are not made where nothing goes wrong."""
     expected = by_message(wanted.calls)
-    return [who for who in by_message(trial.calls) if who not in expected and who[1] is not None]
+    return [who for who in by_message(run.calls) if who not in expected and who[1] is not None]
 
 
-def _results(trial: Trial, unstable: AbstractSet[str]) -> Sequence[Any]:
-    return [without(result, unstable, result_of(id)) for id, result in trial.results.items()]
+def _results(run: ExploredRun, unstable: AbstractSet[str]) -> Sequence[Any]:
+    return [without(result, unstable, result_of(id)) for id, result in run.results.items()]
 
 
-def unawaited(trial: Trial) -> Iterator[Finding]:
+def unawaited(run: ExploredRun) -> Iterator[HandlerFinding]:
     """The calls of coroutines that nobody awaits."""
-    for call in trial.unawaited:
-        yield Finding(
+    for call in run.unawaited:
+        yield HandlerFinding(
             f"unawaited {call.name}",
             f"{call.name} was called for {call.message} and had not been awaited when the handler returned",
             "await it, in a handler that is `async def`: a task that is left is cancelled, and a coroutine that nobody "
@@ -151,18 +151,18 @@ def unawaited(trial: Trial) -> Iterator[Finding]:
         )
 
 
-def _effects_of(trial: Trial, baseline: Baseline, *, unclaimed: bool) -> Iterator[Finding]:
+def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Iterator[HandlerFinding]:
     """The tables and the state that are not as they are where nothing goes wrong."""
-    wanted, unstable = baseline.trial, baseline.unstable
-    for table in sorted(trial.tables.keys() | wanted.tables.keys()):
+    wanted, unstable = baseline.run, baseline.unstable
+    for table in sorted(run.tables.keys() | wanted.tables.keys()):
         found, expected = (
-            [without(item, unstable, table) for item in one.tables.get(table, [])] for one in (trial, wanted)
+            [without(item, unstable, table) for item in one.tables.get(table, [])] for one in (run, wanted)
         )
         yield from _items(table, found, expected)
-    for name in sorted(trial.state):
-        left, right = (without(one.state[name], unstable, name) for one in (trial, wanted))
+    for name in sorted(run.state):
+        left, right = (without(one.state[name], unstable, name) for one in (run, wanted))
         if left != right:
-            yield Finding(
+            yield HandlerFinding(
                 f"state {name}",
                 f"{name} is {left!r} in the end, and {right!r} where nothing goes wrong",
                 ALL_OF_IT if unclaimed else OUTSIDE_OF_IT,
@@ -170,21 +170,21 @@ def _effects_of(trial: Trial, baseline: Baseline, *, unclaimed: bool) -> Iterato
             )
 
 
-def _ends(trial: Trial, wanted: Trial) -> Iterator[Finding]:
+def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
     for id, end in wanted.ends.items():
-        found = trial.ends.get(id)
+        found = run.ends.get(id)
         if found != end:
-            if "different event loop" in trial.why.get(id, ""):
+            if "different event loop" in run.why.get(id, ""):
                 remedy = NO_LOCK
             elif len(wanted.ends) > 1:
                 remedy = "on a standard queue messages may be handled in any order: each must end the same way in all"
             else:
                 remedy = "a later attempt must be able to do what the first one did"
             told = f"{id} is {found or 'never acknowledged'}, and {end} where nothing goes wrong"
-            yield Finding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
+            yield HandlerFinding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
 
 
-def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
+def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFinding]:
     expected = by_message(wanted)
     for (name, message), calls in by_message(found).items():
         whose = f"for {message}" if message is not None else "outside of any message"
@@ -193,7 +193,7 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
         if len(keys) > max(1, len(distinct(before))):
             text = f"{name} was called again {whose} with another key: {', '.join(keys)}"
             remedy = "pass message.idempotency_key, or a key made of it: it is the same on every attempt"
-            yield Finding(f"key {name}", text, remedy)
+            yield HandlerFinding(f"key {name}", text, remedy)
         keyless, once = (sum(call.key is None for call in some) for some in (calls, before))
         if keyless > max(once, 0 if before else 1):
             text = f"{name} was called {keyless} times {whose}, without an idempotency key"
@@ -201,20 +201,20 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
                 "pass message.idempotency_key to it and tell the fake which parameter takes it, "
                 'fake(..., key="..."); a call that changes nothing needs no fake of `Calls`'
             )
-            yield Finding(f"call {name}", text, remedy)
+            yield HandlerFinding(f"call {name}", text, remedy)
 
 
-def _missing(trial: Trial, wanted: Trial, refused: Container[str | None]) -> Iterator[Finding]:
+def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | None]) -> Iterator[HandlerFinding]:
     """Calls that were never made, for messages that end as they should all the same, and that nothing refused."""
-    if trial.ends != wanted.ends:
+    if run.ends != wanted.ends:
         return
-    found = by_message(trial.calls)
+    found = by_message(run.calls)
     for (name, message), expected in by_message(wanted.calls).items():
         calls = found.get((name, message), [])
-        # Without a message it is a thread's, which may end later than the trial.
+        # Without a message it is a thread's, which may end later than the run.
         if message is not None and message not in refused and _effects(calls) < _effects(expected):
             made = "was never called" if not calls else "was not called as often"
-            yield Finding(
+            yield HandlerFinding(
                 f"missing {name}",
                 f"{name} {made} for {message}, which is done, as where nothing goes wrong",
                 "make the call in every attempt, with message.idempotency_key: one that has begun to handle the "
@@ -222,18 +222,18 @@ def _missing(trial: Trial, wanted: Trial, refused: Container[str | None]) -> Ite
             )
 
 
-def _one_key(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
+def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
     """Calls, of one message or of several, that must not have been given one key."""
     by_key: dict[tuple[str, str], list[Call]] = defaultdict(list)
-    for call in trial.calls:
+    for call in run.calls:
         if call.key is not None:
             by_key[call.name, repr(call.key)].append(call)
-    bodies = {trial.setup.key_of(of or id): _body(trial, id) for id, of in trial.setup.record_ids.items()}
+    bodies = {run.setup.key_of(of or id): _body(run, id) for id, of in run.setup.record_ids.items()}
     for (name, _), calls in by_key.items():
         different = _distinct_by([without(call.given, baseline.unstable, arguments_of(call)) for call in calls], calls)
         whose = {call.message: bodies[call.message] for call in calls if call.message in bodies}
         if len(different) > 1:
-            yield Finding(
+            yield HandlerFinding(
                 f"arguments {name}",
                 f"{name} got one key for different calls: {', '.join(map(str, different))}",
                 "give each call a key of its own, such as f'{message.idempotency_key}-freight', and the same arguments "
@@ -241,7 +241,7 @@ def _one_key(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
                 by_value=True,
             )
         elif len(set(whose.values())) > 1:
-            yield Finding(
+            yield HandlerFinding(
                 f"shared {name}",
                 f"{name} got one key for two messages: {calls[0]} for {' and '.join(map(str, whose))}",
                 "make the key of message.idempotency_key, which is each message's own: a service ignores a key that it "
@@ -249,12 +249,12 @@ def _one_key(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
             )
 
 
-def _twice_with_one_key(undisturbed: Trial) -> Iterator[Finding]:
+def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
     """Calls that one attempt makes again with the key that it has used, although nothing went wrong."""
     made = Counter((one.name, repr(one.key), one.message, one.attempt) for one in undisturbed.calls if one.key)
     for (name, _, message, attempt), times in made.items():
         if times > 1 and attempt is not None:
-            yield Finding(
+            yield HandlerFinding(
                 f"twice {name}",
                 f"{name} got one key for two calls that are alike, for {message}",
                 "give each call a key of its own, such as f'{message.idempotency_key}-1': a service takes the second "
@@ -262,8 +262,8 @@ def _twice_with_one_key(undisturbed: Trial) -> Iterator[Finding]:
             )
 
 
-def _body(trial: Trial, id: str) -> str:
-    return next(str(record["body"]) for record in trial.setup.records if record["messageId"] == id)
+def _body(run: ExploredRun, id: str) -> str:
+    return next(str(record["body"]) for record in run.setup.records if record["messageId"] == id)
 
 
 def _distinct_by(given: Sequence[object], calls: Sequence[Call]) -> Sequence[Call]:
@@ -289,13 +289,13 @@ def distinct(calls: Sequence[Call]) -> list[str]:
     return list(dict.fromkeys(repr(call.key) for call in calls if call.key is not None))
 
 
-def _items(table: str, found: list[Item], expected: list[Item]) -> Iterator[Finding]:
+def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Iterator[HandlerFinding]:
     extra, missing = subtracted(found, expected), subtracted(expected, found)
     if not extra and not missing:
         return
     ends = f"holds {_told(extra)}" if extra else f"lacks {_told(missing)}"
     instead = f" instead of {_told(missing)}" if extra and missing else ""
-    yield Finding(
+    yield HandlerFinding(
         f"table {table}",
         f"the table {table} {ends}{instead}",
         "the effects of a message must be the same whenever it is handled, however often that was begun before",
@@ -303,5 +303,5 @@ def _items(table: str, found: list[Item], expected: list[Item]) -> Iterator[Find
     )
 
 
-def _told(items: list[Item]) -> str:
+def _told(items: list[TableItem]) -> str:
     return ", ".join(f"{item!r:.200}" for item in items[:3]) + (" ..." if len(items) > 3 else "")

@@ -1,0 +1,40 @@
+"""What happens to the record of a run that outlasts its first lease: the lease is renewed.
+
+Outside Lambda no platform ends a process at its deadline, so a lease is short, and a `Renewal` writes it anew while the
+handler runs. Renewals and the settlement replace one record from two threads: each version that a renewal is about to
+send is told to the settlement first, and any of them may be replaced by it.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from idempotent_receiver.protocol.record import Change, Record, unchanged
+from idempotent_receiver.protocol.transitions import ClaimLost, Settled, SettleResult, expiration_of
+
+
+class Renewal(NamedTuple):
+    """Lets the lease of the claim that wrote `held`, or of its last renewal, end `lease_ms` from now."""
+
+    held: Record
+    lease_ms: int
+    retention_seconds: int
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return self.held.id
+
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
+        """The write that renews the lease, or the answer that is there."""
+        if seen is not None and seen.version in wrote:
+            return Settled(seen)
+        if not unchanged(seen, self.held):
+            return ClaimLost(seen)
+        until_ms = now_ms + self.lease_ms
+        expiration = expiration_of(now_ms, self.retention_seconds, until_ms)
+        renewed = self.held._replace(version=version, in_progress_expiration=until_ms, expiration=expiration)
+        return Change(renewed, self.held)
+
+    def applied(self, change: Change) -> Settled:
+        """The lease is renewed."""
+        return Settled(change.new)

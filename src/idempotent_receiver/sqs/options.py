@@ -1,0 +1,79 @@
+"""The options of a consumer: checked once, and read by the consumer, by `receiver work` and by tests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from idempotent_receiver import options
+from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.handler.results import Results
+from idempotent_receiver.payload import Payload
+from idempotent_receiver.process_end import Lifetime, lifetime
+from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, message_id
+from idempotent_receiver.sqs.visibility import Backoff
+from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerOptions:
+    """What a consumer was made with, as `sqs_consumer` explains it. `dataclasses.replace` makes others of them.
+
+    Raises TypeError, ValueError or RuntimeError for options that cannot be right, as `sqs_consumer` does.
+    """
+
+    store: RecordStore
+    key: KeyStrategy
+    effects: str
+    concurrency: int
+    dead_letter_queue: str | None
+    sqs: "SQSClient | None"
+    envelope: str | None
+    payload: Payload | None
+    results: Results | None
+    retention_seconds: int
+    lease_margin_seconds: float
+    stop_margin_seconds: float
+    backoff: Backoff
+    error_texts: bool
+    end_process_at_deadline: bool
+    logger: Log | None
+    metrics: Metrics | None
+    clock: Clock
+    executor: Callable[[], Executor] | None
+
+    open_envelope: Callable[[str], str] = field(init=False, repr=False, compare=False)
+    """Takes a body out of its envelope."""
+    lifetime: Lifetime = field(init=False, repr=False, compare=False)
+    telemetry: Telemetry = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        # Made once, at set-up. This is how a frozen dataclass sets what it makes of its fields.
+        object.__setattr__(self, "open_envelope", envelope_opener(self.envelope))
+        object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
+        object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))
+
+    def _check(self) -> None:
+        options.require_store(self.store, "sqs_consumer")
+        options.require_key(self.key, self.store, message_id)
+        if self.sqs is not None:
+            options.require_client(self.sqs, "sqs", "sqs")
+        options.require_dead_letter_queue(self.dead_letter_queue, self.sqs)
+        options.require_payload(self.payload, self.key, message_id)
+        options.require_kind(self.results, "results", "a S3Results(bucket, client)", "put", "get")
+        options.require_queue_retention(self.retention_seconds)
+        options.require_effects(self.effects)
+        options.require_count(self.concurrency, "concurrency")
+        options.require_numbers(
+            lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
+        )
+        options.require_flags(error_texts=self.error_texts, end_process_at_deadline=self.end_process_at_deadline)
+        wanted = "a Backoff(first_seconds=..., longest_seconds=...)"
+        options.require_kind(self.backoff, "backoff", wanted, "seconds", "outage_seconds")
+        options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
+        options.require_kind(self.metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")

@@ -1,0 +1,112 @@
+"""What a worker's consumer talks to in an explored run: its store, its queue and its log."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from logging import INFO
+from types import SimpleNamespace
+from typing import Any
+
+from idempotent_receiver.protocol.record import Change, Record, Status
+from idempotent_receiver.protocol.store import Commit, Conflict
+from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
+from idempotent_receiver.testing.explored_run import ExploredRun
+from idempotent_receiver.testing.explored_worker import ExploredWorker
+from idempotent_receiver.testing.setup import Setup
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS
+
+
+class WorkerStore:
+    """The run's store, as one worker sees it."""
+
+    def __init__(self, worker: ExploredWorker, setup: Setup) -> None:
+        self.namespace = setup.namespace
+        self._worker, self._setup = worker, setup
+
+    def insert(self, records: Sequence[Record]) -> list[Any]:
+        """Claims; and how handlers ended that nothing had claimed."""
+
+        def insert() -> list[Any]:
+            answers = list(self._run.memory.insert(records))
+            # A batch's INSERT does not say what it has met.
+            return [Conflict() if len(answers) > 1 and isinstance(one, Conflict) else one for one in answers]
+
+        verb = "claims" if records[0].status == Status.INPROGRESS else self._verb(records[0])
+        what = f"{verb} {self._keys(record.id for record in records)}"
+        kind = "insert" if verb == "claims" else verb
+        return list(self._run.network.write(self._worker, kind, what, len(records), insert))
+
+    def read(self, ids: Sequence[str]) -> list[Any]:
+        """What is there."""
+        effect = partial(self._read, ids)
+        return list(self._run.network.read(self._worker, f"reads {self._keys(ids)}", len(ids), effect))
+
+    def _read(self, ids: Sequence[str]) -> Sequence[Any]:
+        return self._run.memory.read(ids)
+
+    def replace(self, changes: Sequence[Change]) -> list[Any]:
+        """Take-overs, releases, and how handlers ended."""
+        memory, verb = self._run.memory, self._verb(changes[0].new)
+        what = f"{verb} {self._keys(change.new.id for change in changes)}"
+        return list(self._run.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
+
+    def commit(self, commits: Sequence[Commit]) -> list[Any]:
+        """Transactions, each with its message's completion."""
+        memory = self._run.memory
+        self._run.touched |= any(actions for _, actions in commits)
+        what = f"commits its transaction and completes {self._keys(change.new.id for change, _ in commits)}"
+        effect = partial(memory.commit, commits)
+        return list(self._run.network.write(self._worker, "commit", what, len(commits), effect))
+
+    def _verb(self, new: Record) -> str:
+        if new.status == Status.COMPLETED:
+            return "completes"
+        if new.status == Status.FAILED:
+            return "records the failure of"
+        now_ms = (START_EPOCH_SECONDS + self._worker.world.now) * 1000
+        return "takes over" if (new.in_progress_expiration or 0) > now_ms else "releases"
+
+    @property
+    def _run(self) -> ExploredRun:
+        return self._worker.run
+
+    def _keys(self, ids: Any) -> str:
+        return ", ".join(map(self._setup.key_of, ids))
+
+
+class WorkerQueue:
+    """The SQS client of a worker: dead letters are the run's, visibilities change nothing here."""
+
+    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
+
+    def __init__(self, worker: ExploredWorker) -> None:
+        self._worker = worker
+
+    def change_message_visibility_batch(self, **arguments: object) -> None:
+        """Accepted."""
+
+    def send_message(self, **arguments: Any) -> None:
+        """A dead letter."""
+        stamp = stamp_of({STAMP: {"stringValue": arguments["MessageAttributes"][STAMP]["StringValue"]}})
+        assert stamp is not None, "the library stamps each"
+        self._worker.run.network.send(self._worker, stamp.original_id)
+
+
+class WorkerLog:
+    """The log of a worker, which tells its run why a message has failed."""
+
+    log_level = INFO
+
+    def __init__(self, worker: ExploredWorker) -> None:
+        self._worker = worker
+
+    def debug(self, text: str, *, extra: Mapping[str, Any]) -> None:
+        """Nothing that says why."""
+
+    def error(self, text: str, *, extra: Mapping[str, Any]) -> None:
+        """How a message has ended."""
+        if "message_id" in extra:
+            why = extra.get("reason") or extra.get("why") or text
+            kind = extra.get("error_type")
+            self._worker.run.failed(extra["message_id"], f"{kind}: {why}" if kind else why)
+
+    info = warning = error

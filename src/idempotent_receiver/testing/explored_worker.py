@@ -1,0 +1,130 @@
+"""A worker that takes part in explored runs: its answers, and what happens to its handler, are its run's."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import CORO_CLOSED, getcoroutinestate
+from typing import Any
+
+from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.handler.annotations import hints_of
+from idempotent_receiver.handler.attempt import current_attempt
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.testing import schedule as options
+from idempotent_receiver.testing.explored_run import ExploredRun
+from idempotent_receiver.testing.memory import TableItem
+from idempotent_receiver.testing.stuck import Stuck, goes_on
+from idempotent_receiver.testing.worker import Worker
+from idempotent_receiver.testing.world import World
+
+
+class ExploredWorker(Worker):
+    """One worker, and the run that it takes part in. `consumer` makes its consumer: of it, a clock and an executor."""
+
+    run: ExploredRun
+
+    def __init__(
+        self, name: str, consumer: Callable[["ExploredWorker", Clock, Callable[[], Executor]], Consumer]
+    ) -> None:
+        def made(clock: Clock, executor: Callable[[], Executor]) -> Consumer:
+            return consumer(self, clock, executor)
+
+        super().__init__(World(), made, name)
+
+    def join(self, run: ExploredRun) -> None:
+        """Be a new process of this run."""
+        self.run = run
+        self.begin(run.world)
+        run.workers[self.name] = self
+        run.network.under_way.add(self.name)
+
+    def answered(self, records: Sequence[TableItem], answer: list[str] | Exception) -> None:
+        """For the run."""
+        self.run.answered(self, records, answer)
+
+    def timed_out(self) -> None:
+        """For the run."""
+        self.run.timed_out(self)
+        self.kill()
+
+
+def watched_handler(function: Callable[..., Any], worker: ExploredWorker) -> Callable[..., Any]:
+    """The same handler, which tells the worker's run when it starts and ends."""
+
+    def plain(*args: Any) -> Any:
+        _started(worker)
+        try:
+            result = function(*args)
+        except BaseException as error:
+            _raised(worker, error)
+            raise
+        _returned(worker)
+        return result
+
+    async def coroutine(*args: Any) -> Any:
+        _started(worker)
+        try:
+            result = await function(*args)
+        except BaseException as error:
+            _raised(worker, error)
+            raise
+        _returned(worker)
+        return result
+
+    called = type(function).__call__
+    asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+    same = wraps(function)(coroutine if asynchronous else plain)
+    same.__annotations__ = hints_of(function, repr(function))
+    return same
+
+
+def _started(worker: ExploredWorker) -> None:
+    goes_on()
+    run = worker.run
+    run.require_live()
+    run.handled += 1
+    key, attempt = _running()
+    running = run.network.running
+    others = [name for (name, same), count in running.items() if count and same == key and name != worker.name]
+    running[worker.name, key] += 1
+    again = f", attempt {attempt}" if attempt > 1 else ""
+    beside = f", while {' and '.join(others)} runs it, too: nothing claims it" if others else ""
+    run.story.append(f"{worker.name} runs the handler for {key}{again}{beside}")
+
+
+def _raised(worker: ExploredWorker, error: BaseException) -> None:
+    run = worker.run
+    run.network.running[worker.name, _running()[0]] -= 1
+    if isinstance(error, KeyboardInterrupt):
+        run.interrupt = error
+    if not run.world.ended:
+        what = "does not go on" if isinstance(error, Stuck) else f"raises {error!r:.100}"
+        run.story.append(f"the handler of {worker.name} {what}")
+
+
+def _returned(worker: ExploredWorker) -> None:
+    """It returns, or raises after all."""
+    run = worker.run
+    key, _ = _running()
+    run.network.running[worker.name, key] -= 1
+    for call, name, promise in run.promises:
+        if (name, call.message) == (worker.name, key) and getcoroutinestate(promise) != CORO_CLOSED:
+            run.unawaited.append(call)
+    how = " again"
+    if key not in run.failing:
+        offered = options.RAISES if run.redriven else options.HANDLER_ENDS
+        chosen = run.decisions.choose("handler", f"{worker.name} returns", offered)
+        if chosen is None:
+            return
+        how = " each time" if chosen == "fails" else ""
+        run.failing |= {key} if chosen == "fails" else set()
+    run.story.append(f"the handler of {worker.name} has done its work, and then raises{how}")
+    raise RuntimeError("explore: the handler fails at its end")
+
+
+def _running() -> tuple[str, int]:
+    """The key that the handler that calls this runs for, and which attempt it is."""
+    attempt = current_attempt.get()
+    assert attempt is not None, "a handler runs for a message"
+    return attempt.key, attempt.attempt

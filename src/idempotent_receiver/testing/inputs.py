@@ -1,0 +1,89 @@
+"""What `explore` is given, as the exploration takes it. What is not that is refused, with the remedy."""
+
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.testing.events import body_of, sqs_event
+from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
+from idempotent_receiver.testing.setup import RESTORABLE
+
+
+def consumer_in(handler: object) -> Consumer:
+    """The consumer, below whatever decorates it. Raises TypeError for anything else."""
+    found: Any = handler
+    while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
+        found = found.__wrapped__
+    if isinstance(found, Consumer):
+        return found
+    name = getattr(handler, "__qualname__", repr(handler))
+    raise TypeError(
+        f"explore takes the handler that @sqs_consumer(...) has made, and {name} is none: decorate it, with decorators "
+        "outside that use functools.wraps. What "
+        "@http_endpoint or @idempotent has made cannot be explored: call it twice with a MemoryStore"
+    )
+
+
+def records(messages: object) -> Sequence[TableItem]:
+    """The messages as Lambda delivers them. Raises TypeError or ValueError where there are none."""
+    if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
+        records: Sequence[TableItem] = messages["Records"]
+    else:
+        several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str | bytes)
+        bodies = typing.cast("Iterable[object]", messages) if several else [messages]
+        records = sqs_event(*map(body_of, bodies))["Records"]
+    if not records:
+        raise ValueError("explore needs a message at least: explore(handler, [{...}]), or an event of sqs_event")
+    lacking = [
+        name
+        for name in ("messageId", "body", "attributes", "eventSourceARN", "messageAttributes")
+        if any(name not in record for record in records)
+    ]
+    if lacking:
+        raise ValueError(f"the event's messages lack {', '.join(lacking)}: make it with sqs_event(...)")
+    ids = [record["messageId"] for record in records]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"messages must have messageIds of their own; they are {ids}")
+    return records
+
+
+def table(one: object) -> Table:
+    """The table of a key, or the table itself. Raises TypeError for anything else."""
+    if isinstance(one, Table):
+        return one
+    if isinstance(one, str) or (isinstance(one, tuple) and one and all(isinstance(name, str) for name in one)):
+        return Table(one)
+    raise TypeError(f"tables names each table's key, {{'orders': 'order_id'}}, or is a Table; it has {one!r}")
+
+
+def require_between(value: object, option: str, least: int, most: int) -> None:
+    """Raise ValueError unless it is a whole number in that range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{option} must be a whole number from {least} to {most}; it is {value!r}")
+
+
+def require_reason(why: object, option: str) -> None:
+    """Raise TypeError unless it is a reason, or None."""
+    if why is not None and (not isinstance(why, str) or not why.strip()):
+        raise TypeError(f"{option} must be the reason, a str such as 'a local emulator'; it is {why!r:.100}")
+
+
+def require_mapping(value: object, option: str) -> None:
+    """Raise TypeError unless it names each of its values, or is None."""
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{option} must be a dict with a name for each, {{'orders': ...}}; it is {value!r:.100}")
+
+
+def require_store_class(store: object) -> None:
+    """Raise TypeError unless it makes a `MemoryStore`."""
+    if not callable(store) or (isinstance(store, type) and not issubclass(store, MemoryStore)):
+        raise TypeError(f"store must be MemoryStore, or a class made from it; it is {store!r:.100}")
+
+
+def require_containers(state: Mapping[str, object]) -> None:
+    """Raise TypeError for a value that cannot be put back as it was."""
+    for name, one in state.items():
+        if not isinstance(one, RESTORABLE):
+            kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function, or vars(...) of an object"
+            raise TypeError(f"state must hold what can be put back, {kinds}; {name} is {one!r:.100}")

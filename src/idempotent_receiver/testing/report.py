@@ -1,0 +1,80 @@
+"""What an exploration has seen, and how it is told."""
+
+import textwrap
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from idempotent_receiver.testing.memory import TableItem
+
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A promise that the handler breaks: what is wrong, what helps, how it comes about, and how to play that again."""
+
+    what: str
+    remedy: str
+    story: tuple[str, ...]
+    replay: str
+
+    def __str__(self) -> str:
+        lines = [f"  {number}. {line}" for number, line in enumerate(self.story, 1)]
+        again = f'  Again: explore(..., replay="{self.replay}")'
+        remedy = textwrap.fill(f"  Remedy: {self.remedy}.", WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        return "\n".join([self.what, *lines, remedy, again])
+
+
+class Called(NamedTuple):
+    """How a fake was called for one message: how often at most in one schedule, and with how many keys."""
+
+    name: str
+    message: str | None
+    times: int
+    keys: int
+
+
+@dataclass
+class Exploration:
+    """What `explore` has seen."""
+
+    schedules: int = 0
+    complete: bool = False
+    """Whether all schedules were played that `faults` allows: not where `most_schedules`, `replay` or the third
+    violation ended it.
+    """
+    violations: list[Violation] = field(default_factory=list)
+    effects: dict[str, list[TableItem]] = field(default_factory=dict)
+    """The items of all tables in the end, where nothing goes wrong."""
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    """How each message ends, by its messageId: `completed`, `dead letter` or `failed for good`."""
+    calls: list[Called] = field(default_factory=list)
+    played: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often each thing happened: `("commit", "crash-before")`, for example."""
+    unstable: list[str] = field(default_factory=list)
+    """What differs from run to run even if nothing goes wrong, and was not compared."""
+
+    def check(self) -> None:
+        """Raise AssertionError with the story of each violation, if there is one."""
+        __tracebackhide__ = True
+        if self.violations:
+            raise AssertionError(str(self))
+
+    def __str__(self) -> str:
+        ends, found = Counter(self.acknowledged.values()), len(self.violations)
+        lines = [f"{found} violation{'s' * (found > 1)}:\n", *(f"{one}\n" for one in self.violations)] if found else []
+        lines.append(f"{self.schedules} schedules{'' if self.complete else ', and not all'}")
+        lines += [f"messages {end}: {count}" for end, count in ends.items()]
+        lines += [f"{name}: {len(items)} items" for name, items in self.effects.items()]
+        lines += [f"{one.name} for {one.message}: {_times(one)}" for one in self.calls]
+        if self.unstable:
+            lines.append(f"not compared, because it differs from run to run: {', '.join(self.unstable)}")
+        return "\n".join(lines)
+
+
+def _times(called: Called) -> str:
+    if called.times == 1:
+        return "never more than once"
+    keys = "without a key" if called.keys == 0 else "same key" if called.keys == 1 else f"{called.keys} keys"
+    return f"at least once, at most {called.times} times, {keys}"

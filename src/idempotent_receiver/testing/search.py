@@ -1,0 +1,179 @@
+"""The search for violations: schedules in the order of how much happens in them, and what their runs have shown."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from idempotent_receiver.testing import findings, stuck
+from idempotent_receiver.testing.baseline import Baseline
+from idempotent_receiver.testing.explored_run import ExploredRun
+from idempotent_receiver.testing.findings import HandlerFinding
+from idempotent_receiver.testing.report import Called, Exploration, Violation
+from idempotent_receiver.testing.runs import ExploredRuns
+from idempotent_receiver.testing.schedule import Schedule
+
+DELAYS = 2
+"""How often one worker or message may wait for the others in a schedule."""
+
+MOST_VIOLATIONS = 3
+LONGEST_STORY = 30
+
+
+class Search:
+    """Schedules in the order of how much happens in them, and what they have shown."""
+
+    def __init__(self, runs: ExploredRuns, faults: int, most_schedules: int, requests: Sequence[str]) -> None:
+        self.result = Exploration()
+        self._requests = requests
+        """What was refused because it would have left the test."""
+        self._runs, self._faults, self._most = runs, faults, most_schedules
+        self._told: list[_Told] = []
+        self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
+        self._repeated: dict[str, Schedule] = {}
+        """For each fake that was called again with its key: the first schedule in which it was."""
+
+    def run(self, only: Schedule | None, *, may_do_nothing: bool) -> None:
+        """Play all schedules, or only one."""
+        self._baseline = Baseline(lambda: self._runs.run(Schedule(), alone=True))
+        undisturbed = self._baseline.run
+        self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
+        found = [
+            *self._sent(),
+            *findings.early(undisturbed),
+            *findings.unawaited(undisturbed),
+            *findings.unfinished(undisturbed),
+        ]
+        if not may_do_nothing and self._baseline.unrepeatable is None:
+            found += findings.unseen(undisturbed)
+        if found and found[0].subject.startswith((findings.UNACKNOWLEDGED, "handled")):
+            _cut(undisturbed.story, after=f"leaves {found[0].subject.split()[1]} to be delivered again")
+        # The first is the reason for the others: a handler that cannot send fails.
+        self._tell(found[:1], undisturbed)
+        if self._told or not self._repeats():
+            return
+        waiting: deque[tuple[Schedule, str]] = deque([(Schedule() if only is None else only, "")])
+        while waiting and len(self._told) < MOST_VIOLATIONS and self.result.schedules < self._most:
+            schedule, label = waiting.popleft()
+            self.result.schedules += 1
+            run = self._played(schedule, label, slowly=only is not None)
+            if run is None:
+                return
+            self._count(run)
+            if only is None:
+                for longer in schedule.extended(run.decisions.points, self._faults, DELAYS):
+                    waiting.append((longer, run.decisions.points[longer[-1][0]].label))
+        self.result.complete = only is None and not waiting
+        if only is None and not self._told:
+            for schedule in dict.fromkeys(self._repeated.values()):
+                self._played(schedule, slowly=True)
+        self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
+        self.result.unstable = sorted(f"{one})" if "(" in one else one for one in self._baseline.unstable)
+
+    def stop_stuck(self) -> None:
+        """Tell where the handler did not go on."""
+        told = f"the handler did not go on for {stuck.MOST_SECONDS:g} seconds, and was stopped"
+        remedy = f"end every loop and every wait, and {findings.NO_LOCK}"
+        run = self._runs.last
+        _cut(run.story, after="does not go on")
+        self._tell([HandlerFinding("stuck", told, remedy)], run)
+
+    def _sent(self) -> list[HandlerFinding]:
+        """What the handler would have sent, past its transaction and every fake."""
+        what = "by a client of its own, and nothing takes that back after a crash"
+        remedy = (
+            "write by the Transaction, or put a fake in the client's place, as the fixture calls does; what only reads "
+            "may be a plain function. Where a client must have its server, say which: network='DynamoDB Local'"
+        )
+        return [HandlerFinding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
+
+    def _repeats(self) -> bool:
+        why = self._baseline.unrepeatable
+        if why is not None:
+            told = f"the same messages from the same tables end differently from one time to the next: {why}"
+            self._tell(_not_repeatable(told), self._baseline.run)
+        return why is None
+
+    def _played(self, schedule: Schedule, label: str = "", *, slowly: bool = False) -> ExploredRun | None:
+        """The run of a schedule; None where there can be no more. `slowly`, so that a key made of the time is another
+        on the next attempt: in a run that is fast, a second is almost always the same.
+        """
+        run = self._runs.run(schedule, slowly=slowly)
+        last = schedule[-1][0] if schedule else -1
+        if run.decisions.diverged or (label and label != run.decisions.points[last].label):
+            self._tell(_not_repeatable("the handler makes other calls from one schedule to the next"), run)
+            return None
+        found = list(findings.all_of(run, self._baseline))
+        if any(one.by_value for one in found) and self._baseline.look_again():
+            if not self._repeats():
+                return None
+            found = list(findings.all_of(run, self._baseline))
+        new = self._new(found)
+        # A key made of the time is found again when a second has passed.
+        if new and not (self._found_again(new, schedule, slowly) or self._found_again(new, schedule, slowly=True)):
+            self._tell(_not_repeatable("the same schedule ends differently from one time to the next"), run)
+            return None
+        self._tell([*self._sent(), *found], run)
+        return run
+
+    def _found_again(self, wanted: Sequence[HandlerFinding], schedule: Schedule, slowly: bool) -> bool:
+        """Whether it was the schedule, and not chance."""
+        run = self._runs.run(schedule, slowly=slowly)
+        return {one.subject for one in wanted} <= {one.subject for one in findings.all_of(run, self._baseline)}
+
+    def _new(self, found: Sequence[HandlerFinding]) -> Sequence[HandlerFinding]:
+        """What no earlier run has found."""
+        known = frozenset().union(*(told.subjects for told in self._told))
+        return [one for one in found if one.subject not in known]
+
+    def _count(self, run: ExploredRun) -> None:
+        self.result.played.update((run.decisions.points[at].kind, what) for at, what in run.schedule)
+        for who, calls in findings.by_message(run.calls).items():
+            times, keys = self._calls.get(who, (0, 0))
+            self._calls[who] = max(times, len(calls)), max(keys, len(findings.distinct(calls)))
+        for name in run.repeated:
+            self._repeated.setdefault(name, run.schedule)
+
+    def _tell(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
+        """Add what no earlier run has found. Of runs with as few faults, the shortest story stays."""
+        by_subject = {one.subject: one for one in found}
+        for place, told in enumerate(self._told):
+            shorter = len(run.schedule) <= len(told.schedule) and len(run.story) < len(told.story)
+            if shorter and told.subjects <= by_subject.keys():
+                self._told[place] = _Told([by_subject[one.subject] for one in told.findings], run)
+        new = self._new(found)
+        if new:
+            self._told.append(_Told(new, run))
+        self.result.violations = [told.violation for told in self._told]
+
+
+class _Told:
+    """What one run has shown to be wrong."""
+
+    def __init__(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
+        self.findings, self.story, self.schedule = found, run.story, run.schedule
+        self.subjects = frozenset(one.subject for one in found)
+
+    @property
+    def violation(self) -> Violation:
+        """With the first remedy: what is done about the first finding often ends the others."""
+        what = "\n".join(one.text for one in self.findings)
+        return Violation(what, self.findings[0].remedy, tuple(_short(self.story)), str(self.schedule))
+
+
+def _cut(story: list[str], *, after: str) -> None:
+    """Leave out what comes later: the same again."""
+    last = next((place for place, line in enumerate(story) if line.endswith(after)), len(story))
+    del story[last + 1 :]
+
+
+def _short(story: list[str]) -> list[str]:
+    """A long story without its middle."""
+    return story if len(story) <= LONGEST_STORY else [*story[: LONGEST_STORY - 10], "...", *story[-9:]]
+
+
+def _not_repeatable(why: str) -> Sequence[HandlerFinding]:
+    remedy = (
+        "give what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
+        "begins with it as it was; replace what draws random numbers or reads the time; and let a look-up whose answer "
+        "is kept be a plain function, without a fake of `Calls`"
+    )
+    return [HandlerFinding("repeat", why, remedy)]

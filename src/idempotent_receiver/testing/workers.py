@@ -1,0 +1,92 @@
+"""The workers of an exploration: each runs the consumer as it is deployed, on clients of its run."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import replace
+from string import ascii_uppercase
+from typing import Any
+from unittest.mock import patch
+
+from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.testing.clients import WorkerLog, WorkerQueue, WorkerStore
+from idempotent_receiver.testing.explored_run import ExploredRun
+from idempotent_receiver.testing.explored_worker import ExploredWorker, watched_handler
+from idempotent_receiver.testing.setup import Setup
+from idempotent_receiver.testing.worker import SILENT
+
+Handler = Callable[[Any, Any], Any]
+
+_invoked: ContextVar[Handler] = ContextVar("_invoked")
+"""The consumer of the worker whose handler runs."""
+
+
+class ExploredWorkers:
+    """The workers of all runs, each made once, because to make a consumer costs more than to run it."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._workers: dict[str, ExploredWorker] = {}
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let whatever decorates the consumer call the worker that is invoked."""
+
+        def invoked(event: Any, context: Any) -> Any:
+            return _invoked.get()(event, context)
+
+        with patch.object(self._setup.consumer, "_handle", invoked):
+            yield
+
+    def join(self, number: int, run: ExploredRun) -> ExploredWorker:
+        """The worker with that number, as a new process of the run; the first is A."""
+        name = ascii_uppercase[number] if number < len(ascii_uppercase) else f"W{number}"
+        if name not in self._workers:
+            self._workers[name] = self._made(name)
+        self._workers[name].join(run)
+        return self._workers[name]
+
+    def _made(self, name: str) -> ExploredWorker:
+        worker = ExploredWorker(name, self._consumer)
+        consume = worker.handler
+
+        def decorated(event: Any, context: Any) -> Any:
+            """The handler as it is deployed, with all that decorates the consumer."""
+            worker.run.received(worker, event["Records"])
+            if not self._setup.decorated:
+                return consume(event, context)
+            _invoked.set(consume)
+            return _read_by_lambda(self._setup.handler(deepcopy(event), context), event)
+
+        worker.handler = decorated
+        return worker
+
+    def _consumer(self, worker: ExploredWorker, clock: Clock, executor: Callable[[], Executor]) -> Consumer:
+        """The consumer with the options that it is deployed with, but nothing of it leaves the run."""
+        consumer = self._setup.consumer
+        sqs: Any = None if consumer.options.sqs is None else WorkerQueue(worker)
+        options = replace(
+            consumer.options,
+            store=WorkerStore(worker, self._setup),
+            sqs=sqs,
+            results=None,
+            end_process_at_deadline=False,
+            error_texts=True,
+            logger=WorkerLog(worker),
+            metrics=SILENT,
+            clock=clock,
+            executor=executor,
+        )
+        return consumer.with_options(options, watched_handler(consumer.__wrapped__, worker))
+
+
+def _read_by_lambda(response: Any, event: Any) -> Any:
+    """What of a response Lambda acts on: no answer acknowledges everything, and names that it does not know nothing."""
+    failures = response.get("batchItemFailures") if isinstance(response, Mapping) else response
+    failed = [one.get("itemIdentifier") for one in failures or ()]
+    known = [record["messageId"] for record in event["Records"]]
+    named = failed if set(failed) <= set(known) else known
+    return {"batchItemFailures": [{"itemIdentifier": id} for id in named]}

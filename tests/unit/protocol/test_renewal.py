@@ -1,0 +1,22 @@
+"""A renewed lease."""
+
+from __future__ import annotations
+
+import pytest
+
+from idempotent_receiver.protocol.record import Change, Status
+from idempotent_receiver.protocol.renewal import Renewal
+from idempotent_receiver.protocol.transitions import ClaimLost, Settled
+from tests.unit.protocol.records import DAY, NOW, NOW_MS, existing
+
+
+@pytest.mark.parametrize(("retention", "expiration"), [(DAY, NOW + DAY), (1, NOW + 60)])
+def test_a_renewal_writes_the_lease_anew_and_changes_nothing_else(retention: int, expiration: int) -> None:
+    """The record outlasts its lease."""
+    held = existing(Status.INPROGRESS, version="mine", in_progress_expiration=NOW_MS + 1, input="{}")
+    renewal = Renewal(held, 60_000, retention)
+    renewed = held._replace(version="fresh", in_progress_expiration=NOW_MS + 60_000, expiration=expiration)
+    change = renewal.step(held, (), NOW_MS, "fresh")
+    assert change == Change(renewed, held)
+    assert renewal.applied(change) == renewal.step(renewed, ("fresh",), NOW_MS, "later") == Settled(renewed)
+    assert renewal.step(None, (), NOW_MS, "fresh") == ClaimLost(None)

@@ -106,18 +106,8 @@ def _first_limit(invocations: int, writes: float) -> str:
     return f"{name}, {share:.1f} times over" if share > 1 else f"none; nearest is {name}, used to {share:.1%}"
 
 
-def rows(costs: Mapping[str, Any]) -> Iterator[str]:
-    """Costs and needs as two tables in Markdown. What messages with writes cost stands beside their figures."""
-    yield f"Dollars a million messages, us-east-1, prices of {costs['priced']}, {costs['memory_mb']:,} MB:"
-    yield ""
-    yield "| batch | | Lambda | DynamoDB | total |"
-    yield "|---|---|---:|---:|---:|"
-    for one in costs["dollars_a_million"]:
-        if one["writes"]:
-            continue
-        compute = one["lambda_time"] + one["lambda_invocations"]
-        yield f"| {one['what']} | {one['subject']} | {compute:.3f} | {one['dynamodb']:.3f} | {one['total']:.3f} |"
-    yield ""
+def needs(costs: Mapping[str, Any]) -> Iterator[str]:
+    """What loads need, as a table in Markdown. What messages cost stands beside their figures."""
     yield "What a day's fresh messages need, spread evenly, in batches of 100 with instant handlers:"
     yield ""
     yield "| a day | | invocations at once | minutes to scale up | pollers | write units/s | partitions | limit |"

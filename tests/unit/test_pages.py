@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_ALL = 40_000
-ROW = re.compile(r"(?m)^\| ([\w./-]+\.md) \| ([\d,]+) \| ([\d,]+)( \\\*)? \|$")
+ROW = re.compile(r"(?m)^([\w./-]+\.md) +([\d,]+) +([\d,]+)( \*)?$")
 
 
 class Bound(NamedTuple):

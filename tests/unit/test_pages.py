@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,3 +54,9 @@ def test_every_page_but_the_changelog_has_a_bound() -> None:
 def test_all_pages_together_have_at_most_40_000_words() -> None:
     """A page whose rewrite is still to come counts by its target."""
     assert sum(each.target if each.pending else words(page) for page, each in BOUNDS.items()) <= IN_ALL
+
+
+def test_the_sites_contents_fit_a_screen() -> None:
+    nav = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]["nav"]
+    groups = [pages for entry in nav for pages in entry.values()]
+    assert sum(1 if isinstance(pages, str) else len(pages) for pages in groups) <= 20

@@ -80,7 +80,7 @@ def _outcomes(clients: Clients, client: StackClient, expected: Mapping[str, str]
 
 def _commands(stack: str, asked: Sequence[TransferMessage], names: Mapping[str, str]) -> list[tuple[str, str]]:
     completed, stopped, refunded, orphan = asked
-    records = '--table "$WORKFLOWS" --namespace transfers --retention-days 90'
+    records = '--table "$WORKFLOWS"'
     body = "\n      ".join(textwrap.wrap(orphan.body, 70, break_on_hyphens=False))
     trace, show, stuck = (f".venv/bin/receiver {verb}" for verb in ("trace", "show", "stuck"))
     traced = f"""\
@@ -96,11 +96,11 @@ curl --aws-sigv4 aws:amz:{REGION}:execute-api \\
     return [
         (traced, "a transfer's request, execution, receipt and entries"),
         (
-            f"{trace} --stack {stack} \\\n    {records} \\\n    {names[stopped.name]}",
+            f"{trace} --stack {stack} \\\n    {records} \\\n    transfers#{names[stopped.name]}",
             "one that was stopped after its debit",
         ),
-        (f"{show} \\\n    {names[refunded.name]} \\\n    {records}", "one that was stopped, and refunded"),
-        (f"{stuck} \\\n    {records}", "that one; and the orphan, once its lease is over"),
+        (f"{show} \\\n    transfers#{names[refunded.name]} \\\n    {records}", "one that was stopped, and refunded"),
+        (f"{stuck} {records}", "that one; and the orphan, once its lease is over"),
         (post, "the orphan's client asks again: it goes on; once more: its result"),
         ('aws events enable-rule --name "$EVERY_MINUTE"', "or end what is wrong: somebody has turned the sweeps off"),
     ]

@@ -10,7 +10,8 @@ from cfnlint.decode import cfn_yaml
 
 from harness.cloud import ROOT
 from harness.edits import edited, with_values
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
+from idempotent_receiver.operations.description import DAY_SECONDS
+from idempotent_receiver.operations.doctor.facts import Facts, Function
 from tests.template import TEMPLATE, load, rendering, text_of, watched_by
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def facts(*edits: str, values: Mapping[str, object] | None = None, **parameters:
         settings=settings,
         queue=_queue("Queue", properties["Queue"]),
         dead_letter_queue=_queue("DeadLetterQueue", properties["DeadLetterQueue"]),
+        keys={},
         table={"TableName": "Records", "TableArn": ARN.format(service="dynamodb", name="table/Records")},
         time_to_live=_time_to_live(table["TimeToLiveSpecification"]),
         denied=[],

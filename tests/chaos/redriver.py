@@ -6,17 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
-from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 
 from harness.workload.evidence import Asked, now_ms
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
+from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Rules
+from idempotent_receiver.operations.dead_letters.verbs import redrive_ends
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.keys import message_id
 from tests.chaos.settings import RECORDS, REDRIVER
@@ -42,9 +43,9 @@ def redrive(settings: Settings, made: partial[Any], log: Log) -> dict[str, list[
     rules = Rules(queue_arn=queue_arn, include_permanent=True)
     dead = settings.outputs["DeadLetterQueueUrl"]
     letters = queue.DeadLetterQueue(sqs, dead, SystemClock(), hold_seconds=HOLD_SECONDS)
-    with Session(queue=letters, reader=reader, store=store, rules=rules) as session:
-        ends = redrive_ends(sqs, settings.outputs["QueueUrl"])
-        run = Run(session, ends, selection=Selection(groups=frozenset(GROUPS)))
+    with Session(source=letters, reader=reader, store=store, rules=rules) as session:
+        ends = redrive_ends(settings.outputs["QueueUrl"])
+        run = Run(session, ends, Performance(sqs, letters), selection=Selection(groups=frozenset(GROUPS)))
         run.carry_out(run.plan())
         left = ["left"] * len(run.summary.left) + ["held by others"] * letters.held_elsewhere()
     return {"swept": [*map(str, run.summary.done.elements()), *left]}

@@ -94,9 +94,11 @@ def test_a_fault_is_found_by_its_check_alone(aws: Aws, stack: Stack, consumer: S
     assert examined(aws, stack) == []
 
 
-def test_a_queue_and_a_table_are_looked_at_without_a_stack(aws: Aws, consumer: Stack) -> None:
+def test_a_queue_and_a_table_are_looked_at_without_a_stack(aws: Aws, consumer: Stack, tmp_path: Path) -> None:
     given = ("--queue", consumer.outputs["QueueUrl"], "--table", consumer.outputs["RecordsTable"])
-    ran = receiver(aws, "doctor", *given, "--retention-days", "30", "--json")
+    described = tmp_path / "consumer.json"
+    described.write_text('{"retention_days": 30}')
+    ran = receiver(aws, "doctor", *given, "--consumer", str(described), "--json")
     assert (ran.status, ran.err) == (0, "")
     said = json.loads(ran.out)
     assert said["findings"] == []

@@ -188,7 +188,7 @@ Outputs:
   DeadLetterQueueUrl: {Value: !Ref Dead}
   RecordsTable: {Value: !Ref Records}
   ConsumerName: {Value: !Ref Consumer}
-  KeyStrategy: {Value: message_id}
+  ConsumerDescription: {Value: '{"key":"message_id"}'}
 """
 )
 """All in one template, as people who use `sam local` have it."""

@@ -1,7 +1,7 @@
-"""`python -m tests.model.check [setup …]`: checks the model of the protocol, `Receiver.tla`, with TLC.
+"""`python -m tests.model.check [setup …]`: checks the protocol's models, `Receiver.tla` and `Resend.tla`, with TLC.
 
-The model shares nothing with the library: it is written from docs/protocol.md. Each setup is a small world whose every
-state is visited. The exit code is 0 only if all that was asked for was checked to its end, and holds.
+The models share nothing with the library: they are written from docs/protocol.md. Each setup is a small world whose
+every state is visited. The exit code is 0 only if all that was asked for was checked to its end, and holds.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Setup:
     renewals: int = 0
     without: str | None = None
     recovers: bool = False
+    module = "Receiver"
 
     def configuration(self) -> str:
         """What TLC is to check, in its own words."""
@@ -61,23 +62,85 @@ CONSTANTS
 """
 
 
+RESENT = """SPECIFICATION Safety
+SYMMETRY Alike
+INVARIANTS OneBody OneRuns NothingVanishes
+PROPERTIES OnceDone
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operators:
+    """A world of operators, each with a verb, a body and a copy of one dead letter, and of the consumer's workers."""
+
+    acts: tuple[tuple[str, int, int], ...]
+    claims: bool = True
+    starts: int = 3
+    crashes: int = 2
+    without: str | None = None
+    module = "Resend"
+
+    def configuration(self) -> str:
+        """What TLC is to check, in its own words."""
+        without = "{}" if self.without is None else f'{{"{self.without}"}}'
+        return f"""{RESENT}
+CHECK_DEADLOCK FALSE
+CONSTANTS
+    alice = alice
+    bob = bob
+    carol = carol
+    c = c
+    d = d
+    Workers = {{c, d}}
+    Act <- Acts
+    Claims = {str(self.claims).upper()}
+    MostStarts = {self.starts}
+    MostCrashes = {self.crashes}
+    Without = {without}
+"""
+
+    def defined(self) -> str:
+        """What a configuration cannot say: who does what."""
+        acts = [
+            f'({name} :> [verb |-> "{verb}", body |-> {body}, letter |-> {letter}])'
+            for name, (verb, body, letter) in zip(("alice", "bob", "carol"), self.acts, strict=False)
+        ]
+        return f"---- MODULE Resends ----\nEXTENDS Resend\nActs == {' @@ '.join(acts)}\n====\n"
+
+
 CLAIMS = Setup()
 TRANSACTION = Setup(modes='{"transaction"}', faults=2)
 RENEWED = Setup(lease=2, faults=0, failures=0, renewals=1)
-SETUPS = {
+ALICE, BACK = ("resend", 1, 0), ("take back", 0, 0)
+AGAIN = Operators(acts=(ALICE, BACK, ("resend", 1, 1)))
+OTHER = Operators(acts=(ALICE, BACK, ("resend", 2, 1)))
+REDRIVEN = Operators(acts=(ALICE, BACK, ("redrive", 0, 1)))
+SETUPS: dict[str, Setup | Operators] = {
     "transaction": TRANSACTION,
     "transaction-recovers": replace(TRANSACTION, faults=1, recovers=True),
     "claims": replace(CLAIMS, faults=2),
     "claims-recover": replace(CLAIMS, recovers=True),
     "renewed": replace(RENEWED, faults=1),
     "mixed": Setup(modes='{"claims", "transaction"}'),
+    "resent-again": AGAIN,
+    "resent-other": OTHER,
+    "resent-redriven": REDRIVEN,
+    "resent-again-transaction": replace(AGAIN, claims=False),
+    "resent-other-transaction": replace(OTHER, claims=False),
+    "resent-redriven-transaction": replace(REDRIVEN, claims=False),
 }
-LEFT_OUT = {
+LEFT_OUT: dict[str, Setup | Operators] = {
     "versions": CLAIMS,
     "lease": CLAIMS,
     "death": CLAIMS,
     "reading": CLAIMS,
     "announcing": RENEWED,
+    "claim": REDRIVEN,
+    "order": REDRIVEN,
+    "settled": AGAIN,
+    "closing": REDRIVEN,
+    "free": REDRIVEN,
+    "open": AGAIN,
 }
 """The rules, each with a world in which leaving it out breaks a promise."""
 
@@ -92,13 +155,17 @@ class Found:
     printed: str
 
 
-def checked(setup: Setup, *, threads: int = 2) -> Found:
+def checked(setup: Setup | Operators, *, threads: int = 2) -> Found:
     """Check one setup. Raises FileNotFoundError where there is no Java."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(HERE / "Receiver.tla", folder)
+        shutil.copy(HERE / f"{setup.module}.tla", folder)
+        top = setup.module
+        if isinstance(setup, Operators):
+            top = "Resends"
+            Path(folder, f"{top}.tla").write_text(setup.defined(), encoding="utf-8")
         Path(folder, "model.cfg").write_text(setup.configuration(), encoding="utf-8")
         tlc = ["java", "-XX:+UseParallelGC", "-cp", str(JAR), "tlc2.TLC", "-workers", str(threads)]
-        asked = ["-config", "model.cfg", "Receiver"]
+        asked = ["-config", "model.cfg", top]
         ran = subprocess.run([*tlc, *asked], cwd=folder, capture_output=True, text=True, check=False)
     printed = ran.stdout + ran.stderr
     violated = re.search(r"Error: (?:Invariant|Action property) (\w+) is violated", printed)

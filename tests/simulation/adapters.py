@@ -32,7 +32,7 @@ from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
-from tests.simulation import handlers
+from tests.simulation import handlers, operators
 from tests.simulation.explored_clients import (
     BUDGET_SECONDS,
     FILLING,
@@ -261,4 +261,5 @@ ADAPTERS: "dict[str, Callable[[ControlledWorker], list[str]]]" = {
     "function": _function,
     "http": _http,
     "workflow": _workflow,
+    "operators": operators.play,
 }

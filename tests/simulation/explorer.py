@@ -17,7 +17,7 @@ from tests.simulation.state import ON_THE_WAY, State, WireRequest
 from tests.simulation.worker_state import WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.simulation.controlled_worker import Call, Event
     from tests.simulation.history import History
@@ -46,6 +46,9 @@ class Explorer:
             for number in range(self.setup.workers)
         ]
         return State(self.setup, workers, faults)
+
+    def moves(self, state: State) -> Iterator[Move]:
+        return scheduler.possible_moves(state)
 
     def play(self, before: State, move: Move) -> State:
         """The state after a move. Raises Violation."""

@@ -11,11 +11,11 @@ import gc
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.explorer import Explorer
 from tests.simulation.invariants import Violation
-from tests.simulation.scheduler import possible_moves
+from tests.simulation.resend_world import ResendExplorer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Move
     from tests.simulation.setups import Setup
     from tests.simulation.state import State
+
+
+def explorer_of(setup: Setup) -> Any:
+    """Plays the moves of a setup: beside others, it has `moves(state)` and `play(state, move)`."""
+    return ResendExplorer(setup) if setup.adapter == "operators" else Explorer(setup)
 
 
 class OutOfTime(Exception):
@@ -54,7 +59,7 @@ class Search:
     def __init__(
         self, setup: Setup, faults: int, seconds: float = 1e9, progress: Callable[[Found], None] = lambda found: None
     ) -> None:
-        self.explorer = Explorer(setup)
+        self.explorer = explorer_of(setup)
         self.found = Found(setup, faults)
         self._progress = progress
         self._seen: dict[bytes, int] = {}
@@ -89,7 +94,7 @@ class Search:
         if state.over:
             self.explorer.deliver_last(state)
         schedules = 0
-        for move in possible_moves(state):
+        for move in self.explorer.moves(state):
             self.found.moves += 1
             self._path.append(move)
             schedules += self._explore(self.explorer.play(state, move))
@@ -113,13 +118,13 @@ class Search:
 def shortest(found: Found, seconds: float = 60.0) -> tuple[Violation, tuple[Move, ...]]:
     """Search breadth first for the shortest schedule to a violation; if that takes too long, return the one found."""
     assert found.violation is not None, "only a violation has a schedule"
-    explorer, ends = Explorer(found.setup), time.monotonic() + seconds
+    explorer, ends = explorer_of(found.setup), time.monotonic() + seconds
     layer: list[tuple[State, tuple[Move, ...]]] = [(explorer.initial_state(found.faults), ())]
     seen = {layer[0][0].key()}
     while layer and time.monotonic() < ends:
         following: list[tuple[State, tuple[Move, ...]]] = []
         for state, path in layer:
-            for move in (*possible_moves(state), None):
+            for move in (*explorer.moves(state), None):
                 try:
                     after = _after(explorer, state, move)
                 except Violation as violation:
@@ -131,7 +136,7 @@ def shortest(found: Found, seconds: float = 60.0) -> tuple[Violation, tuple[Move
     return found.violation, found.schedule
 
 
-def _after(explorer: Explorer, state: State, move: Move | None) -> State | None:
+def _after(explorer: Any, state: State, move: Move | None) -> State | None:
     """The state after a move; without one, check the last delivery if all workers are over."""
     if move is not None:
         return explorer.play(state, move)

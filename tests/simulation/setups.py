@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-FIRST, AGAIN, LAST, SWEEP, REDRIVEN = 1, 2, 3, 4, 5
+FIRST, AGAIN, LAST, SWEEP, REDRIVEN, OPERATES = 1, 2, 3, 4, 5, 6
 """Which receive of its messages a worker handles. The last one comes after all faults; a sweep is a workflow's; what is
-redriven was a dead letter.
+redriven was a dead letter. One that operates is an operator, who receives nothing.
 """
 ALL = frozenset({FIRST, AGAIN, LAST})
 CONSUMERS = "ab"
@@ -17,6 +18,21 @@ WAIVED = {
     "I2": "a first receive runs unread, and what was read may change before its handler starts: no such run commits",
 }
 """The rules that do not hold of a worker without claims, and why. EFFECT, SEEN and I3 hold of it in their place."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """What an operator does with a dead letter: "resend", "redrive" or "take back". Body 0 is what the letter has."""
+
+    verb: str
+    operator: str = "alice"
+    letter: int = 0
+    old: int = 0
+    new: int = 1
+
+
+ALICE, BOB = Act("resend"), Act("resend", operator="bob", letter=1)
+TAKE_BACK, REDRIVE = Act("take back"), Act("redrive", letter=1)
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,10 @@ class Setup:
     """Whether the last worker receives what was redriven, once there is a dead letter."""
     firsts: int = 1
     """How many of the workers handle a first receive: of messages that were sent several times under their keys."""
+    acts: tuple[Act, ...] = ()
+    """Operators only: what they do, at the same time. The dead letter is there as often as it was restored."""
+    letters: tuple[int, ...] = (0, 0)
+    """Operators only: the body that each dead letter has. Body 1 is there if its resend crashed and it failed, too."""
 
     @property
     def failures(self) -> bool:
@@ -112,6 +132,19 @@ class Setup:
         return rule in WAIVED and receives in self.unclaimed
 
 
+def _operators(name: str, *acts: Act, letters: tuple[int, ...] = (0, 0)) -> tuple[Setup, ...]:
+    """Operators beside two deliveries, of a standard and a FIFO queue, with claims and without."""
+    faults = 2 if len(acts) < 3 else 1
+    common: dict[str, Any] = {"messages": 1, "adapter": "operators", "acts": acts, "letters": letters, "faults": faults}
+    unclaimed: dict[str, Any] = {"transactional": True, "unclaimed": ALL, **common}
+    return (
+        Setup(name, workers=2, **common),
+        Setup(f"{name}-fifo", workers=2, fifo=True, **common),
+        Setup(f"{name}-unclaimed", workers=2, **unclaimed),
+        Setup(f"{name}-unclaimed-fifo", workers=2, fifo=True, **unclaimed),
+    )
+
+
 SETUPS = {
     setup.name: setup
     for setup in (
@@ -148,6 +181,15 @@ SETUPS = {
         Setup("2x1-http-expires", workers=2, messages=1, adapter="http", transactional=True, retention_seconds=5),
         Setup("2x1-http-large", workers=2, messages=1, adapter="http", large=True),
         Setup("3x1-redriven", workers=3, messages=1, dead_letters=True, redriven=True),
+        *_operators("resend", ALICE),
+        *_operators("resend-other", ALICE, replace(BOB, new=2)),
+        *_operators("resend-redrive", ALICE, REDRIVE),
+        *_operators("resend-redriven", ALICE, Act("redrive"), letters=(0,)),
+        *_operators("resend-chain", ALICE, replace(BOB, old=1, new=2), letters=(0, 1)),
+        *_operators("resend-circle", ALICE, replace(BOB, old=1, new=0), letters=(0, 1)),
+        *_operators("resend-back-other", ALICE, TAKE_BACK, replace(BOB, new=2)),
+        *_operators("resend-back-redrive", ALICE, TAKE_BACK, REDRIVE),
+        *_operators("resend-back-again", ALICE, TAKE_BACK, BOB),
         Setup("2x1-workflow", workers=2, messages=1, adapter="workflow"),
         Setup("2x1-workflow-sweep", workers=2, messages=1, adapter="workflow", sweeps=1),
         Setup("3x1-workflow", workers=3, messages=1, adapter="workflow", sweeps=1),

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.simulation import scheduler
 from tests.simulation.explore import explored, report
-from tests.simulation.explorer import Explorer
 from tests.simulation.planted import run_planted
-from tests.simulation.search import Search, shortest
+from tests.simulation.search import Search, explorer_of, shortest
 from tests.simulation.setups import SETUPS
 from tests.simulation.trace import encoded, replayed
 
@@ -122,9 +121,9 @@ def test_clocks_beyond_the_bound_break_the_first_invariant(monkeypatch: pytest.M
     assert str(violation) in list(replayed(found.setup, 1, encoded(found.setup, 1, schedule)))[-1]
 
 
-def random_schedule(explorer: Explorer, random: Random) -> tuple[list[scheduler.Move], State]:
+def random_schedule(explorer: Any, random: Random) -> tuple[list[scheduler.Move], State]:
     state, path = explorer.initial_state(faults=2), []
-    while possible := list(scheduler.possible_moves(state)):
+    while possible := list(explorer.moves(state)):
         path.append(random.choice(possible))
         state = explorer.play(state, path[-1])
     return path, state
@@ -132,12 +131,12 @@ def random_schedule(explorer: Explorer, random: Random) -> tuple[list[scheduler.
 
 @pytest.mark.parametrize("setup", list(SETUPS))
 def test_a_cached_history_is_what_the_worker_does(setup: str) -> None:
-    random, explorer = Random(1), Explorer(SETUPS[setup])
+    random, explorer = Random(1), explorer_of(SETUPS[setup])
     for _ in range(20):
         path, end = random_schedule(explorer, random)
-        anew = Explorer(SETUPS[setup])
+        anew = explorer_of(SETUPS[setup])
         state = anew.initial_state(faults=2)
         for move in path:
             state = anew.play(state, move)
         assert (state.items, state.entries, state.dead_lettered) == (end.items, end.entries, end.dead_lettered)
-        assert not list(scheduler.possible_moves(state))
+        assert not list(anew.moves(state))

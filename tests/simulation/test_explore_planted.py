@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.store import Written
     from idempotent_receiver.protocol.transitions import Claimed
 
-UNCLAIMED = [name for name, setup in SETUPS.items() if setup.unclaimed == ALL]
+UNCLAIMED = [name for name, setup in SETUPS.items() if setup.adapter == "queue" and setup.unclaimed == ALL]
 
 
 def replaces_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:

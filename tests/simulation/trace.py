@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import Commit
-from tests.simulation.explorer import Explorer
 from tests.simulation.invariants import Violation, shown
-from tests.simulation.scheduler import possible_moves
+from tests.simulation.search import explorer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,10 +24,10 @@ class NotReplayable(ValueError):
 
 def encoded(setup: Setup, faults: int, schedule: Sequence[Move]) -> str:
     """A schedule as the places of its moves among the possible ones: `0.2.1`."""
-    explorer, places = Explorer(setup), []
+    explorer, places = explorer_of(setup), []
     state = explorer.initial_state(faults)
     for number, move in enumerate(schedule, start=1):
-        places.append(list(possible_moves(state)).index(move))
+        places.append(list(explorer.moves(state)).index(move))
         if number < len(schedule):
             state = explorer.play(state, move)
     return ".".join(map(str, places))
@@ -36,10 +35,12 @@ def encoded(setup: Setup, faults: int, schedule: Sequence[Move]) -> str:
 
 def replayed(setup: Setup, faults: int, numbers: str) -> Iterator[str]:
     """Replay a schedule, up to its violation if it has one; yields its trace line by line. Raises NotReplayable."""
-    explorer = Explorer(setup)
+    explorer = explorer_of(setup)
+    own = setup.adapter == "operators"
+    words, changes = (explorer.in_words, explorer.changes) if own else (in_words, _changed)
     state = explorer.initial_state(faults)
     for number, place in enumerate(numbers.split("."), start=1):
-        possible = list(possible_moves(state))
+        possible = list(explorer.moves(state))
         if int(place) >= len(possible):
             raise NotReplayable(
                 f"at move {number} there are {len(possible)} possible moves, and none has number {place}"
@@ -49,10 +50,10 @@ def replayed(setup: Setup, faults: int, numbers: str) -> Iterator[str]:
         try:
             state = explorer.play(state, move)
         except Violation as violation:
-            yield f"{number:3}. {in_words(before, move)}"
+            yield f"{number:3}. {words(before, move)}"
             yield f"     {violation}"
             return
-        yield f"{number:3}. {in_words(before, move)}{_changed(before, state)}"
+        yield f"{number:3}. {words(before, move)}{changes(before, state)}"
     if state.over:
         try:
             explorer.deliver_last(state)

@@ -26,6 +26,8 @@ OBJECT = re.compile(r"/(\w+-?\d+)\.json")
 """The version in the name of an object for a large result."""
 ANOTHER = "another"
 """Stands for every owner but the worker itself: the owner is informational."""
+OPERATORS = ("alice", "bob", "carol")
+"""Owners that are never renamed: by its owner a record of a resend is known."""
 
 
 @dataclass(slots=True)
@@ -146,10 +148,15 @@ class WorkerState:
         return answer._replace(
             data=data,
             version=self._called(answer.version),
-            owner=None if answer.owner is None else ME if answer.owner == self.name else ANOTHER,
+            owner=self._owner(answer.owner),
             in_progress_expiration=lease,
             expiration=expiration,
         )
+
+    def _owner(self, owner: str | None) -> str | None:
+        if owner is None or owner in OPERATORS:
+            return owner
+        return ME if owner == self.name else ANOTHER
 
     def _called(self, version: str | None) -> str | None:
         if version is None:

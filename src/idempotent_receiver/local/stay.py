@@ -66,7 +66,7 @@ def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
     for name in known:
         stack = f"--stack {stays.stack.name}" + (f"/{name}" if len(known) > 1 else "")
         found.append((f"what {name} needs, and whether it has it", [f"{RECEIVER} doctor", stack, *options]))
-        if f"{name.removesuffix('Consumer')}KeyStrategy" in stays.stack.outputs:
+        if f"{name.removesuffix('Consumer')}ConsumerDescription" in stays.stack.outputs:
             found.append((f"the dead letters of {name}", [f"{RECEIVER} dlq list", stack, *options]))
     return found
 

@@ -8,17 +8,22 @@ before the send, the message would be lost; completed after it without a claim, 
 **The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps what the record
 said before, its error and its attempts, because no handler starts. Whoever finds it may go on with the same body, or
 take it back: in one transaction the new key is completed, only if it is free, and the old one is as it was before.
+
+**The new key** is judged in the claim's own transaction (`check_open`). A key that was read as open and claimed for
+later could be closed in between, and then the letter would be lost, or its claim have no end.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, attributes
+from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import (
     Claim,
     Claimable,
+    HeldElsewhere,
     Refusal,
     Settled,
     Settlement,
@@ -98,16 +103,17 @@ class ResendClaim(NamedTuple):
         self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
     ) -> Change | Settled | Refusal:
         """The write that claims the key, or the answer that is there."""
-        if seen is not None and not seen.expired(now_ms) and not seen.differs(self.fingerprint):
-            before = resending(seen)
-            if before is not None and before.same_body(self.resend):
-                return Settled(seen)
         claim = Claim(self.id, self.fingerprint, self.resend.operator, 0)
-        match decide(seen, claim, wrote, now_ms):
+        match decide(seen, claim, (), now_ms):  # no version is its own: what this claim wrote, the resend tells
             case Claimable():
                 return self._change(seen, now_ms, version)
+            case HeldElsewhere() if seen is not None and self._is_same(resending(seen)):
+                return Settled(seen)
             case answer:
-                return answer  # type: ignore[return-value]  # a version of its own is that of its own claim, above
+                return answer  # type: ignore[return-value]  # never `Claimed`, which takes a version of its own
+
+    def _is_same(self, other: Resend | None) -> bool:
+        return other is not None and other.same_body(self.resend)
 
     def _change(self, seen: Record | None, now_ms: int, version: str) -> Change:
         until_ms = now_ms + self.retention_seconds * 1000
@@ -132,13 +138,26 @@ class ResendClaim(NamedTuple):
         return Settled(change.new)
 
 
+def check_open(resend: Resend, table_name: str, now_ms: int) -> Action:
+    """To be committed with the claim: the new key's record must let the new body in. It must not be completed, another
+    payload's, closed by a take-back, or itself resent or claimed for that: in a circle nobody would run.
+    """
+    names = {"#e": "expiration", "#r": "resent", "#s": "status", "#v": "validation"}
+    values = {":now": now_ms // 1000, ":done": Status.COMPLETED.value, ":body": resend.fingerprint}
+    same_body = "(attribute_not_exists(#v) OR #v = :body)"
+    unused = f"attribute_not_exists(#r) AND (attribute_not_exists(#s) OR #s <> :done) AND {same_body}"
+    return Action(
+        "ConditionCheck", _on(table_name, f"#e <= :now OR ({unused})", names, values, Key={"id": resend.new_id})
+    )
+
+
 def complete_resend(claimed: Record, retention_seconds: int) -> Settlement:
     """The new body is sent: the old key is done, and says under which key its message goes on."""
     return Settlement(claimed, completed(None), retention_seconds, claimed)
 
 
 def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlement:
-    """The old key is as it was before the claim. To be committed with `closing`, or the new body may run as well."""
+    """The old key is as it was before the claim. To be committed with `put_closed`, or the new body may run as well."""
     outcome: dict[str, Any] = {"owner": None, "resent": None, "error": claimed.error}
     if claimed.error is None:
         outcome["in_progress_expiration"] = now_ms  # released: its next delivery claims it
@@ -149,8 +168,15 @@ def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlemen
     return Settlement(claimed, outcome, retention_seconds, claimed)
 
 
+def put_closed(back: Resend, table_name: str, now_ms: int, retention_seconds: int, version: str) -> Action:
+    """To be committed with the take-back: only if it is free, the new key counts as done."""
+    item = attributes(closing(back, now_ms, retention_seconds, version))
+    free = "attribute_not_exists(#i) OR #e <= :now"
+    return Action("Put", _on(table_name, free, {"#i": "id", "#e": "expiration"}, {":now": now_ms // 1000}, Item=item))
+
+
 def closing(back: Resend, now_ms: int, retention_seconds: int, version: str) -> Record:
-    """The record of the new key once its resend is taken back: whatever was sent under it counts as done."""
+    """The record of the new key once its resend is taken back."""
     return Record(
         id=back.new_id,
         status=Status.COMPLETED.value,
@@ -160,3 +186,15 @@ def closing(back: Resend, now_ms: int, retention_seconds: int, version: str) -> 
         owner=back.operator,
         resent=back.to_json(),
     )
+
+
+def _on(
+    table_name: str, condition: str, names: dict[str, str], values: dict[str, Any], **item: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "TableName": table_name,
+        **item,
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }

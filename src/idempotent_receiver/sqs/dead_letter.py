@@ -129,5 +129,4 @@ def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
 def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
     """What SQS counts: the body, and each attribute's name, type and value, in bytes."""
     parts: list[str | bytes] = [part for name, value in attributes.items() for part in (name, *value.values())]
-    sizes = [len(part.encode() if isinstance(part, str) else part) for part in parts]
-    return len(body.encode("utf-8", "surrogatepass")) + sum(sizes)
+    return sum(len(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part) for part in (body, *parts))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -23,6 +23,19 @@ from idempotent_receiver.sqs.message import Message
 KeyStrategy = Callable[[Message], str]
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A key strategy that a function of this module made: the function's name and argument, and what finds the key."""
+
+    by: str
+    argument: str
+    find: KeyStrategy = field(compare=False, repr=False)
+
+    def __call__(self, message: Message) -> str:
+        """The message's key. Raises UnusableKey."""
+        return self.find(message)
+
+
 @key_for("sqs_consumer")
 def message_id(message: Message) -> str:
     """The messageId: stable over redeliveries, and over SQS's own move to the dead-letter queue.
@@ -37,7 +50,7 @@ def message_id(message: Message) -> str:
 @key_for()
 def message_attribute(name: str) -> KeyStrategy:
     """The string value of a message attribute."""
-    if not name:
+    if not name or not isinstance(name, str):
         raise ValueError(f"message_attribute needs the attribute's name; it is {name!r}")
 
     def key(message: Message) -> str:
@@ -45,7 +58,7 @@ def message_attribute(name: str) -> KeyStrategy:
             raise UnusableKey(f"the message has no attribute {name!r}")
         return message.message_attributes[name].get("stringValue")  # type: ignore[return-value]  # checked by usable
 
-    return key
+    return Made("message_attribute", name, key)
 
 
 @key_for()
@@ -68,7 +81,7 @@ def body_field(path: str) -> KeyStrategy:
             raise UnusableKey(f"{path!r} finds a {type(found).__name__}: a key is a string or a whole number")
         return found if isinstance(found, str) else _digits(found, path)
 
-    return key
+    return Made("body_field", path, key)
 
 
 def _found(what: str, find: Callable[[], Any]) -> Any:
@@ -160,7 +173,7 @@ def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = E
     """
     if strategy is message_id:
         return sha256(message.raw_body.encode("utf-8", "surrogatepass")).hexdigest()
-    if strategy is event_id and payload is EVERYTHING:
+    if strategy is event_id and payload == EVERYTHING:
         match json_of(message.raw_body):
             case {"Records": [{"eventSource": "aws:s3"}]}:
                 return event_id(message)
@@ -233,9 +246,13 @@ class ClaimTerms:
         return Work(key=key, claim=claim, handle=handle, group=group, seen_before=seen_before)
 
 
+def why_unusable(error: BaseException) -> str:
+    """What a message without a usable key says of it. The text of a strategy's own error may hold what is secret."""
+    return text_of(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
+
+
 def _no_key(error: BaseException) -> Failure:
-    known = isinstance(error, UnusableKey)
-    text = text_of(error) if known else f"the key strategy raised {type(error).__name__}"
+    text = why_unusable(error)
     # An exit may be the process's own, by a signal that came just then: it says nothing against the message.
     return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
 

@@ -37,7 +37,7 @@ def typed(*names: str, queue: str = "Queue", **outputs: str) -> list[str]:
 
 
 def test_what_is_typed_names_this_cloud_and_a_sample_event() -> None:
-    invoke, send, doctor, dead_letters = typed(QueueUrl="q", KeyStrategy="message_id", ConsumerName="f")
+    invoke, send, doctor, dead_letters = typed(QueueUrl="q", ConsumerDescription="{}", ConsumerName="f")
     assert invoke == "sam local invoke Consumer -e events/'two orders.json'"
     attributes = '\'{"order": {"DataType": "String", "StringValue": "1"}}\''
     assert send == (
@@ -56,7 +56,7 @@ def test_a_fifo_message_has_its_group_and_a_stack_without_outputs_is_not_named()
 
 def test_of_two_consumers_each_is_named() -> None:
     told = typed(
-        "Consumer", "RefundsConsumer", ConsumerName="f", RefundsConsumerName="g", RefundsKeyStrategy="message_id"
+        "Consumer", "RefundsConsumer", ConsumerName="f", RefundsConsumerName="g", RefundsConsumerDescription="{}"
     )
     assert [line for line in told if "receiver" in line] == [
         f".venv/bin/receiver doctor --stack local/Consumer {AT}",

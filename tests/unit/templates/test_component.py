@@ -6,8 +6,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from harness.cloud import ROOT
 from idempotent_receiver.operations.account import stack_outputs
+from idempotent_receiver.operations.description import Description, described
 from tests.starter import made
 from tests.template import parsed, rendering
 from tests.unit.operations.cli.stack import CloudFormation
@@ -75,13 +78,16 @@ def test_its_code_has_the_namespace_that_its_role_allows_and_the_variables_that_
     assert CODE.startswith("# src/orders/refunds.py\n")
 
 
-def test_receiver_finds_each_by_its_outputs() -> None:
-    """And of the second all that it finds of the first, whatever the values."""
+def test_receiver_finds_each_by_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of the second all that it finds of the first, with the description that its code has."""
+    monkeypatch.setenv("RECORDS_TABLE", "records")
+    second_consumer: dict[str, Any] = {"__name__": "refunds"}
+    exec(CODE, second_consumer)
     outputs = {name: str(each["Value"]) for name, each in both()["Outputs"].items()}
     clients = {"cloudformation": CloudFormation(outputs)}
     first, second = (
         stack_outputs(clients.__getitem__, f"transfers/{each}") for each in ("Consumer", "RefundsConsumer")
     )
-    assert {*second} == {name for name in first if not name.startswith("Refunds")} | {"Namespace"}
-    assert second["Namespace"] == "refunds"
+    assert {*second} == {name for name in first if not name.startswith("Refunds")}
+    assert described(second["ConsumerDescription"]) == Description.of(second_consumer["lambda_handler"])
     assert "RefundsQueue" in second["QueueUrl"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
+import importlib
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_lambda_powertools.shared import constants as powertools
 
-from harness.cloud import ROOT
-from idempotent_receiver import message_id
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
+from idempotent_receiver.operations.description import Description, described
 from tests.starter import made
 from tests.template import TEMPLATE, load, parsed, text_of, watched_by
 from tests.unit.templates.variants import (
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 DAY_SECONDS = 86_400
 SQSS_RETENTION_SECONDS = 4 * DAY_SECONDS
 """Of a queue that does not say."""
-OUTPUTS = {"QueueUrl", "RecordsTable", "RecordRetentionDays", "KeyStrategy", "ConsumerName", "ConsumerLogGroup"}
+OUTPUTS = {"QueueUrl", "RecordsTable", "ConsumerDescription", "ConsumerName", "ConsumerLogGroup"}
 OVER_TLS_ALONE = {"Effect": "Deny", "Principal": "*", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
 MADE_BY_WATCH = {"HistoryTable": "History", "ArchiveBucket": "Archive", "OperatorPolicyArn": "OperatorPolicy"}
 
@@ -192,31 +191,18 @@ def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> Non
     assert (url, sent_to) == (at_once if AT_ONCE in VARIANTS[variant].edits else (None, [])), "else SQS moves them"
 
 
-def test_the_outputs_say_of_the_consumer_what_its_code_says() -> None:
+@pytest.mark.parametrize("parameters", [{}, {"RecordRetentionDays": "45", "Effects": "transaction"}])
+def test_the_output_says_of_the_consumer_what_its_code_says(
+    parameters: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`receiver` takes a message's key as the consumer does, or it would judge by the wrong record."""
-    given = given_to_sqs_consumer((ROOT / "src/app/consumer.py").read_text())
-    outputs = {name: each["Value"] for name, each in rendered(RecordRetentionDays="45")["Outputs"].items()}
-    assert not {"key", "Namespace"} & {*given, *outputs}
-    assert outputs["KeyStrategy"] == message_id.__name__
-    assert outputs["Envelope"] == ast.literal_eval(given["envelope"])
-    variables = rendered(RecordRetentionDays="45")["Resources"]["Consumer"]["Properties"]["Environment"]["Variables"]
-    assert outputs["RecordRetentionDays"] == variables["RECORD_RETENTION_DAYS"] == "45"
-
-
-def test_a_starters_outputs_say_what_its_code_leaves_to_the_library() -> None:
-    """What it chooses, its project's own tests compare."""
-    given = given_to_sqs_consumer(made("plain")["src/order_totals/handler.py"])
-    outputs = rendered("starter")["Outputs"]
-    assert not {"envelope", "Envelope", "retention_seconds"} & {*given, *outputs}
-    assert int(outputs["RecordRetentionDays"]["Value"]) * DAY_SECONDS == DEFAULT_RETENTION_SECONDS
-
-
-def given_to_sqs_consumer(code: str) -> dict[str | None, ast.expr]:
-    calls = [
-        each for each in ast.walk(ast.parse(code)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
-    ]
-    (given,) = [{each.arg: each.value for each in one.keywords} for one in calls if one.func.id == "sqs_consumer"]  # type: ignore[attr-defined]  # they are names
-    return given
+    template = rendered(**parameters)
+    for name, value in template["Resources"]["Consumer"]["Properties"]["Environment"]["Variables"].items():
+        monkeypatch.setenv(name, text_of(value) or "x")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.delitem(sys.modules, "app.consumer", raising=False)
+    code = Description.of(importlib.import_module("app.consumer").lambda_handler)
+    assert described(text_of(template["Outputs"]["ConsumerDescription"]["Value"])) == code
 
 
 # Tables, and what is kept of dead letters.

@@ -12,7 +12,8 @@ from botocore.config import Config
 from idempotent_receiver import DynamoDBStore, MemoryStore, sqs_consumer
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.worker.__main__ import limits_of, loaded, main, queue_of, require_records
+from idempotent_receiver.worker.__main__ import limits_of, main, queue_of, require_records
+from idempotent_receiver.worker.loading import loaded
 from tests.unit.dynamodb.wire import session
 
 if TYPE_CHECKING:

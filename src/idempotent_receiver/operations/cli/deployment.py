@@ -1,5 +1,5 @@
 """A deployed consumer as an operator points at it, by the options of every command: its queue, dead-letter queue,
-table, namespace and key strategy.
+table, and what it is.
 
 What no option gives is looked up in the outputs of the stack; what neither says is refused, not guessed.
 """
@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Annotated, Any
 
 import typer
@@ -23,34 +23,21 @@ from idempotent_receiver.operations.account import (
     require_table,
     stack_outputs,
 )
+from idempotent_receiver.operations.cli.describe import description_of
 from idempotent_receiver.operations.cli.terminal import Terminal, flag, typed
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.history import History
-from idempotent_receiver.protocol.namespaces import checked
+from idempotent_receiver.operations.dead_letters.history import History, NotKept
+from idempotent_receiver.operations.description import OUTPUT, Description, InCode, stated
+from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
-from idempotent_receiver.sqs import keys
+from idempotent_receiver.sqs.keys import envelope_opener, message_id
 
 NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
 """How SQS's codes end for a name or URL that is no queue's."""
 
-STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
+IN_CODE = "which no document holds: import it with the handler, --consumer module:function"
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Confirm in advance.")]
-
-
-def key_strategy(text: str, option: str = "--key-strategy") -> keys.KeyStrategy:
-    """The strategy that an option's text names. Raises UsageError for an unknown one."""
-    name, _, argument = text.partition(":")
-    if text == "message_id":
-        return keys.message_id
-    if name == "message_attribute" and argument:
-        return keys.message_attribute(argument)
-    if name == "body_field" and argument:
-        try:
-            return keys.body_field(argument)
-        except ValueError as error:
-            raise UsageError(f"{option} {text}: {error}") from None
-    raise UsageError(f"{option} {text} is not known here: use {STRATEGIES}, as in the consumer's code")
 
 
 def _option(help: str) -> Any:
@@ -59,11 +46,14 @@ def _option(help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the operator said with every command. Raises UsageError at once for a value that no command understands."""
+    """What the operator said with every command. Raises UsageError for an empty value."""
 
     stack: Annotated[
         str | None,
-        _option("The consumer's CloudFormation stack, whose outputs name the rest; STACK/ID for one of several in it."),
+        typer.Option(
+            envvar="RECEIVER_STACK",
+            help="The consumer's CloudFormation stack, whose outputs name the rest; STACK/ID for one of several in it.",
+        ),
     ] = None
     queue: Annotated[str | None, _option("Its queue: URL, ARN or name.")] = None
     dlq: Annotated[
@@ -73,10 +63,10 @@ class Options:
     table: Annotated[str | None, _option("The table of its records.")] = None
     history: Annotated[str | None, _option("The table that keeps every act on a dead letter.")] = None
     archive: Annotated[str | None, _option("The bucket of archived dead letters.")] = None
-    namespace: Annotated[str | None, _option("Its store's namespace.")] = None
-    key_strategy: Annotated[str | None, _option(f"Where its keys come from: {STRATEGIES}.")] = None
-    envelope: Annotated[str | None, _option("Its envelope: a JMESPath expression.")] = None
-    retention_days: Annotated[float | None, _option("How long its records last; 30 by default.")] = None
+    consumer: Annotated[
+        str | None,
+        _option("What it is: a file of `receiver describe`, or its handler as module:function, which is imported."),
+    ] = None
     region: Annotated[str | None, _option("The AWS region.")] = None
     profile: Annotated[str | None, _option("The AWS profile.")] = None
     endpoint_url: Annotated[str | None, _option("Another endpoint for all of AWS.")] = None
@@ -92,10 +82,6 @@ class Options:
             # A script that leaves a value empty meant to name something: to look elsewhere would be a guess.
             if value == "":
                 raise UsageError(f"{flag(name)} is empty: give it a value, or leave it out")
-        if self.key_strategy is not None:
-            key_strategy(self.key_strategy)
-        if self.retention_days is not None and not 0 < self.retention_days < float("inf"):
-            raise UsageError(f"--retention-days {self.retention_days:g}: it has to be a positive number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +109,7 @@ class Deployment:
 
         What was not given yet, and is needed, has its name in capitals for a value.
         """
-        needed = {"queue": "QueueUrl", "key_strategy": "KeyStrategy"}
+        needed = {"queue": "QueueUrl", "consumer": OUTPUT}
         missing = {name: name.upper() for name, output in needed.items() if output not in self.outputs}
         given = {name: value for name, value in asdict(self.options).items() if value is not None and name != "json"}
         return typed(**{**missing, **given})
@@ -168,13 +154,6 @@ class Deployment:
             )
         return found
 
-    @cached_property
-    def sharers(self) -> list[str] | None:
-        """The URLs of other queues with this dead-letter queue; None where SQS does not say."""
-        urls = self._sources(self.dead_letter_queue)
-        name = self.queue.url.rpartition("/")[2]
-        return None if urls is None else [url for url in urls if url.rpartition("/")[2] != name]
-
     def _sources(self, dead_letter_queue: Queue) -> list[str] | None:
         """The URLs of the queues whose redrive policies name it; None where SQS does not say."""
         pages = self.client("sqs").get_paginator("list_dead_letter_source_queues")
@@ -188,13 +167,31 @@ class Deployment:
         """The name of the records' table."""
         return self._given("table", "RecordsTable")
 
+    @cached_property
+    def stated(self) -> Description | None:
+        """What the stack says that the consumer is."""
+        return stated(self.outputs, self.options.stack)
+
+    @cached_property
+    def given(self) -> Description | None:
+        """What --consumer says that it is."""
+        given = self.options.consumer
+        return None if given is None else description_of(given)
+
+    @property
+    def description(self) -> Description:
+        """What the consumer is, by --consumer or else by the stack. What neither says is empty."""
+        return self.given or self.stated or Description()
+
+    @property
+    def described(self) -> bool:
+        """Whether it is known which part of a body must be the same under one key; of a messageId, all of it must."""
+        return self.description.payload is not None or self.description.key is message_id
+
     @property
     def namespace(self) -> str | None:
         """What keeps the consumer's keys apart from those of others."""
-        try:
-            return checked(self.options.namespace or self.outputs.get("Namespace"))
-        except ValueError as error:
-            raise UsageError(f"--namespace: {error}") from None
+        return self.description.namespace
 
     @property
     def prefix(self) -> str:
@@ -254,40 +251,38 @@ class Deployment:
         """Who acts: the ARN of the caller, for the history. AWS tells everybody their own."""
         return str(self.client("sts").get_caller_identity()["Arn"])
 
-    @cached_property
-    def strategy(self) -> str:
-        """Where the consumer's keys come from, as text."""
-        return self._given("key_strategy", "KeyStrategy", f", which is {STRATEGIES}")
-
-    @cached_property
+    @property
     def retention_seconds(self) -> int:
         """How long the consumer's records last."""
-        days = self.options.retention_days or self.outputs.get("RecordRetentionDays")
-        return DEFAULT_RETENTION_SECONDS if days is None else int(float(days) * 86_400)
+        return self.description.retention_seconds or DEFAULT_RETENTION_SECONDS
 
     def reader(self) -> Reader:
         """Reads dead letters as the consumer does."""
-        strategy = key_strategy(self.strategy)
-        if strategy is not keys.message_id and self.namespace is None:
-            raise UsageError(f"the key strategy {self.strategy} needs a namespace: name the store's with --namespace")
-        try:
-            open_envelope = keys.envelope_opener(self.options.envelope or self.outputs.get("Envelope"))
-        except ValueError as error:
-            raise UsageError(f"--envelope: {error}") from None
+        key, payload = self.description.key, self.description.payload
+        if key is None:
+            raise UsageError(self._missing("consumer", OUTPUT))
+        if isinstance(key, InCode):
+            raise UsageError(f"the key is {key.name}, {IN_CODE}")
+        if isinstance(payload, InCode):
+            raise UsageError(f"the payload is {payload.name}, {IN_CODE}")
         return Reader(
             queue_arn=self.queue.arn,
-            key=strategy,
-            record_id=lambda key: record_id(self.store.namespace, key),
-            open_envelope=open_envelope,
+            key=key,
+            record_id=partial(record_id, self.namespace),
+            open_envelope=envelope_opener(self.description.envelope),
+            payload=EVERYTHING if payload is None else payload,
         )
 
-    def _given(self, name: str, output: str, hint: str = "") -> str:
+    def _given(self, name: str, output: str) -> str:
         given: str | None = getattr(self.options, name) or self.outputs.get(output)
-        if given is not None:
-            return given
+        if given is None:
+            raise UsageError(self._missing(name, output))
+        return given
+
+    def _missing(self, name: str, output: str) -> str:
         stack = self.options.stack
         where = "give --stack or" if stack is None else f"stack {stack} has no output {output}: give"
-        raise UsageError(f"{where} {flag(name)}{hint}")
+        return f"{where} {flag(name)}"
 
     def _correction(self, name: str) -> str:
         """What to do about a wrong name."""
@@ -330,7 +325,13 @@ def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
         options = Options(**{name: given.pop(name) for name in shared})
         for name, kind in made.items():
             given[name] = kind(**{each: given.pop(each) for each in fields[name]})
-        command(deployment=Deployment(options), terminal=Terminal(as_json=options.json), **given)
+        terminal = Terminal(as_json=options.json)
+        try:
+            command(deployment=Deployment(options), terminal=terminal, **given)
+        except (UsageError, NotKept, ClientError, BotoCoreError) as error:
+            if options.json and not terminal.answered:
+                terminal.answer({"error": str(error)}, "")
+            raise
 
     run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {each.name: each.annotation for each in (*own, *shared.values())}

@@ -70,7 +70,12 @@ def session_with(source: Source, deployment: Deployment, **rules: bool) -> Sessi
         source=source,
         reader=deployment.reader(),
         store=deployment.store,
-        rules=Rules(queue_arn=deployment.queue.arn, retention_seconds=deployment.retention_seconds, **rules),
+        rules=Rules(
+            queue_arn=deployment.queue.arn,
+            retention_seconds=deployment.retention_seconds,
+            payload_known=deployment.described,
+            **rules,
+        ),
     )
 
 

@@ -38,6 +38,7 @@ CHANGED = "CHANGED"
 """Stands among the verdicts for a dead letter that stays because it is no longer as planned."""
 
 STAYS: dict[str, str] = {
+    Verdict.MOVE: "stays: no resend of it has begun",
     Verdict.DONE: "stays: done already",
     Verdict.RESENT: "stays: sent again under another key already",
     Verdict.RESENDING: "stays: a resend of it has begun and not finished",
@@ -177,7 +178,8 @@ def counts(plan: Plan) -> dict[str, int]:
 
 def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]:
     """How many dead letters have which verdict, and what would become of them."""
-    becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items()}}
+    stay = {each.verdict for each in plan.staying}  # it has no room, or has to be named
+    becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 
 

@@ -10,12 +10,9 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError, require_table
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted, flag
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, checks_of, examine, name_of, notes
 from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
-
-UNUSED = ("dlq", "namespace", "key_strategy", "envelope")
-"""Options of every command that doctor would otherwise ignore silently."""
 
 
 @of_a_deployment
@@ -28,6 +25,7 @@ def doctor(
     """Compare a deployed consumer with what the promises need.
 
     It is the one of a stack, or a function, or the workers outside Lambda that read a queue (--queue and --table).
+    With --consumer, what the stack says that it is is compared with your code.
     Each finding comes with its remedy. It also names what it could not check; that is no finding.
     """
     consumer, client = _consumer(deployment, function), deployment.client
@@ -48,8 +46,8 @@ def doctor(
 
 def _consumer(deployment: Deployment, function: str | None) -> Consumer:
     options = deployment.options
-    if unused := ", ".join(flag(name) for name in UNUSED if getattr(options, name) is not None):
-        raise UsageError(f"doctor takes no {unused}: it reads that from what is deployed")
+    if options.dlq is not None:
+        raise UsageError("doctor takes no --dlq: it reads that from the queue's redrive policy")
     given = {"--stack": options.stack, "--function": function, "--queue": options.queue}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
         raise UsageError(f"give {named[0]} or {named[1]}, not both: each names a consumer")
@@ -61,7 +59,7 @@ def _consumer(deployment: Deployment, function: str | None) -> Consumer:
         consumer = Consumer(queue=deployment.queue.arn, table=deployment.table)
     else:
         raise UsageError("which consumer? give --stack, --function, or --queue and --table")
-    return replace(consumer, table=options.table or consumer.table, retention_days=options.retention_days)
+    return replace(consumer, table=options.table or consumer.table, given=deployment.given)
 
 
 def text(names: Sequence[str], found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> RenderableType:

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.deployment import STRATEGIES, key_strategy
 from idempotent_receiver.operations.cli.terminal import Terminal, interruptible
 from idempotent_receiver.operations.starter.project import WATCH, Project, contents, watch
 from idempotent_receiver.operations.starter.source import source, vendor
@@ -25,6 +24,7 @@ PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 USED = ("customer", "cents")
 ATTRIBUTE = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 """What SQS takes for a name."""
+STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
 OURS = frozenset({"conftest", "test", "test_handler", "tests"})
 """Modules that the project's tests bring, and Python's own `test`, which is not listed as a part of it."""
 TOOLS = """
@@ -115,8 +115,9 @@ def _name(name: str) -> str:
 
 
 def _key(text: str) -> tuple[str, str]:
-    key_strategy(text, "--key")
     strategy, _, argument = text.partition(":")
+    if text != "message_id" and (strategy not in ("body_field", "message_attribute") or not argument):
+        raise UsageError(f"--key {text} is not known here: use {STRATEGIES}")
     if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument.partition(".")[0] in USED):
         raise UsageError(
             f"--key {text}: init makes orders with a key in a field such as order_id or order.id, and their "

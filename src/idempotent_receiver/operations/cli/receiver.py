@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
+from idempotent_receiver.operations.cli.describe import describe
 from idempotent_receiver.operations.cli.dlq_page import report
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.documentation import address
@@ -56,7 +57,10 @@ dlq.app.command(
 )(report)
 app.add_typer(dlq.app, name="dlq")
 app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
-app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)
+app.command(epilog=examples("receiver describe orders:handler"))(describe)
+app.command(
+    epilog=examples("receiver doctor --stack transfers", "receiver doctor --stack transfers --consumer orders:handler")
+)(doctor)
 app.command(epilog=examples("receiver local template.yaml"))(local)
 app.command(
     epilog=examples("receiver pause --stack transfers --yes", "receiver pause --queue transfers --function transfers")

@@ -30,7 +30,7 @@ from idempotent_receiver.protocol.record import Record, Status, error_of, perman
 from idempotent_receiver.protocol.store import Unknown
 
 LABEL = len("written about")
-UNDATED = "give --retention-days to see when"
+UNDATED = "give --consumer to see when"
 TAKEN_OVER = """\
 The next delivery or request takes over the claim: do nothing. If none comes:
 {redrive}
@@ -79,7 +79,7 @@ def show(
         raise typer.Exit(Exit.AWS)
     if found is None:
         text = (
-            f"There is no record {ids[-1]} in {deployment.table}: check --namespace. "
+            f"There is no record {ids[-1]} in {deployment.table}: check --consumer. "
             "It may never have been claimed, or its record has expired."
         )
         terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, clean(text))
@@ -189,7 +189,7 @@ def stuck(
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if scan.scanned and not scan.own:
-        terminal.note("A namespace that no record is in may be misspelt: check --namespace.")
+        terminal.note("A namespace that no record is in may be misspelt: check --consumer.")
         raise typer.Exit(Exit.LEFT)
 
 

@@ -76,12 +76,14 @@ class Terminal:
     """The answer goes to standard output, all else to standard error."""
 
     as_json: bool = False
+    answered: bool = False
     clock: Clock = field(default_factory=SystemClock)
     out: Console = field(default_factory=lambda: _console(sys.stdout))
     err: Console = field(default_factory=lambda: _console(sys.stderr))
 
     def answer(self, values: dict[str, Any], shown: RenderableType) -> None:
         """The command's answer: one JSON document, or what people read."""
+        self.answered = True
         if self.as_json:
             text = json.dumps({"schema": SCHEMA, **values}, ensure_ascii=False, indent=2)
             sys.stdout.write("".join(map(_in_json, text)) + "\n")

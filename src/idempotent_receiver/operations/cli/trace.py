@@ -180,7 +180,7 @@ def trace(
         story.hook(hook, asked, found)
     story.answer()
     if not (story.events or story.unread):
-        terminal.note(f"Nothing is known of {key}: check it, and --namespace. It may never have been claimed.")
+        terminal.note(f"Nothing is known of {key}: check it, and --consumer. It may never have been claimed.")
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if story.unread or not story.events:

@@ -43,6 +43,7 @@ class Archive:
     """The archived dead letters of one dead-letter queue, by its name. `stray` are objects that are none."""
 
     more = True
+    refills = False
 
     def __init__(
         self, s3: "S3Client", bucket: str, queue_name: str, clock: Clock, workers: Workers | None = None
@@ -134,4 +135,11 @@ def _message(text: bytes) -> Raw | None:
         found = raw_message(json.loads(text)["message"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return found if isinstance(found["Body"], str) else None
+    texts = [found["MessageId"], found["Body"], *found["Attributes"].values()]
+    texts += map(_text_of, found["MessageAttributes"].values())
+    return found if all(isinstance(each, str) for each in texts) else None
+
+
+def _text_of(attribute: dict[str, Any]) -> object:
+    """What of an attribute, as SQS has it, must be a text."""
+    return attribute.get("StringValue", "") if isinstance(attribute["DataType"], str) else None

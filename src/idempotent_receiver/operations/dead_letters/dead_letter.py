@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.operations.dead_letters.queue import Raw
 from idempotent_receiver.operations.text import escaped
+from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol.record import usable
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, copy_of, stamp_of
@@ -116,12 +116,13 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Reads dead letters by the consumer's rules: its queue, its key strategy, its store's ids, its envelope."""
+    """Reads dead letters by the consumer's rules: its queue, key strategy, payload, envelope, and its store's ids."""
 
     queue_arn: str
     key: keys.KeyStrategy
     record_id: Callable[[str], str]
     open_envelope: Callable[[str], str] = str
+    payload: Payload = EVERYTHING
 
     def read(self, raw: Raw, now_ms: int) -> DeadLetter:
         """The dead letter that a received message is. Whatever it holds, it can be read: if not, it is `malformed`."""
@@ -133,14 +134,13 @@ class Reader:
     def _read(self, raw: Raw, now_ms: int) -> DeadLetter:
         (message,) = messages_of({"Records": [lambda_record(raw, self.queue_arn)]}, self.open_envelope)
         stamp = stamp_of(message.message_attributes)
-        unkeyed = None
+        unkeyed, fingerprint = None, ""
         try:
             key = usable(self.key(message), self.record_id)
+            fingerprint = keys.fingerprint_by(self.key, message, self.payload)
             message = replace(message, key=key, record_id=self.record_id(key))
-            fingerprint = keys.fingerprint_by(self.key, message)
-        except UnusableKey as error:
-            unkeyed, fingerprint = escaped(error), ""
-            message = replace(message, key="", record_id="")
+        except Exception as error:  # noqa: BLE001  # the strategy may be the user's
+            unkeyed = escaped(keys.why_unusable(error))
         return DeadLetter(
             raw=raw,
             message=message,

@@ -58,6 +58,8 @@ class DeadLetterQueue:
     While a message of a FIFO queue is held, SQS gives out nothing more of its group, to anybody.
     """
 
+    refills = True
+
     def __init__(
         self,
         sqs: "SQSClient",

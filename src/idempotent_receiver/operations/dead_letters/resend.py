@@ -12,19 +12,19 @@ from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict, claim_on
 from idempotent_receiver.protocol.exchange import SettleAnswer, Unavailable, Unread, ask, commit
-from idempotent_receiver.protocol.record import Change, Record, attributes
+from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.resend import (
     Resend,
     ResendClaim,
-    closing,
+    check_open,
     complete_resend,
+    put_closed,
     resending,
     resent,
     take_back,
     taken_back,
 )
 from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown
-from idempotent_receiver.protocol.transaction import Action, Transaction
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     ClaimLost,
@@ -41,10 +41,6 @@ OWN_RECORD = frozenset(Verdict) - {Verdict.UNKEYED, Verdict.CONFLICT}
 
 class NotResent(Exception):
     """A dead letter may not be sent so, or its resend not be taken back; the text says why, and the remedy."""
-
-
-class Barred(NotResent):
-    """Nothing that is sent under the new key can run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +79,7 @@ class NewBody:
 
     records: Records
     edited: Callable[[DeadLetter], DeadLetter]
-    claimed: dict[str, Record] = field(default_factory=dict)
+    claimed: dict[str, Record] = field(default_factory=dict, compare=False)
     """The claims of this run, by the dead letter's id."""
 
     def other_id(self, decision: Decision) -> str:
@@ -126,33 +122,30 @@ class NewBody:
         if found is None:
             return
         if taken_back(found) is not None:
-            raise Barred(f"a resend with this body, as {new.key}, was taken back: change the body, even by a space")
+            raise NotResent(f"a resend with this body, as {new.key}, was taken back: change the body, even by a space")
         match claim_on(new, found, self.records.clock.epoch_ms()):
             case OtherPayload():
-                raise Barred(f"the key {new.key} of the new body was used for another payload: give it another")
+                raise NotResent(f"the key {new.key} of the new body was used for another payload: give it another")
             case AlreadyCompleted() if not going_on:
                 raise NotResent(f"a message with this body is done already, under the key {new.key}: it would not run")
 
     def before(self, decision: Decision) -> None:
-        """Claim the letter's key. Raises NotResent where it may not be sent now; then nothing has changed."""
+        """Claim the letter's key, if the new one lets the body in. Raises NotResent; then nothing has changed."""
         new = self.check(decision)
         if decision.verdict not in OWN_RECORD:
             return
         letter, records = decision.dead_letter, self.records
         records.require_writable(letter.record_id)
-        claim = ResendClaim(self._resend(letter, new), letter.fingerprint, records.retention_seconds)
-        answer = ask(claim, Unread(), records.store, records.deadline())
-        if not isinstance(answer, Settled):
-            why = answer.why if isinstance(answer, Unavailable) else "somebody else has it now: look at it again"
-            raise NotResent(f"its key could not be claimed: {why}")
-        self.claimed[letter.id] = answer.record
-        try:
-            # It may have been taken back since the check, which completes the new key.
-            self._require_free(new, going_on=True)
-        except Barred:
-            undo = take_back(answer.record, records.clock.epoch_ms(), records.retention_seconds)
-            ask(undo, answer.record, records.store, records.deadline())
-            raise
+        resend = self._resend(letter, new)
+        claim = ResendClaim(resend, letter.fingerprint, records.retention_seconds)
+        open_ = check_open(resend, records.store.table_name, records.clock.epoch_ms())
+        match ask(claim, Unread(), records.store, records.deadline(), actions=[open_]):
+            case Settled(record):
+                self.claimed[letter.id] = record
+            case Unavailable(why):
+                raise NotResent(f"its key could not be claimed: {why}")
+            case _:
+                raise NotResent("its key or the new one has changed just now: look at it again")
 
     def after(self, decision: Decision) -> None:
         """Complete the letter's key. Raises NotResent where that is not known to be done: the letter must stay."""
@@ -212,24 +205,13 @@ class TakingBack:
     def _given_back(self, begun: Resend, claimed: Record) -> SettleAnswer | ActionFailed:
         records = self.records
         now_ms = records.clock.epoch_ms()
-        settlement = take_back(claimed, now_ms, records.retention_seconds)
-        closed = records.read(begun.new_id)
-        if closed is not None and (by := taken_back(closed)) is not None and by.same_body(begun):
-            return ask(settlement, claimed, records.store, records.deadline())
-        return commit(settlement, [self._closing(begun, now_ms)], records.store, records.deadline())
-
-    def _closing(self, begun: Resend, now_ms: int) -> Action:
-        records, tx = self.records, Transaction()
+        back = take_back(claimed, now_ms, records.retention_seconds)
+        new = records.read(begun.new_id)
+        if new is not None and taken_back(new) is not None:
+            return ask(back, claimed, records.store, records.deadline())  # another letter's resend was taken back
         (version,) = records.clock.versions(1)
-        tx.put(
-            TableName=records.store.table_name,
-            Item=attributes(closing(begun, now_ms, records.retention_seconds, version)),
-            ConditionExpression="attribute_not_exists(#id) OR #expiration <= :now",
-            ExpressionAttributeNames={"#id": "id", "#expiration": "expiration"},
-            ExpressionAttributeValues={":now": now_ms // 1000},
-        )
-        (action,) = tx.seal()
-        return action
+        closed = put_closed(begun, records.store.table_name, now_ms, records.retention_seconds, version)
+        return commit(back, [closed], records.store, records.deadline())
 
     def after(self, decision: Decision) -> None:
         """Nothing: it was done at once."""

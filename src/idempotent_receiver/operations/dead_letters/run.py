@@ -153,7 +153,7 @@ class Run:
         """A plan for the selected ones that this run has not sent back already: they would go round and round."""
         fresh = []
         for each in filter(self.selection.includes, taken):
-            if each.dead_letter.record_id in self.returned:
+            if self._source.refills and each.dead_letter.record_id in self.returned:
                 self.summary.skip(each, "this run has sent back a message with its key already")
             else:
                 fresh.append(each)

@@ -24,6 +24,8 @@ class Source(Protocol):
     workers: Workers
     seen: set[str]
     """The ids of all that was taken."""
+    refills: bool
+    """Whether what was sent back to the consumer, and failed again, comes up in it."""
 
     @property
     def more(self) -> bool:

@@ -26,7 +26,7 @@ def refused(error: Failed) -> bool:
     if not isinstance(error, ClientError):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
-    code = code_of(error).rpartition(".")[2]
+    code = code_of(error).removeprefix("AWS.SimpleQueueService.")
     return 400 <= status < 500 or code.startswith(_REFUSING)  # HTTP's
 
 

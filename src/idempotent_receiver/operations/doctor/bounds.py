@@ -5,8 +5,9 @@
 import json
 from collections.abc import Iterator
 
+from idempotent_receiver.operations.description import DAY_SECONDS
 from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
+from idempotent_receiver.operations.doctor.facts import Facts, Function
 
 MIN_RECEIVES = 5
 LONGEST_TIMEOUT_SECONDS, LONGEST_ON_INSTANCES_SECONDS = 900, 5400

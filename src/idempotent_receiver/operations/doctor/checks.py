@@ -6,6 +6,7 @@ A check that lacks a fact says so (`Unchecked`); only what is known to be wrong 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from idempotent_receiver.operations.description import OUTPUT, differences
 from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
 from idempotent_receiver.operations.doctor.bounds import (
     account_limit,
@@ -115,12 +116,18 @@ def permissions(facts: Facts) -> Iterator[Problem]:
 
 
 def encryption(facts: Facts) -> Iterator[Problem]:
-    """Messages are encrypted at rest (tables and logs always are), and the table's key can be used."""
+    """Messages are encrypted at rest (tables and logs always are), and the keys of queues and table can be used."""
     for name, queue in (("queue", known(facts.queue)), ("dead-letter queue", known(facts.dead_letter_queue))):
         if queue is not None and queue.get("SqsManagedSseEnabled") != "true" and not queue.get("KmsMasterKeyId"):
             yield f"the {name} is not encrypted at rest", "set SqsManagedSseEnabled: true on it, or a KmsMasterKeyId"
     if (known(facts.table).get("SSEDescription") or {}).get("InaccessibleEncryptionDateTime"):
         yield "the table's key cannot be used", "enable the KMS key, and let DynamoDB use it, within seven days"
+    for name, key in known(facts.keys).items():
+        if (state := known(key).get("KeyState", "Enabled")) != "Enabled":
+            yield (
+                f"SQS cannot use the KMS key {name} of a queue: it is {state}",
+                "enable it or cancel its deletion, or set another KmsMasterKeyId on the queue",
+            )
 
 
 def alarms(facts: Facts) -> Iterator[Problem]:
@@ -130,6 +137,18 @@ def alarms(facts: Facts) -> Iterator[Problem]:
     if missing:
         template = "watch.yaml and container.yaml" if outside_lambda(facts) else "watch.yaml"
         yield f"there is no alarm on {', '.join(missing)}", f"add those of {template}"
+
+
+def description(facts: Facts) -> Iterator[Problem]:
+    """The operator's commands know the consumer: what the stack says of it is what its code says."""
+    code, output = known(facts.given), known(facts.stated)
+    if code is None or output is None:
+        return
+    for name, (ours, theirs) in differences(code, output).items():
+        remedy = "deploy that code, or correct the output by `receiver describe`"
+        if name in ("retention_days", "effects"):
+            remedy += "; if the code reads it from a variable, set the variable here as it is set there"
+        yield f"{name} is {ours} by --consumer, and {theirs} by the stack's output {OUTPUT}", remedy
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
@@ -148,6 +167,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     permissions,
     encryption,
     alarms,
+    description,
     *ON_A_TASK,
 )
 """All checks, in the order of docs/operating.md."""
@@ -160,7 +180,9 @@ def outside_lambda(facts: Facts) -> bool:
 
 def checks_of(facts: Facts) -> list[Callable[[Facts], Iterator[Problem]]]:
     """Those that apply to this consumer."""
-    return [check for check in CHECKS if outside_lambda(facts) or check not in ON_A_TASK]
+    compared = facts.given is not None and facts.stated is not None
+    left_out = {*(() if compared else (description,)), *(() if outside_lambda(facts) else ON_A_TASK)}
+    return [check for check in CHECKS if check not in left_out]
 
 
 def without_claims(facts: Facts) -> bool:

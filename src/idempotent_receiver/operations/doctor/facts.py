@@ -13,19 +13,21 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.account import CONSUMER, Client, UsageError, named, split_stack, stack_outputs
+from idempotent_receiver.operations.description import DAY_SECONDS, Description, stated
 from idempotent_receiver.operations.doctor.asking import Answer, Unavailable, asked, known
 from idempotent_receiver.operations.doctor.roles import (
     Role,
     closed_tables,
     denied,
+    managed_by_aws,
     needed,
     needed_of_keys,
     of_a_function,
     of_a_task,
 )
 
-DAY_SECONDS = 86_400
 CONTAINER = "worker"
 """The container of deploy/container.yaml in which the worker runs."""
 
@@ -62,6 +64,8 @@ class Facts:
     """Its environment variables."""
     queue: Answer | Unavailable
     dead_letter_queue: Answer | Unavailable | None
+    keys: Mapping[str, Answer | Unavailable] | Unavailable
+    """What KMS says of the keys of its queues, by the ARN, id or alias that a queue has."""
     table: Answer | Unavailable
     time_to_live: Answer | Unavailable
     denied: Sequence[str | Unavailable] | Unavailable
@@ -70,6 +74,10 @@ class Facts:
     """Tables on which the role may do nothing, by the variable that names them."""
     alarms: Sequence[Answer] | Unavailable
     retention_seconds: int | Unavailable
+    given: Description | Unavailable | None = None
+    """What --consumer says that the consumer is."""
+    stated: Description | Unavailable | None = None
+    """What its stack says that it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,25 +92,23 @@ class Consumer:
     cluster: str | None = None
     service: str | None = None
     table: str | None = None
-    retention_days: float | None = None
-    stated_retention_days: str | None = None
-    """What its stack says of it, where its environment does not."""
-    record_id: str | None = None
-    """An id such as its records have, if its stack says so: a role may be bounded to a namespace."""
+    given: Description | None = None
+    stated: Description | None = None
+
+    @property
+    def record_id(self) -> str | None:
+        """An id such as its records have, if they have a namespace: a role may be bounded to it."""
+        namespace = (self.given or self.stated or Description()).namespace
+        return None if namespace is None else f"{namespace}#any"
 
 
 def consumer_of(client: Client, stack: str) -> Consumer:
     """The consumer that a stack of this project's templates made. Raises UsageError where there is none."""
     outputs = stack_outputs(client, stack)
-    namespace = outputs.get("Namespace")
-    stated = Consumer(
-        table=outputs.get("RecordsTable"),
-        stated_retention_days=outputs.get("RecordRetentionDays"),
-        record_id=f"{namespace}#any" if namespace else None,
-    )
+    known = Consumer(table=outputs.get("RecordsTable"), stated=stated(outputs, stack))
     if CONSUMER not in outputs and "ServiceName" in outputs and "QueueArn" in outputs:
         cluster, service = outputs.get("ClusterName"), outputs["ServiceName"]
-        return replace(stated, queue=outputs["QueueArn"], cluster=cluster, service=service)
+        return replace(known, queue=outputs["QueueArn"], cluster=cluster, service=service)
     made = client("cloudformation").describe_stack_resources(StackName=split_stack(stack)[0])["StackResources"]
     mappings = [
         each["PhysicalResourceId"] for each in made if each["ResourceType"] == "AWS::Lambda::EventSourceMapping"
@@ -112,7 +118,7 @@ def consumer_of(client: Client, stack: str) -> Consumer:
         mappings = [each for each in mappings if _feeds(client("lambda"), each, function)]
     if function is None or len(mappings) != 1:
         raise UsageError(f"stack {stack} is not of this template: it has no output {CONSUMER} with one mapping")
-    return replace(stated, function=function, mapping=mappings[0])
+    return replace(known, function=function, mapping=mappings[0])
 
 
 def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
@@ -179,12 +185,15 @@ def _of_either(
         settings=settings,
         queue=queue,
         dead_letter_queue=dead_letter_queue,
+        keys=asked(lambda *queues: _keys(kms, queues), queue, dead_letter_queue),
         table=table,
         time_to_live=asked(lambda found: found["TimeToLiveDescription"], time_to_live),
         denied=asked(lambda *found: denied(iam, kms, *found), role, needs, of_keys),
         closed_tables=asked(lambda *found: closed_tables(iam, *found), role, settings, table),
         alarms=asked(lambda: _alarms(client("cloudwatch"))),
         retention_seconds=asked(lambda: _retention_seconds(consumer, settings)),
+        given=consumer.given,
+        stated=consumer.stated,
     )
 
 
@@ -275,6 +284,20 @@ def _dead_letter_queue(sqs: Any, queue: Answer) -> Answer | None:
     return None if arn is None else _queue(sqs, arn)
 
 
+def _keys(kms: Any, queues: Sequence[Answer | None]) -> dict[str, Answer | Unavailable]:
+    names = [each["KmsMasterKeyId"] for each in queues if each is not None and each.get("KmsMasterKeyId")]
+    return {name: asked(_key, kms, name) for name in names if not managed_by_aws(name)}
+
+
+def _key(kms: Any, name: str) -> Answer:
+    try:
+        return dict(kms.describe_key(KeyId=name)["KeyMetadata"])
+    except ClientError as error:
+        if code_of(error) == "NotFoundException":
+            return {"KeyState": "not there"}
+        raise
+
+
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
         raise Unavailable("the environment has no RECORDS_TABLE: name the table with --table")
@@ -287,7 +310,10 @@ def _alarms(cloudwatch: Any) -> list[Answer]:
 
 def _retention_seconds(consumer: Consumer, settings: Mapping[str, str] | Unavailable) -> int:
     variables = {} if isinstance(settings, Unavailable) else settings
-    days = consumer.retention_days or variables.get("RECORD_RETENTION_DAYS") or consumer.stated_retention_days
-    if days is None:
-        raise Unavailable("no RECORD_RETENTION_DAYS in its environment is known: give --retention-days")
-    return int(float(days) * DAY_SECONDS)
+    # The variable goes first: code that reads it was imported here without it.
+    if "RECORD_RETENTION_DAYS" in variables:
+        return int(float(variables["RECORD_RETENTION_DAYS"]) * DAY_SECONDS)
+    for each in (consumer.given, consumer.stated):
+        if each is not None and each.retention_seconds is not None:
+            return each.retention_seconds
+    raise Unavailable("no RECORD_RETENTION_DAYS in its environment is known: give --consumer")

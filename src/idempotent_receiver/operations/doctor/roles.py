@@ -94,8 +94,13 @@ def needed_of_keys(
     return [
         Need("kms", actions, key, [_given("kms:ViaService", "string", f"{service}.{region}.amazonaws.com")])
         for service, actions, key in used
-        if key and not key.startswith("alias/aws/")
+        if key and not managed_by_aws(key)
     ]
+
+
+def managed_by_aws(key: str) -> bool:
+    """Whether an alias, by its name or ARN, is that of a key of AWS's own, which the whole account may use."""
+    return key.rpartition(":")[2].startswith("alias/aws/")
 
 
 def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Sequence[Need]) -> list[str | Unavailable]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from idempotent_receiver.operations.description import DAY_SECONDS, OUTPUT
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
+
 ORDERS = (("alice", 1250), ("alice", 750), ("bob", 300))
 """Customer and cents of each order in the events: the first is alone in its event, then all are in one."""
 
@@ -152,11 +155,23 @@ def _values(project: Project) -> dict[str, str]:
     outputs = {
         "QueueUrl": said["queue_url"],
         **({} if project.queue_arn else {"DeadLetterQueueUrl": "!Ref DeadLetterQueue"}),
-        "KeyStrategy": f"{strategy}:{argument}" if own_key else strategy,
-        **({"Namespace": project.name} if own_key else {}),
-        "RecordRetentionDays": "'30'",
+        OUTPUT: f"!Sub '{_description(project)}'",
     }
     return said | {"outputs": "\n".join(f"{name}: {{Value: {value}}}" for name, value in outputs.items())}
+
+
+def _description(project: Project) -> str:
+    """What the handler is, as a stack's output says it; its effects are a parameter's."""
+    strategy, argument = project.key
+    own_key = strategy != "message_id"
+    said = {
+        "key": {strategy: argument} if own_key else strategy,
+        "payload": {},
+        **({"namespace": project.name} if own_key else {}),
+        "retention_days": DEFAULT_RETENTION_SECONDS // DAY_SECONDS,
+        "effects": "${Effects}",
+    }
+    return json.dumps(said, separators=(",", ":"))
 
 
 def _queues(project: Project) -> dict[str, str]:

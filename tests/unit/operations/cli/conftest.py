@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.dead_letters import queue
 from tests.unit.operations.cli.history import Kept
-from tests.unit.operations.cli.stack import REGION, CloudFormation, Receiver, Stack, session
+from tests.unit.operations.cli.stack import CONSUMERS, REGION, CloudFormation, Receiver, Stack, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.setenv("COLUMNS", "200")  # sentences in one piece, whatever terminal the tests run in
     monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(dlq, "FOLLOW_SECONDS", 0)
+    monkeypatch.setattr(dlq, "FOLLOW_SECONDS", 1)
     with mock_aws(config={"lambda": {"use_docker": False}}):
         made = Stack()
         found = Deployment.client
@@ -60,6 +61,8 @@ def receiver(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     Path("body.json").write_text('{"transfer_id": "edited"}', "utf-8")
+    for name, document in CONSUMERS.items():
+        Path(name).write_text(json.dumps(document), "utf-8")
     return Receiver(capsys)
 
 

@@ -39,10 +39,19 @@ TRANSIENT = Failure(type="ConnectionError", at="app.ledger:7").to_json()
 FOR_GOOD = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
 OUTPUTS = {
     "RecordsTable": "records",
-    "KeyStrategy": "message_id",
+    "ConsumerDescription": '{"key":"message_id","payload":{}}',
     "HistoryTable": "history",
     "ArchiveBucket": "archive",
 }
+
+CONSUMERS: dict[str, dict[str, Any]] = {
+    "ids.json": {"key": "message_id"},
+    "transfers.json": {"key": {"body_field": "transfer_id"}, "payload": {}, "namespace": "bank"},
+    "orders.json": {"key": {"body_field": "id"}, "payload": {}, "namespace": "bank"},
+    "90 days.json": {"key": "message_id", "retention_days": 90},
+    **{f"{each}.json": {"key": "message_id", "namespace": each} for each in ("bank", "shop", "wrong")},
+}
+"""What `--consumer` may name in the folder of a test."""
 
 
 @dataclass(frozen=True)
@@ -235,9 +244,9 @@ class Receiver:
         return self(line, *more, "--stack", "transfers")
 
 
-ACTING = ("dlq redrive --yes", "dlq archive --yes", "dlq restore --yes")
-ACTING += ("dlq delete --reason test --all --yes", f"dlq resend --key {FLAKY} --body body.json --yes")
-COMMANDS = (f"show {FLAKY}", "stuck --yes", f"trace {FLAKY}", "dlq list", "dlq history", "dlq export letters.jsonl")
+ACTING = ("dlq redrive --yes", "dlq archive --yes", "dlq redrive --from-archive --yes")
+ACTING += ("dlq delete --because test --all --yes", f"dlq resend --key {FLAKY} --body body.json --yes")
+COMMANDS = (f"show {FLAKY}", "stuck --yes", f"trace {FLAKY}", "dlq list", "dlq history")
 COMMANDS += ("dlq report letters.html", "pause --yes", "resume --yes", *ACTING)
 
 

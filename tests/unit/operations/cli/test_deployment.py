@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from idempotent_receiver.operations.cli.deployment import Options, of_a_deployment
 from idempotent_receiver.payload import EVERYTHING, Document
-from tests.template import rendering
-from tests.unit.operations.cli.stack import DONE, Receiver, Stack
+from tests.unit.operations.cli.stack import CONSUMERS, DONE, Receiver, Stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ def test_a_command_has_its_own_options_and_those_of_every_command() -> None:
 @pytest.fixture
 def two(stack: Stack) -> Stack:
     """The same, with a second consumer, which has a namespace."""
-    second = {"ConsumerName": "refunds", "Namespace": "bank", **stack.outputs}
+    second = {"ConsumerName": "refunds", **stack.outputs, "ConsumerDescription": json.dumps(CONSUMERS["bank.json"])}
     stack.outputs |= {"ConsumerName": "transfers", **{f"Refunds{name}": value for name, value in second.items()}}
     return stack
 
@@ -72,25 +71,15 @@ def test_of_several_consumers_in_a_stack_one_has_to_be_named(receiver: Receiver,
         assert f"no consumer {name}: it has Consumer, RefundsConsumer" in ran.err
 
 
-def test_the_shipped_template_names_what_the_command_looks_up() -> None:
-    """And what it names is what the shipped consumer does."""
-    outputs = rendering().rendered()["Outputs"]
-    assert {"QueueUrl", "DeadLetterQueueUrl", "RecordsTable", "KeyStrategy"} <= set(outputs)
-    assert outputs["KeyStrategy"]["Value"] == "message_id"
-    source = Path("src/app/consumer.py").read_text()
-    assert not {" key=", "namespace="} & {each for each in (" key=", "namespace=") if each in source}
-
-
 def test_options_mean_what_a_stack_would_say(receiver: Receiver, stack: Stack) -> None:
-    assert receiver("dlq list --queue transfers --table records --key-strategy message_id --json").json["letters"] == 4
-    del stack.outputs["KeyStrategy"]
-    assert receiver.on("dlq list --key-strategy message_id").code == 0
+    assert receiver("dlq list --queue transfers --table records --consumer ids.json --json").json["letters"] == 4
+    del stack.outputs["ConsumerDescription"]
+    assert receiver.on("dlq list --consumer ids.json").code == 0
 
 
 def test_a_business_key_is_read_from_body_and_namespace(receiver: Receiver, stack: Stack) -> None:
     body = '{"transfer_id": "t-9"}'
     stack.record("bank#t-9", "COMPLETED", validation=EVERYTHING.fingerprint(Document.of_text(body)))
     stack.bury("whatever", body)
-    flags = "--key-strategy body_field:transfer_id --namespace bank"
-    told = receiver.on(f"dlq redrive {flags} --yes --key t-9 --json").json
+    told = receiver.on("dlq redrive --consumer transfers.json --yes --key t-9 --json").json
     assert (told["plan"], told["dropped"]) == ({"DONE": 1}, 1)

@@ -78,7 +78,7 @@ def test_keys_are_told_without_their_namespace_and_found_with_it_or_by_their_mes
     kept.done(20, "bank#o-1")
     kept.done(20, "message-1", verb=Verb.DELETED)
     for key, verb, told_as in (("o-1", "moved", "o-1"), ("bank#o-1", "moved", "o-1"), ("message-1", "deleted", None)):
-        (told,) = receiver.on(f"dlq history --namespace bank --key {key} --json").json["acts"]
+        (told,) = receiver.on(f"dlq history --consumer bank.json --key {key} --json").json["acts"]
         assert told["verb"] == verb
         assert told_as is None or (told["key"], told["id"]) == ("o-1", "bank#o-1")
 

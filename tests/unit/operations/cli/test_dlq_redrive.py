@@ -53,7 +53,7 @@ def test_the_plan_says_of_each_dead_letter_that_failed_for_good_of_what(receiver
 
 
 def test_redrive_with_nothing_left_ends_well(receiver: Receiver) -> None:
-    ran = receiver.on("dlq redrive --yes --reason connection")
+    ran = receiver.on("dlq redrive --yes --matching connection")
     assert (ran.code, "1 moved, 0 dropped as done, 0 left" in ran.out) == (0, True)
 
 
@@ -62,7 +62,7 @@ def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
 ) -> None:
     for number in range(5):
         stack.bury(f"m-{number}")
-    line = "dlq redrive --limit 1 --reason 'received too often, and no record'"
+    line = "dlq redrive --limit 1 --matching 'received too often, and no record'"
     typed("y\n")
     ran = receiver.on(f"{line} --json")
     assert "Move or drop 1 dead letter? [y/N]" in ran.err
@@ -92,7 +92,7 @@ def test_what_comes_up_behind_is_not_moved_without_a_yes_either(receiver: Receiv
         stack.bury(f"m-{number}", url=dead, reason="account closed")
     stack.bury("behind", url=dead)
     typed("n\n")
-    ran = receiver(f"dlq redrive --queue t.fifo --dlq {dead} --table records --key-strategy message_id --json")
+    ran = receiver(f"dlq redrive --queue t.fifo --dlq {dead} --table records --consumer ids.json --json")
     assert "SQS gives out nothing more of their groups" in ran.err
     assert re.search(r"Move or drop (1 dead letter and )?what comes up behind\? \[y/N\]", ran.err)
     assert (ran.code, ran.json["moved"]) == (1, 0)
@@ -215,7 +215,7 @@ def test_wait_tells_what_became_of_what_was_moved(
 
     made = looks(handled)
     keys = " ".join(f"--key {key}" for key in (FLAKY, "completes", "dies", "waits"))
-    ran = receiver.on(f"dlq redrive --yes {keys} --wait-seconds 1 --json")
+    ran = receiver.on(f"dlq redrive --yes {keys} --wait=1 --json")
     told = ran.json["followed"]
     not_completed = {each["key"]: each["fate"] for each in told.pop("not_completed")}
     assert (ran.code, told) == (terminal.Exit.LEFT, {"completed": 1, "dead": 1, "failed": 1, "waiting": 1})
@@ -229,7 +229,7 @@ def test_wait_names_the_command_that_says_why_or_ends_well(
     receiver: Receiver, stack: Stack, looks: Any, dies: bool
 ) -> None:
     looks(lambda: stack.bury(FLAKY, "flaky") if dies else stack.record(FLAKY, "COMPLETED", "flaky"))
-    ran = receiver.on(f"dlq redrive --yes --key {FLAKY}", *(("--wait-seconds", "1") if dies else ("--wait",)))
+    ran = receiver.on(f"dlq redrive --yes --key {FLAKY}", "--wait=1" if dies else "--wait")
     assert ran.code == (terminal.Exit.LEFT if dies else terminal.Exit.OK)
     assert ("`dlq list` says why" if dies else "1  completed  handled") in ran.out
     assert (FLAKY in ran.out) is dies, "what is not completed is named"

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from rich.console import Console
 
 from idempotent_receiver import message_id
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.history import Verb
-from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Summary
+from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Summary
 from idempotent_receiver.operations.dead_letters.selection import Planned, Selection
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
+from idempotent_receiver.operations.dead_letters.verbs import delete_ends, redrive_ends, take_back_ends
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from idempotent_receiver.sqs.keys import UnusableKey
 from tests.unit.operations.cli.stack import ARN, LONG_AGO_MS
@@ -25,7 +24,10 @@ from tests.unit.operations.cli.transcripts import figures
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-ENDS = redrive_ends(Any, "url")  # type: ignore[arg-type]  # nothing is sent
+ENDS = redrive_ends("url")
+
+
+MOVED_BY_SQS = {"DeadLetterQueueSourceArn": f"{ARN}:transfers"}
 
 
 def key_of(message: Any) -> str:
@@ -42,18 +44,17 @@ def decision(number: int, body: str = "", **stamped: Any) -> Decision:
         "MessageId": f"m-{number}",
         "ReceiptHandle": "r",
         "Body": body or f"body-{number}",
-        "Attributes": {"SentTimestamp": str(LONG_AGO_MS + number * 60_000)},
+        "Attributes": {"SentTimestamp": str(LONG_AGO_MS + number * 60_000), **({} if stamped else MOVED_BY_SQS)},
         "MessageAttributes": {STAMP: {"DataType": "String", "StringValue": stamp}} if stamped else {},
     }
     return triage(reader.read(raw, LONG_AGO_MS), None, LONG_AGO_MS, Rules(queue_arn=reader.queue_arn))
 
 
 MANY = [
-    decision(number, reason=f"cause-{number % 12}\nnext line", error_type="E", queue=f"{ARN}:{queue}")
+    decision(number, reason=f"cause-{number % 12}\nnext line", error_type="E", queue=f"{ARN}:transfers")
     for number in (*range(11, 23), *range(11))
-    for queue in ("others" if number == 3 else "transfers",)
 ]
-"""More than are listed, of more reasons; one came from elsewhere."""
+"""More than are listed, of more reasons."""
 FEW = [decision(30, "unkeyed"), decision(31), decision(32, queue=f"{ARN}:transfers")]
 """One has no key, one only its messageId, and one may go."""
 
@@ -70,17 +71,15 @@ def groups(*, bodies: bool) -> list[dict[str, Any]]:
 
 
 ROWS = [
-    (f"k-{number} 2023-11-14T22:{13 + number}:20Z {verdict}", f"m-{number} cause-{number % 12}")
-    for number in range(20)
-    for verdict in ("FOREIGN" if number == 3 else "PERMANENT",)
+    (f"k-{number} 2023-11-14T22:{13 + number}:20Z PERMANENT", f"m-{number} cause-{number % 12}") for number in range(20)
 ]
 STAY = "docs/operating.md"
 
 
 def test_a_screen_of_groups_has_their_times_verdicts_latest_letters_and_commonest_reasons() -> None:
-    many = ["23", "2023-11-14T22:13:20Z 2023-11-14T22:35:20Z 22 PERMANENT 1 FOREIGN", "k-22", "body-22"]
-    few = ["2", "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 1 FOREIGN 1 MOVE", "k-32", "body-32", "2 throttle…"]
-    keyless = ["1 UnusableKey", "2023-11-14T22:43:20Z 1 FOREIGN", "m-30", "1", "--group NAME"]
+    many = ["23", "2023-11-14T22:13:20Z 2023-11-14T22:35:20Z 23 PERMANENT", "k-22", "body-22"]
+    few = ["2", "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 2 MOVE", "k-32", "body-32", "2 throttle…"]
+    keyless = ["1 UnusableKey", "2023-11-14T22:43:20Z 1 UNKEYED", "m-30", "1", "--group NAME"]
     reasons = ["2 cause-0", "2 cause-1", "2 cause-2", "9"]
     assert screen(report.group_tables(groups(bodies=True))) == [*many, *reasons, *few, *keyless]
     assert screen(report.group_tables(groups(bodies=False)[:1])) == [
@@ -97,7 +96,7 @@ def test_where_there_is_no_line_for_reasons_the_example_has_its_own() -> None:
     long = {**few, "name": "n1" * 45, "letters": [{**few["letters"][0], "key": "k1" * 45}]}
     told = screen(report.group_tables([long, *[keyless] * 6]))
     assert told[:5] == [
-        *(f"2 {'n1' * 36}n", "1" + "n1" * 8, "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 1 FOREIGN 1 MOVE"),
+        *(f"2 {'n1' * 36}n", "1" + "n1" * 8, "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 2 MOVE"),
         *("k1" * 36 + "k", "1" + "k1" * 8),
     ]
 
@@ -107,11 +106,11 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     reasons = [f"2 cause-{number}" for number in range(9)]
     listed = ["23", *reasons, "3", *(line for row in ROWS for line in row), "3 --json", STAY]
     assert screen(report.letter_tables([many])) == listed
-    letters = [["m-31 2023-11-14T22:44:20Z FOREIGN"], ["k-32 2023-11-14T22:45:20Z MOVE", "m-32"]]
-    rest = ["UnusableKey 1", "1", "2023-11-14T22:43:20Z FOREIGN", "m-30"]
+    letters = [["m-31 2023-11-14T22:44:20Z MOVE"], ["k-32 2023-11-14T22:45:20Z MOVE", "m-32"]]
+    rest = ["UnusableKey 1", "1", "2023-11-14T22:43:20Z UNKEYED", "m-30"]
     assert screen(report.letter_tables([few, keyless])) == ["2", "2 i…", *letters[0], *letters[1], *rest, STAY]
     bodies = groups(bodies=True)[1:2]
-    assert screen(report.letter_tables(bodies)) == ["2", "2 i…", *letters[0], "body-31", *letters[1], "body-32", STAY]
+    assert screen(report.letter_tables(bodies)) == ["2", "2 i…", *letters[0], "body-31", *letters[1], "body-32"]
     two = report.group_values("E", MANY[:2], bodies=False)
     assert screen(report.letter_tables([two]))[3:-1] == [*ROWS[11], *ROWS[12]]
     assert STAY not in screen(report.letter_tables([{**few, "letters": few["letters"][1:]}]))
@@ -120,22 +119,32 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
 def test_a_plan_has_a_line_for_each_verdict_and_for_each_letter_that_stays() -> None:
     plan = Selection(limit=1).plan([*FEW, *MANY[:1]], 0, ENDS)
     permanent = ["k-11 PERMANENT", "m-11 cause-11", "--include-permanent"]
-    staying = ["FOREIGN", "m-30 SQS", "m-31 FOREIGN", "SQS", *permanent, STAY]
-    counts = ["1 MOVE", "1 PERMANENT --include-permanent", "2 FOREIGN"]
-    assert screen(report.plan_tables(plan, ENDS)) == [*counts, *staying]
+    counts = ["1 MOVE", "1 PERMANENT --include-permanent", "1 UNKEYED", "1 BEYOND_LIMIT --limit"]
+    assert screen(report.plan_tables(plan, ENDS)) == [*counts, "UNKEYED", "m-30", *permanent, STAY]
     assert screen(report.plan_tables(Selection().plan(FEW[2:], 0, ENDS), ENDS)) == ["1 MOVE"]
     missing = [Planned.of(each) for each in FEW]
-    assert screen(report.missing_table(missing)) == ["3", "FOREIGN", "m-30", "m-31 FOREIGN", "k-32 MOVE", "m-32"]
+    assert screen(report.missing_table(missing)) == ["3", "UNKEYED", "m-30", "m-31 MOVE", "k-32 MOVE", "m-32"]
+
+
+def test_a_plan_says_what_stays_where_the_verb_acts_on_others_of_its_verdict() -> None:
+    """A foreign one has to be named; of a dead letter that may run, no resend can be taken back."""
+    for each, ends in ((decision(40, function="f"), delete_ends()), (FEW[2], take_back_ends(Any))):  # type: ignore[arg-type]
+        (row,) = report.plan_values(Selection().plan([each], 0, ends), ends)
+        assert row["becomes"].startswith("stays: ")
 
 
 def test_a_summary_names_what_stays_against_the_plan() -> None:
     """What stays by the plan was told with it, and what was not confirmed or finished needs no line for each."""
     plan = Selection(limit=2).plan([*FEW, *MANY[:1]], 0, ENDS)
-    others = [replace(MANY[5], why=why) for why in (UNFINISHED, UNCONFIRMED)]
-    left = [*plan.staying, *plan.beyond, *others, replace(MANY[1], why="SQS refused its copy: NoRoom")]
+    told = {each.dead_letter.id for each in plan.decisions}
+    refused = {"outcome": Outcome.REFUSED, "verb": Verb.MOVED}
+    letters = [Letter.of(each) for each in (*plan.staying, *plan.beyond)]
+    letters += [Letter.of(MANY[5], why) for why in (UNFINISHED, UNCONFIRMED)]
+    letters += [Letter.of(MANY[1], "SQS refused its copy: NoRoom", **refused)]
+    letters += [Letter.of(MANY[2], "it could not be deleted: Busy", outcome=Outcome.DONE, verb=Verb.MOVED)]
     done = Counter({str(Verb.DROPPED): 5, str(Verb.MOVED): 2})
-    summary = Summary(done=done, left=left, undeleted=[MANY[2]], beyond_limit=True, unseen=7)
-    rows = ["k-12 PERMANENT", "m-12 SQS NoRoom", "k-13 PERMANENT", "m-13 cause-1", "--include-permanent", STAY]
-    counts = ["2 5 6", "7", "1 SQS"]
-    assert screen(report.summary_text(summary, plan)) == [*rows, *counts]
-    assert screen(report.summary_text(Summary(left=left[:3]), plan, confirmed=False)) == ["3"]
+    summary = Summary(done=done, letters=letters, beyond_limit=True, unseen=7)
+    rows = ["k-12 PERMANENT", "m-12 SQS NoRoom", "k-13 PERMANENT", "m-13", STAY]
+    counts = ["2 5 5", "7", "1 SQS"]
+    assert screen(report.summary_text(summary, told)) == [*rows, *counts]
+    assert screen(report.summary_text(Summary(letters=letters[:3]), told, confirmed=False)) == ["3"]

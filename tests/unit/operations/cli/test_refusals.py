@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NOWHERE = "https://sqs.us-east-1.amazonaws.com/123456789012/nosuch"
 BOTH = "--queue transfers --table records"
-KEYS = f"{BOTH} --key-strategy message_id"
+KEYS = f"{BOTH} --consumer ids.json"
 CHOICES: dict[str, str] = {
     "--since yesterday": "--since yesterday is no time",
     "--until 2026-13-01": "--until 2026-13-01 is no time",
@@ -32,10 +32,10 @@ CHOICES: dict[str, str] = {
     "--since 1h --until 2h": "--until 2h is before --since 1h",
     "--group ''": "--group is empty",
     "--key k --key ''": "--key is empty",
-    "--reason ''": "--reason is empty",
+    "--matching ''": "--matching is empty",
     "--since ''": "--since is empty",
 }
-EMPTY = ("stack", "queue", "dlq", "table", "namespace", "key-strategy", "envelope", "region", "profile", "endpoint-url")
+EMPTY = ("stack", "queue", "dlq", "table", "consumer", "region", "profile", "endpoint-url")
 BODIES: dict[str, tuple[bytes | None, str]] = {
     "a folder": (None, "Is a directory"),
     "empty": (b"", "is empty"),
@@ -50,14 +50,8 @@ REFUSED: list[tuple[str, str]] = [
     ("show k", "give --stack or --table"),
     ("show k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
     ("show k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
-    ("show k --table records --namespace a#b", "--namespace: namespace 'a#b' has a '#'"),
-    ("show k --table records --key-strategy guess", "guess is not known here"),
-    (f"dlq list {BOTH}", "--key-strategy, which is message_id"),
+    (f"dlq list {BOTH}", "give --stack or --consumer"),
     (f"dlq list --queue transfers-dead {BOTH[18:]}", "name it with --dlq"),
-    ("dlq list --stack transfers --key-strategy guess", "guess is not known here"),
-    ("dlq list --stack transfers --key-strategy 'body_field:a-b c'", "JMESPath"),
-    ("dlq list --stack transfers --key-strategy body_field:id", "needs a namespace"),
-    ("dlq list --stack transfers --envelope [[", "--envelope"),
     ("dlq list --stack transfers --endpoint-url nonsense", "--endpoint-url nonsense"),
     ("dlq list --stack transfers --profile nobody", "(nobody) could not be found: correct --profile"),
     ("dlq list --limit 0", "--limit"),
@@ -79,17 +73,10 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("doctor --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
     ("doctor --function nosuch", "nosuch in this account and region: correct --function"),
-    *(
-        (f"doctor --function consumer {option} message_id", f"doctor takes no {option}:")
-        for option in ("--dlq", "--namespace", "--envelope", "--key-strategy")
-    ),
+    ("doctor --function consumer --dlq dead", "doctor takes no --dlq:"),
     ("doctor --queue transfers --function consumer", "give --function or --queue, not both"),
     ("doctor --queue transfers --stack transfers", "give --stack or --queue, not both"),
     ("doctor --stack transfers --function consumer", "give --stack or --function, not both"),
-    *(
-        (f"show k --table records --retention-days {days}", f"--retention-days {days}")
-        for days in ("-5", "0", "nan", "inf")
-    ),
     *((f"dlq list --{option} ''", f"--{option} is empty") for option in EMPTY),
     *((f"{command} --stack ''", "--stack is empty") for command in ("show k", "stuck --yes", "dlq redrive", "doctor")),
     ("show '' --table records", "KEY is empty"),
@@ -102,29 +89,41 @@ REFUSED: list[tuple[str, str]] = [
     *(
         (f"dlq delete --stack transfers --yes {given}", says)
         for given, says in {
-            "--all": "--reason is missing",
-            "--all --reason ''": "--reason is missing",
-            "--all --reason ' \t\n'": "--reason is missing",
-            "--reason test": "--reason tells why, not which",
-            "--reason test --limit 1": "--reason tells why, not which",
-            "--reason test --all --group done": "--all means every dead letter: it takes no filter",
-            "--reason test --all --plan plan.json": "--all means every dead letter: it takes no filter",
-            "--reason test --group ''": "--group is empty",
+            "--all": "--because is missing",
+            "--all --because ''": "--because is empty",
+            "--all --because ' \t\n'": "--because is empty",
+            "--because test": "nothing says which ones",
+            "--because test --limit 1": "nothing says which ones",
+            "--because test --all --group done": "--all means every dead letter: it takes no filter",
+            "--because test --all --plan plan.json": "--all means every dead letter: it takes no filter",
+            "--because test --group ''": "--group is empty",
         }.items()
     ),
     *(
-        (f"dlq redrive --native --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
-        for given in ("--reason x", "--until 2h", "--limit 1", "--plan plan.json")
+        (f"dlq {line} --plan p --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
+        for line, options in {
+            "redrive": ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x"),
+            "redrive --because why": ("--from-archive", "--to-dlq", "--message-id m", "--matching m"),
+            "resend": ("--key k", "--take-back", "--force"),
+            "archive": ("--until 2h", "--error-type E"),
+            "delete --because why": ("--key k",),
+        }.items()
+        for given in options
     ),
     *(
-        (f"dlq redrive --plan p --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
-        for given in ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x")
+        (f"dlq redrive --stack transfers --yes {given}", "--to-dlq goes with --from-archive and without --wait")
+        for given in ("--to-dlq", "--from-archive --to-dlq --wait", "--from-archive --to-dlq --wait=5")
     ),
+    *(
+        (f"dlq resend --key {FLAKY} --stack transfers --yes {given}", "give --body FILE with the whole new body, or")
+        for given in ("", "--body body.json --take-back")
+    ),
+    ("dlq resend --body body.json --stack transfers --yes", "4 dead letters are meant, and resend takes one"),
     ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
     ("dlq report nosuch/page.html --stack transfers", "nosuch"),
     *(
         (f"dlq {command} --stack transfers --archive nosuch --yes", "there is no bucket nosuch in this account")
-        for command in ("archive", "restore")
+        for command in ("archive", "redrive --from-archive")
     ),
     # What a trace reads beside.
     (f"trace {FLAKY} --stack transfers --request x#1 --request-table nosuch", "there is no table nosuch"),
@@ -163,9 +162,9 @@ def test_a_body_that_sqs_does_not_take_is_refused(receiver: Receiver, stack: Sta
 @pytest.mark.parametrize(
     ("output", "line", "says"),
     [
-        ("KeyStrategy", "dlq list", "has no output KeyStrategy: give --key-strategy"),
+        ("ConsumerDescription", "dlq list", "has no output ConsumerDescription: give --consumer"),
         ("ArchiveBucket", "dlq archive --yes", "has no output ArchiveBucket: give --archive"),
-        ("ArchiveBucket", "dlq restore --yes", "has no output ArchiveBucket: give --archive"),
+        ("ArchiveBucket", "dlq redrive --from-archive --yes", "has no output ArchiveBucket: give --archive"),
         ("HistoryTable", "dlq history", "has no output HistoryTable: give --history"),
         ("QueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --queue"),
         ("DeadLetterQueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --dlq"),

@@ -42,7 +42,7 @@ def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Rec
     for line in (f"show {CLOSED} {ON}", f"stuck --yes {ON}"):
         assert '"written_about": null' in receiver(f"{line} --json").out
         assert re.search(f"written about:? +{records.UNDATED}", receiver(line).out)
-        known = receiver(f"{line} --retention-days 90").out
+        known = receiver(f"{line} --consumer '90 days.json'").out
         assert records.UNDATED not in known
         assert f"{written:%Y-%m-%dT%H:%M:%SZ}" in known
 
@@ -54,7 +54,7 @@ def test_show_calls_expired_what_counts_as_absent(receiver: Receiver, stack: Sta
 
 
 def test_show_takes_a_key_of_its_namespace_first_and_a_whole_id_as_well(receiver: Receiver, stack: Stack) -> None:
-    bank = f"{ON} --namespace bank --json"
+    bank = f"{ON} --consumer bank.json --json"
     stack.record("bank#o-1", "COMPLETED")
     for given in ("o-1", "bank#o-1"):
         told = receiver(f"show {given} {bank}").json
@@ -67,15 +67,15 @@ def test_show_takes_a_key_of_its_namespace_first_and_a_whole_id_as_well(receiver
 @pytest.mark.parametrize(
     ("given", "id"),
     [
-        ("o-1 --namespace shop", "shop#o-1"),
-        ("bank#o-2 --namespace bank", "bank#o-2"),
+        ("o-1 --consumer shop.json", "shop#o-1"),
+        ("bank#o-2 --consumer bank.json", "bank#o-2"),
         ("nosuch", "nosuch"),
     ],
 )
 def test_an_unknown_key_is_named_with_what_to_check(receiver: Receiver, stack: Stack, given: str, id: str) -> None:
     stack.record("bank#o-1", "COMPLETED")
     ran = receiver(f"show {given} {ON}")
-    assert (ran.code, f"There is no record {id} in records: check --namespace" in ran.out) == (1, True)
+    assert (ran.code, f"There is no record {id} in records: check --consumer" in ran.out) == (1, True)
 
 
 def records_left(effects: str) -> dict[str, dict[str, Any]]:
@@ -116,17 +116,17 @@ def test_show_says_of_a_record_that_nobody_claimed_what_it_says_of_one_that_was_
     }
 
 
-@pytest.mark.parametrize("namespace", ["", "--namespace bank"], ids=["all", "one"])
-def test_show_takes_what_stuck_and_list_print(receiver: Receiver, stack: Stack, namespace: str) -> None:
+@pytest.mark.parametrize("consumer", ["", "--consumer bank.json"], ids=["all", "one"])
+def test_show_takes_what_stuck_and_list_print(receiver: Receiver, stack: Stack, consumer: str) -> None:
     body = '{"id": "o-1"}'
     stack.record("bank#o-1", "FAILED", body, error=Failure(type="E").to_json())
     stack.bury("whatever", body)
-    stuck = receiver(f"stuck {ON} --yes --json {namespace}").json
+    stuck = receiver(f"stuck {ON} --yes --json {consumer}").json
     (printed,) = [each["key"] for each in stuck["failing"] if each["id"] == "bank#o-1"]
-    assert printed in receiver(f"stuck {ON} --yes {namespace}").out.split()
-    assert receiver(f"show {printed} {ON} {namespace} --json").json["id"] == "bank#o-1"
+    assert printed in receiver(f"stuck {ON} --yes {consumer}").out.split()
+    assert receiver(f"show {printed} {ON} {consumer} --json").json["id"] == "bank#o-1"
 
-    business = "--key-strategy body_field:id --namespace bank --json"
+    business = "--consumer orders.json --json"
     listed = receiver.on(f"dlq list {business}").json
     (printed,) = [each["key"] for group in listed["groups"] for each in group["letters"] if each["key"]]
     assert receiver.on(f"show {printed} {business}").json["id"] == "bank#o-1"

@@ -71,7 +71,7 @@ def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     _, *sections = receiver(SCAN).out.split("\n\n")
-    options = ["--queue QUEUE", "--key-strategy KEY_STRATEGY", "--table records"]
+    options = ["--queue QUEUE", "--consumer CONSUMER", "--table records"]
     then = [records.advice(each, options) for each in (records.TAKEN_OVER, records.TRIED_AGAIN, records.FIXED_FIRST)]
     for key, section, advice in zip((STUCK, FLAKY, CLOSED), sections, then, strict=True):
         assert key in section
@@ -84,8 +84,8 @@ def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
     "given",
     [
         "--stack transfers",
-        f"--stack transfers --region {REGION} --retention-days 7.5 --dlq transfers-dead",
-        '--queue transfers --table records --key-strategy message_id --namespace "it\'s mine"',
+        f"--stack transfers --region {REGION} --consumer '90 days.json' --dlq transfers-dead",
+        "--queue transfers --table records --consumer bank.json",
         "--table records",
     ],
 )
@@ -93,12 +93,12 @@ def test_what_stuck_advises_means_the_same_consumer_and_runs_as_it_stands(
     receiver: Receiver, stack: Stack, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    stack.record("it's mine#closed", "FAILED", error=Failure(type="E", permanent=True).to_json())
+    stack.record("bank#closed", "FAILED", error=Failure(type="E", permanent=True).to_json())
     commands = advised(receiver(f"stuck --yes {given}").out)
     assert commands
     for command in commands:
         assert set(shlex.split(given)) <= set(command)
-        unsaid = {"QUEUE": "transfers", "KEY_STRATEGY": "message_id", "KEY": "nosuch"}
+        unsaid = {"QUEUE": "transfers", "CONSUMER": "ids.json", "KEY": "nosuch"}
         ran = receiver(*(unsaid.get(each, each) for each in command[1:]), "--yes")
         assert (ran.code, "no visible dead letters of the key nosuch" in ran.out) == (terminal.Exit.LEFT, True), ran.err
 
@@ -143,7 +143,7 @@ def test_stuck_leaves_other_namespaces_and_what_was_only_released(receiver: Rece
     stack.record("bank#a", "INPROGRESS", **LAPSED)
     stack.record("bank#b", "INPROGRESS", in_progress_expiration=LONG_AGO_MS)
     stack.record("bank#c", "INPROGRESS", **LAPSED, expiration=1_700_000_000)
-    told = receiver(f"{SCAN} --namespace bank --json").json
+    told = receiver(f"{SCAN} --consumer bank.json --json").json
     assert (ids(told, "unsettled"), told["given_back_count"], told["failing_count"]) == (["bank#a"], 1, 0)
 
 
@@ -152,15 +152,15 @@ def test_stuck_says_how_many_records_are_in_the_namespace_and_fails_where_none_i
 ) -> None:
     """A namespace that is misspelt would read as all clear."""
     stack.record("bank#a", "FAILED", error=ERROR)
-    ran = receiver(f"{SCAN} --namespace wrong")
+    ran = receiver(f"{SCAN} --consumer wrong.json")
     assert (ran.code, "0 of 6 records are in the namespace wrong" in ran.out) == (terminal.Exit.LEFT, True)
-    assert "check --namespace" in ran.err
-    told = receiver(f"{SCAN} --namespace wrong --json").json
+    assert "check --consumer" in ran.err
+    told = receiver(f"{SCAN} --consumer wrong.json --json").json
     assert (told["scanned"], told["namespace"], told["own"]) == (6, "wrong", 0)
-    ran = receiver(f"{SCAN} --namespace bank")
+    ran = receiver(f"{SCAN} --consumer bank.json")
     assert (ran.code, "1 of 6 records is in the namespace bank" in ran.out) == (terminal.Exit.OK, True)
     stack.forget(DONE, FLAKY, CLOSED, CONFLICT, STUCK, "bank#a")
-    assert receiver(f"{SCAN} --namespace bank").code == terminal.Exit.OK, "nothing is wrong with an empty table"
+    assert receiver(f"{SCAN} --consumer bank.json").code == terminal.Exit.OK, "nothing is wrong with an empty table"
 
 
 def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(

@@ -93,7 +93,7 @@ def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver) -> Non
     ran = receiver.on("trace nosuch --json")
     assert ran.code == Exit.LEFT
     assert [each["text"] for each in ran.json["events"]] == ["there is none with the id nosuch in records"]
-    assert "Nothing is known of nosuch: check it, and --namespace." in ran.err
+    assert "Nothing is known of nosuch: check it, and --consumer." in ran.err
 
 
 def test_no_attempt_is_told_of_a_message_whose_handler_never_started(receiver: Receiver, stack: Stack) -> None:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from idempotent_receiver.operations.dead_letters.archive import Archive
+from idempotent_receiver.operations.dead_letters.selection import Selection
+from idempotent_receiver.operations.dead_letters.triage import Rules
+from idempotent_receiver.operations.dead_letters.verbs import archive_ends, redrive_ends, restore_ends
 from idempotent_receiver.operations.dead_letters.workers import Workers
+from tests.unit.operations.dead_letters.bank import ONE_BY_ONE, leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from idempotent_receiver.operations.dead_letters.run import Run
+    from idempotent_receiver.operations.dead_letters.verbs import Ends
     from tests.unit.operations.dead_letters.bank import Bank
+
+TOLD = {"operator": "arn:aws:iam::123456789012:user/operator", "archived_at": "2027-01-15T09:00:00Z"}
 
 
 class Bucket:
@@ -52,7 +61,37 @@ class Bucket:
             yield {"Contents": [{"Key": name} for name in names[start : start + 3]]}
 
     def archive(self) -> Archive:
-        return Archive(self, "archive", self.bank.dead.arn, self.bank.clock, Workers(1))  # type: ignore[arg-type]
+        return Archive(self, "archive", self.bank.dead.name, self.bank.clock, Workers(1))  # type: ignore[arg-type]
 
     def documents(self) -> list[dict[str, Any]]:
         return [json.loads(body) for body in self.objects.values()]
+
+
+def gone_through(bank: Bank, ends: Ends, selection: Selection | None = None) -> Run:
+    """A run over the dead-letter queue, from beginning to end."""
+    with bank.session() as session:
+        run = bank.run(session, ends=ends, rate=ONE_BY_ONE, selection=selection or Selection())
+        run.carry_out(run.plan())
+    return run
+
+
+def archived(bank: Bank, bucket: Bucket) -> Run:
+    return gone_through(bank, archive_ends(bucket.archive(), **TOLD))
+
+
+def from_archive(bank: Bank, bucket: Bucket, *, to_dlq: bool = True, **rules: bool) -> Run:
+    """A redrive from the archive, from beginning to end."""
+    ours = Rules(queue_arn=bank.queue.arn, archived=True, **rules)
+    ends = restore_ends(bank.dead.url) if to_dlq else redrive_ends(bank.queue.url)
+    with replace(bank.session(), source=bucket.archive(), rules=ours) as session:
+        run = bank.run(session, ends=ends, rate=ONE_BY_ONE)
+        run.carry_out(run.plan())
+    return run
+
+
+def archived_leftovers(*, fifo: bool = False) -> tuple[Bank, Bucket]:
+    """Everything that was dead, in the archive."""
+    bank = leftovers(fifo=fifo)
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+    return bank, bucket

@@ -130,10 +130,9 @@ def test_where_one_of_several_requests_fails_the_others_are_deleted_and_confirme
 
     assert (len(bank.queue.messages), len(bank.dead.messages)) == (20, 25)
     assert [len(aside.told(outcome)) for outcome in ("done", "unconfirmed", None)] == [20, 10, 0]
-    assert (run.summary.done, [each.why for each in run.summary.left]) == (
-        {"moved": 20, "dropped": 0},
-        ["the run ended before it"] * 25,
-    )
+    assert run.summary.done == {"moved": 20, "dropped": 0}
+    whys = Counter(each.why for each in run.summary.left)
+    assert whys == {"SQS did not say what became of it: ServiceUnavailable": 10, "the run ended before it": 15}
 
 
 @pytest.mark.scenario("S68", mutant="the second return within five minutes is swallowed")
@@ -160,7 +159,8 @@ def test_where_no_delete_succeeds_nothing_is_lost_and_nothing_runs_twice(fifo: b
 
     summary = bank.redrive(rules={"include_permanent": True})
 
-    assert {left.verdict for left in summary.undeleted} == {Verdict.MOVE, Verdict.DONE}
+    assert {each.verdict for each in summary.undeleted} == {Verdict.MOVE}
+    assert [each.outcome for each in summary.left if each.verdict == Verdict.DONE] == ["refused"]
     assert summary.done["dropped"] == 0
     bank.sqs.undeletable.clear()
     bank.deliver()
@@ -187,9 +187,9 @@ def test_a_dead_letter_whose_deletion_is_refused_for_good_is_named_though_its_ne
     deletes = [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "delete_message_batch"]
     assert deletes[-2:] == [2, 1], "the neighbour alone is tried again"
     assert (summary.done["moved"], summary.done["dropped"]) == ((0, 1) if done else (2, 0))
-    (left,) = summary.undeleted
+    (left,) = summary.left if done else summary.undeleted
     (kept,) = bank.dead.messages
-    assert (left.dead_letter.id, kept.sent["MessageBody"]) == (kept.id, refused)
+    assert (left.message_id, kept.sent["MessageBody"]) == (kept.id, refused)
     assert "ReceiptHandleIsInvalid" in left.why
     assert ("its copy was sent" in left.why) is not done
     # The record protects: where its copy was sent it is there twice by now, and it runs once.

@@ -24,7 +24,7 @@ def test_a_message_that_was_moved_is_followed_to_its_end() -> None:
     with bank.session(include_permanent=True) as session:
         run = bank.run(session)
         run.carry_out(run.plan())
-        following = Following(session, run.returned.values())
+        following = Following(session, session.source, run.returned.values())
         looks = following.looks(600)
         assert following.counts == {Fate.WAITING: 4}
         bank.sqs.send_message(QueueUrl=bank.dead.url, MessageBody='{"name": "never moved"}')
@@ -48,7 +48,7 @@ def test_what_fails_again_until_sqs_moves_it_is_dead_again(fifo: bool) -> None:
     with bank.session() as session:
         run = bank.run(session)
         run.carry_out(run.plan())
-        looks = Following(session, run.returned.values()).looks(600)
+        looks = Following(session, session.source, run.returned.values()).looks(600)
         assert next(looks) == {Fate.WAITING: 1}
         bank.kill_by_receives(handle=True)
         assert list(looks) == [{Fate.DEAD: 1}]
@@ -63,7 +63,7 @@ def test_following_ends_with_its_time_or_when_it_is_stopped_and_tells_what_still
         run = bank.run(session, rate=1)
         run.carry_out(run.plan())
         begun = bank.clock.seconds
-        counts = list(Following(session, run.returned.values()).looks(seconds, lambda: stopped))
+        counts = list(Following(session, session.source, run.returned.values()).looks(seconds, lambda: stopped))
     assert (counts[-1], bank.clock.seconds - begun) == ({Fate.WAITING: 3}, 0 if stopped else 30)
     assert len(counts) == 1 or not stopped
 

@@ -23,7 +23,9 @@ from idempotent_receiver.operations.dead_letters.history import (
     Verb,
 )
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.triage import triage
+from idempotent_receiver.operations.dead_letters.performance import Trouble
+from idempotent_receiver.operations.dead_letters.triage import Verdict, triage
+from idempotent_receiver.operations.dead_letters.verbs import delete_ends
 from tests.manual_clock import START_MS, ManualClock
 from tests.unit.operations.dead_letters.acts import act, create
 from tests.unit.operations.dead_letters.test_triage import NOW_MS, RULES, dead_letter
@@ -210,16 +212,20 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
     journal = Journal(history=history, **to)  # type: ignore[arg-type]
     decisions = [triage(dead_letter(key=key), None, NOW_MS, RULES) for key in (message_id, message_attribute("none"))]
 
-    begun = journal.begin(Verb.RESENT, decisions, lambda each: f"about {each.verdict}")
+    resent: Any = SimpleNamespace(verb=Verb.RESENT, record=SimpleNamespace(other_id=lambda each: each.verdict))
+    begun = journal.begin(resent, decisions)
     again = [replace(begun[0], message_id=id) for id in ("refused", "lost", "done")]
-    journal.confirm(again, {"refused": "Busy", "lost": ReadTimeoutError(endpoint_url="x")})
+    timed_out = Trouble.of(ReadTimeoutError(endpoint_url="x"))
+    journal.confirm(again, {"refused": Trouble(Outcome.REFUSED, "Busy", "SQS refused it"), "lost": timed_out})
 
     whys = [why or each.why for each in decisions]
     told = {**to, "verb": Verb.RESENT, "message_id": "m-1", "key": "m-1"}
     assert begun == [
-        Act(**{**told, "why": f"about {name}; {of}"}) for name, of in zip(("MOVE", "UNKEYED"), whys, strict=True)
-    ]  # type: ignore[arg-type]
-    assert [act.why for act in journal.begin(Verb.MOVED, decisions)] == whys
+        Act(**{**told, "why": f"its new key is {name}; {of}"})  # type: ignore[arg-type]
+        for name, of in zip(("MOVE", "UNKEYED"), whys, strict=True)
+    ]
+    deleted = delete_ends()[Verdict.MOVE]
+    assert [act.why for act in journal.begin(deleted, decisions)] == whys
     assert [(act.outcome, act.code) for act in kept[0]] == [
         (Outcome.REFUSED, "Busy"),
         (Outcome.UNCONFIRMED, "ReadTimeoutError"),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from idempotent_receiver.operations.dead_letters.ends import delete_ends, redrive_ends
 
-from idempotent_receiver.operations.dead_letters import ends, queue
-from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, start_move_task, watch_move_task
+from idempotent_receiver.operations.dead_letters import performance, queue
+from idempotent_receiver.operations.dead_letters.history import Outcome
+from idempotent_receiver.operations.dead_letters.performance import Performance
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Summary
 from idempotent_receiver.operations.dead_letters.triage import Verdict
+from idempotent_receiver.operations.dead_letters.verbs import delete_ends, redrive_ends
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.sqs.dead_letter import size_of
 from tests.manual_clock import ManualClock
@@ -21,7 +22,6 @@ from tests.unit.operations.dead_letters.bank import (
     HOLD_SECONDS,
     Bank,
     both_kinds,
-    completed_and_dead,
     counted,
     leftovers,
     names_in,
@@ -94,9 +94,9 @@ def test_what_a_killed_run_holds_is_counted_and_comes_up_when_its_hold_ends() ->
     assert len(killed.take(80)) == 80
     bank.clock.sleep(5)
     with bank.session() as session:
-        assert (session.queue.held_elsewhere(), len(session.take()), session.queue.held_elsewhere()) == (80, 20, 80)
+        assert (session.source.held_elsewhere(), len(session.take()), session.source.held_elsewhere()) == (80, 20, 80)
         begun = bank.clock.seconds
-        assert session.queue.wait_for_others() == 0
+        assert session.source.wait_for_others() == 0
         assert HOLD_SECONDS - 5 <= bank.clock.seconds - begun <= HOLD_SECONDS
     with bank.session() as session:
         assert len(session.take()) == 100
@@ -114,7 +114,7 @@ def test_no_more_is_received_than_was_asked_for() -> None:
 def test_a_wait_for_others_ends_although_one_of_them_goes_on_holding() -> None:
     bank = throttled(10)
     bank.sqs.receive_message(QueueUrl=bank.dead.url, MaxNumberOfMessages=10, VisibilityTimeout=3600)
-    held = bank.session().queue
+    held = bank.session().source
     begun = bank.clock.seconds
     assert (held.wait_for_others(), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
     assert (held.wait_for_others(lambda: True), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
@@ -134,7 +134,7 @@ def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
         redrive.carry_out(redrive.plan(), dies_again)
 
     assert redrive.summary.done["moved"] == 5
-    assert {left.why for left in redrive.summary.left} == {"this run has moved it already, and it failed again"}
+    assert {left.why for left in redrive.summary.left} == {"this run has sent back a message with its key already"}
     assert len(bank.dead.messages) == 5
 
 
@@ -154,43 +154,59 @@ def test_trouble_with_aws_ends_the_run_and_what_is_held_is_released() -> None:
     assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
 
 
-@pytest.mark.parametrize("source", ["arn:aws:sqs:us-east-1:123456789012:others", None])
-def test_what_is_not_known_to_be_a_dead_letter_of_this_queue_stays_where_it_is(source: str | None) -> None:
-    """A dead-letter queue may serve several queues; what is another's is neither run nor dropped here."""
-    bank = completed_and_dead()
-    bank.dead.messages[0].source = source
-    summary = bank.redrive(rules={"include_permanent": True, "force": True})
-    assert [left.verdict for left in summary.left] == [Verdict.FOREIGN]
-    assert len(bank.dead.messages) == 1
+SEND_TIMED_OUT = ReadTimeoutError(endpoint_url="x")
+
+
+def failed(code: str, status: int | None = None) -> ClientError:
+    told = {} if status is None else {"ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError({"Error": {"Code": code}, **told}, "x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("answer", "refused"),
+    ("answer", "outcomes"),
     [
-        ({}, ["Unconfirmed"] * 2),
-        ({"Successful": [{"Id": "0"}]}, [None, "Unconfirmed"]),
-        ({"Failed": [{"Id": "1", "Code": "Busy"}]}, ["Unconfirmed", "Busy"]),
+        ({}, ["unconfirmed"] * 2),
+        ({"Successful": [{"Id": "0"}]}, ["done", "unconfirmed"]),
+        ({"Failed": [{"Id": "1", "Code": "Busy"}]}, ["unconfirmed", "refused"]),
+        (failed("AccessDenied", 403), ["refused"] * 2),
+        (failed("AWS.SimpleQueueService.AccessDenied"), ["refused"] * 2),
+        (failed("KMS.DisabledException", 500), ["refused"] * 2),
+        (failed("KmsAccessDenied"), ["refused"] * 2),
+        (failed("InvalidMessageContents", 400), ["refused"] * 2),
+        (failed("ServiceUnavailable", 503), ["unconfirmed"] * 2),
+        (failed("InternalError", 500), ["unconfirmed"] * 2),
+        (failed("Unheard"), ["unconfirmed"] * 2),
+        (SEND_TIMED_OUT, ["unconfirmed"] * 2),
     ],
 )
-def test_only_what_sqs_confirms_counts_as_sent(answer: Any, refused: list[str | None]) -> None:
+def test_only_what_sqs_confirms_is_done_and_only_what_it_certainly_did_not_do_is_refused(
+    answer: Any, outcomes: list[str]
+) -> None:
     bank = throttled(2)
-    decisions = bank.session().take()
-    sqs: Any = SimpleNamespace(send_message_batch=lambda **asked: answer)
-    perform = redrive_ends(sqs, bank.queue.url)[Verdict.MOVE].perform
-    assert perform is not None
-    found = perform(decisions)
-    assert [found.get(each.dead_letter.id) for each in decisions] == refused
+    session = bank.session()
+    decisions = session.take()
+
+    def send(**asked: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    performing = Performance(SimpleNamespace(send_message_batch=send), session.source)  # type: ignore[arg-type]
+    undone, _ = performing.perform(redrive_ends(bank.queue.url)[Verdict.MOVE], decisions)
+    troubles = [undone.get(each.dead_letter.id) for each in decisions]
+    assert [Outcome.DONE if each is None else each.outcome for each in troubles] == outcomes
+    assert len(bank.dead.messages) == outcomes.count("unconfirmed") + outcomes.count("refused")
 
 
 @pytest.mark.parametrize(("less", "sizes"), [(0, [2, 2]), (1, [1] * 4)])
 def test_a_request_is_filled_to_its_last_byte(less: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     bank = throttled(4)
-    decisions = bank.session().take()
-    copy = decisions[0].dead_letter.copy()
+    copy = bank.session().take()[0].dead_letter.copy()
+    bank.clock.sleep(HOLD_SECONDS + 1)
     most = 2 * size_of(copy["MessageBody"], copy["MessageAttributes"]) - less
-    monkeypatch.setattr(ends, "MOST_BYTES", most)
-    split = redrive_ends(bank.sqs, bank.queue.url)[Verdict.MOVE].split  # type: ignore[arg-type]
-    assert [len(batch) for batch in split(decisions)] == sizes
+    monkeypatch.setattr(performance, "MOST_BYTES", most)
+    bank.redrive()
+    assert [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "send_message_batch"] == sizes
 
 
 @pytest.mark.parametrize(("fifo", "held"), [(False, 20), (True, 30)])
@@ -200,43 +216,34 @@ def test_no_more_is_held_than_sqs_allows_in_flight(fifo: bool, held: int, monkey
     monkeypatch.setattr(queue, "MAX_HELD_FIFO", 40)
     bank = throttled(60, fifo=fifo, groups=60)
     with bank.session() as session:
-        assert (len(session.take()), session.queue.more, session.queue.unseen()) == (held, True, 60 - held)
+        assert (len(session.take()), session.source.more, session.source.unseen()) == (held, True, 60 - held)
 
 
-@pytest.mark.parametrize(("rate", "pace"), [(None, None), (0.2, 1), (1.9, 1), (20, 20), (900, 500)])
-def test_a_move_task_has_a_rate_that_sqs_takes(rate: float | None, pace: int | None) -> None:
-    started = {
-        "SourceArn": "d",
-        "DestinationArn": "q",
-        **({} if pace is None else {"MaxNumberOfMessagesPerSecond": pace}),
-    }
-    sqs: Any = SimpleNamespace(start_message_move_task=lambda **asked: {"TaskHandle": json.dumps(asked)})
-    assert json.loads(start_move_task(sqs, "d", "q", rate)) == started
+def test_no_more_bodies_are_in_memory_than_a_round_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what was seen so far: so many requests are under way that their answers fit."""
+    monkeypatch.setattr(queue, "MAX_BYTES_A_ROUND", 50_000)
+    bank = throttled(100, attributes=None)
+    for kept in bank.dead.messages:
+        kept.sent["MessageBody"] = kept.sent["MessageBody"].ljust(1000)
+    bank.workers = 8
+    with bank.session() as session:
+        rounds = [len(session.take()) for _ in range(3)]
+        assert (rounds, session.take()) == ([50, 50, 0], [])
 
 
-@pytest.mark.parametrize(
-    ("answers", "told"),
-    [
-        (["RUNNING", "CANCELLING", "CANCELLED", "never asked"], ["RUNNING", "CANCELLING", "CANCELLED"]),
-        (["COMPLETED"], ["COMPLETED"]),
-        ([None], [None]),
-        (["RUNNING"] * 5, ["RUNNING"] * 4),
-    ],
-)
-def test_a_move_task_is_watched_until_it_ends_or_sqs_would_have_ended_it(
-    answers: list[str | None], told: list[str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue, "MAX_POLLS", 3)
-    waiting, clock = iter(answers), ManualClock()
+def test_a_suspended_machine_does_not_believe_in_a_hold_that_has_passed() -> None:
+    """Its monotonic clock stood still, and the wall clock tells. It is asked before each wave."""
+    bank = throttled(5)
 
-    def tasks(**asked: Any) -> Any:
-        assert asked == {"SourceArn": "d", "MaxResults": 1}
-        status = next(waiting)
-        return {"Results": [] if status is None else [{"Status": status}]}
+    def suspended(summary: Summary) -> None:
+        bank.clock.stepped_seconds = HOLD_SECONDS + 1 if summary.acted == 2 else 0
 
-    sqs: Any = SimpleNamespace(list_message_move_tasks=tasks)
-    assert [each.get("Status") for each in watch_move_task(sqs, "d", clock)] == told
-    assert clock.sleeps == [queue.POLL_SECONDS] * (len(told) - 1)
+    with bank.session() as session:
+        run = bank.run(session, rate=1)
+        run.carry_out(run.plan(), suspended)
+    assert names_in(bank.queue) == ["throttled-00", "throttled-01"]
+    assert {each.why for each in run.summary.left} == {"it is no longer held: somebody else may be handling it"}
+    assert len(run.summary.left) == 3
 
 
 def test_a_receive_asks_for_all_that_a_message_has_and_waits_for_it() -> None:
@@ -278,7 +285,7 @@ def test_what_is_held_or_delayed_is_counted() -> None:
 def test_a_session_takes_as_many_as_were_asked_for_and_knows_whether_there_are_more() -> None:
     bank = throttled(35)
     assert bank.session().take(stopped=lambda: True) == []
-    held = bank.session().queue
+    held = bank.session().source
     assert (len(held.take(20)), held.more, held.unseen()) == (20, True, 15)
     assert (len(held.take()), held.more, held.unseen()) == (15, False, 0)
 
@@ -289,7 +296,7 @@ FAILURES = [ClientError({"Error": {"Code": "Busy"}}, "x"), ReadTimeoutError(endp
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_deletion_tells_of_each_what_failed_and_a_release_that_fails_is_let_be(failure: Exception) -> None:
     bank = throttled(25)
-    held = bank.session().queue
+    held = bank.session().source
     ids = [each["MessageId"] for each in held.take()]
     bank.sqs.undeletable.add('{"name": "throttled-00"}')
     delete, numbers = bank.sqs.delete_message_batch, iter(range(3))
@@ -337,4 +344,4 @@ def test_a_deletion_that_fails_as_a_whole_is_told_with_its_code() -> None:
         with pytest.raises(ClientError):
             run.carry_out(plan)
     (undeleted,) = run.summary.undeleted
-    assert undeleted.why.startswith("it could not be deleted: AccessDenied; its copy was sent")
+    assert undeleted.why.startswith("it could not be deleted: SQS refused it: AccessDenied; its copy was sent")

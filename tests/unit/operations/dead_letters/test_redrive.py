@@ -65,7 +65,7 @@ def test_of_what_sqs_itself_has_moved_the_record_tells_the_reason_and_that_it_fa
     assert not any(kept.sent["MessageAttributes"] for kept in bank.dead.messages)
     session = bank.session()
     found = {json.loads(each.dead_letter.message.raw_body)["name"]: each for each in session.take()}
-    session.queue.release()
+    session.source.release()
     died_of = {name: (each.verdict, each.reason.partition(" at ")[0], each.error_type) for name, each in found.items()}
     assert died_of == {
         "permanent": (Verdict.PERMANENT, "permanent cannot be posted", "PermanentError"),

@@ -38,11 +38,11 @@ FLAKY = {"flaky-0", "flaky-1", "flaky-2"}
 @pytest.mark.parametrize(
     ("selected", "moved"),
     [
-        ({"reason": "connectionerror"}, FLAKY),
-        ({"reason": "no record"}, {"throttled"}),
-        ({"reason": "PermanentError"}, {"permanent", "garbage"}),
-        ({"reason": "permanent cannot"}, {"permanent"}),
-        ({"reason": "no such reason"}, set()),
+        ({"matching": "connectionerror"}, FLAKY),
+        ({"matching": "no record"}, {"throttled"}),
+        ({"matching": "PermanentError"}, {"permanent", "garbage"}),
+        ({"matching": "permanent cannot"}, {"permanent"}),
+        ({"matching": "no such reason"}, set()),
         ({"error_type": "ConnectionError"}, FLAKY),
         ({"error_type": "connectionerror"}, set()),
         ({"error_type": "Connection"}, set()),
@@ -204,7 +204,7 @@ def test_a_saved_plan_is_read_as_it_was_written_and_never_replaced(tmp_path: Pat
     body_sha256 = sha256(b"\xed\xa0\x80").hexdigest()
     assert [each.body_sha256 for each in letters] == [body_sha256]
     to = {"queue": bank.queue.arn, "dead_letter_queue": bank.dead.arn}
-    plan = SavedPlan(id="p", command="c", made_at="2027", include_permanent=True, force=False, letters=letters, **to)
+    plan = SavedPlan(id="p", command="c", made_at="2027", options={"force": True}, letters=letters, **to)
     file = tmp_path / "plan.json"
     plan.write(file)
     assert SavedPlan.read(file) == plan
@@ -253,7 +253,7 @@ def test_a_dead_letter_whose_body_is_no_longer_as_planned_stays_and_is_listed() 
     letters = [replace(planned(bank)[0], body_sha256="another"), planned(bank)[1]]
     summary = bank.redrive(selection=Selection.of_plan(letters))
     assert summary.done["moved"] == 1
-    assert [(each.dead_letter.id, each.why) for each in summary.left] == [
+    assert [(each.message_id, each.why) for each in summary.left] == [
         (letters[0].message_id, "its body is not the one that was planned for")
     ]
 
@@ -265,5 +265,5 @@ def test_a_plan_names_what_is_gone() -> None:
     with bank.session() as session:
         run = bank.run(session, selection=selection)
         run.carry_out(run.plan())
-        assert [each.message_id for each in selection.missing(session.queue.seen)] == [gone.id]
+        assert [each.message_id for each in selection.missing(session.source.seen)] == [gone.id]
     assert run.summary.done["moved"] == 1

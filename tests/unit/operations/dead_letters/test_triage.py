@@ -17,6 +17,7 @@ from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, 
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict, triage
 from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 
@@ -67,6 +68,9 @@ OTHER_PAYLOAD = record("COMPLETED", validation="another")
 EXPIRED = record("COMPLETED", expiration=GONE)
 BARE = record("COMPLETED", validation=None, version=None)
 UNREAD = Unknown("throttled")
+RESEND = Resend(old_id="m-1", new_id="m-2", fingerprint="f", operator="alice", why="a typo").to_json()
+BEGUN = record("INPROGRESS", in_progress_expiration=NOW_MS + 1, owner="alice", resent=RESEND)
+GONE_ON = record("COMPLETED", owner="alice", resent=RESEND)
 
 DIED = Stamp(key="m-0", original_id="m-0", reason="closed", error_type="PermanentError", queue=QUEUE)
 RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
@@ -84,6 +88,11 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (HELD, Verdict.MOVE, "another worker holds its claim"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
         (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
+        (BEGUN, Verdict.RESENDING, "alice began to send it again as m-2: resend it with the same body"),
+        (GONE_ON, Verdict.RESENT, "alice sent it again as m-2: a typo"),
+        # A worker without this attribute has claimed the key, or completed it, since.
+        (BEGUN._replace(owner="w"), Verdict.MOVE, "another worker holds its claim"),
+        (GONE_ON._replace(owner="w"), Verdict.DONE, "COMPLETED, with the same payload"),
         (OTHER_PAYLOAD, Verdict.CONFLICT, "fingerprint another there"),
         (PERMANENT._replace(validation="another"), Verdict.CONFLICT, "another payload"),
         (PERMANENT, Verdict.PERMANENT, "--include-permanent"),
@@ -103,25 +112,34 @@ def test_each_record_has_its_verdict(found: Record | Unknown | None, verdict: Ve
 
 
 @pytest.mark.parametrize(
-    ("source", "stamp", "ours"),
+    ("source", "stamp", "verdict"),
     [
-        (QUEUE, None, True),
-        (None, RETURNED, True),
-        (None, None, False),
-        (None, replace(RETURNED, queue=None), False),
-        (OTHER, None, False),
-        (None, replace(RETURNED, queue=OTHER), False),
-        (OTHER, RETURNED, False),
-        (QUEUE, replace(RETURNED, queue=OTHER), True),
+        (QUEUE, None, Verdict.DONE),
+        (None, RETURNED, Verdict.DONE),
+        (None, None, Verdict.FOREIGN),
+        (None, replace(RETURNED, queue=None), Verdict.FOREIGN),
+        (OTHER, None, Verdict.OTHER_QUEUE),
+        (None, replace(RETURNED, queue=OTHER), Verdict.OTHER_QUEUE),
+        (OTHER, RETURNED, Verdict.OTHER_QUEUE),
+        (QUEUE, replace(RETURNED, queue=OTHER), Verdict.DONE),
     ],
 )
-def test_only_what_is_known_to_have_come_from_this_queue_is_acted_on(
-    source: str | None, stamp: Stamp | None, ours: bool
-) -> None:
-    """SQS's word about the source goes before our stamp's. What says nothing may be a live message of anybody."""
-    letter = dead_letter(source=source, stamp=stamp)
-    verdicts = [triage(letter, found, NOW_MS, ALL).verdict for found in (COMPLETED, None)]
-    assert verdicts == ([Verdict.DONE, Verdict.MOVE] if ours else [Verdict.FOREIGN] * 2)
+def test_sqs_says_whose_it_is_or_else_our_stamp(source: str | None, stamp: Stamp | None, verdict: Verdict) -> None:
+    """What says nothing may be a live message of anybody."""
+    decision = triage(dead_letter(source=source, stamp=stamp), COMPLETED, NOW_MS, ALL)
+    group = {Verdict.FOREIGN: "foreign", Verdict.OTHER_QUEUE: "other-queue", Verdict.DONE: "done"}[verdict]
+    assert (decision.verdict, decision.group) == (verdict, group)
+
+
+def test_an_archived_letter_of_another_queue_is_taken_in_with_force_alone() -> None:
+    letter = dead_letter(source=OTHER)
+    for archived, force, verdict in (
+        (True, True, Verdict.MOVE),
+        (True, False, Verdict.OTHER_QUEUE),
+        (False, True, Verdict.OTHER_QUEUE),
+    ):
+        rules = Rules(queue_arn=QUEUE, archived=archived, force=force)
+        assert triage(letter, None, NOW_MS, rules).verdict is verdict
 
 
 def test_what_failed_for_good_by_its_stamp_stays_whatever_its_record_says() -> None:
@@ -203,6 +221,7 @@ def test_keys_and_fingerprints_are_the_consumers_own() -> None:
 # Every combination.
 
 RECORDS = (None, EXPIRED, COMPLETED, TRANSIENT, PERMANENT, ORPHAN, HELD, STRANGE, OTHER_PAYLOAD, BARE, UNREAD)
+RECORDS += (BEGUN, GONE_ON)
 LETTERS = [
     dead_letter(source=source, stamp=stamp, age_days=age, key=key)
     for source in (QUEUE, OTHER, None)
@@ -226,18 +245,18 @@ def test_no_option_moves_or_drops_what_is_not_safe_to_move_or_drop() -> None:
         seen.add(each.verdict)
         assert each.why
         assert each.reason
-        if each.verdict is Verdict.DONE:
+        if each.verdict in (Verdict.DONE, Verdict.RESENT):
             assert isinstance(found, Record)
             assert (found.status, found.expired(NOW_MS)) == ("COMPLETED", False)
             assert (found.validation, letter.source) == (letter.fingerprint, QUEUE)
         elif each.verdict is Verdict.MOVE:
             assert (letter.source, letter.unkeyed) == (QUEUE, None)
-            assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD)
+            assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD, BEGUN)
         if letter.source != QUEUE:
-            assert each.verdict is Verdict.FOREIGN
+            assert each.verdict is (Verdict.FOREIGN if letter.source is None else Verdict.OTHER_QUEUE)
         elif letter.unkeyed is None and found is OTHER_PAYLOAD:
             assert each.verdict is Verdict.CONFLICT
-    assert seen == set(Verdict) - {Verdict.NO_ROOM}
+    assert seen == set(Verdict) - {Verdict.NO_ROOM, Verdict.MALFORMED}
 
 
 # Reasons and groups.
@@ -264,6 +283,8 @@ def failed(**error: Any) -> Record:
         (COMPLETED, None, DUPLICATE, None, "done"),
         (ORPHAN, None, CLAIMED, None, "never-settled"),
         (RELEASED, None, WAITED, None, "never-started"),
+        (BEGUN, None, ..., None, "resending"),
+        (GONE_ON, None, ..., None, "resent"),
         (failed(type="E"), None, "E", "E", "E"),
         (failed(type="E", at=GONE_WRONG), None, f"E at {GONE_WRONG}", "E", "E@app.ledger.charge"),
         (failed(type="E", text=""), None, "E", "E", "E"),

@@ -14,10 +14,13 @@ import pytest
 from rich.console import Console
 
 from harness.cloud import ROOT
+from idempotent_receiver import body_field
 from idempotent_receiver.operations.cli.doctor import text
+from idempotent_receiver.operations.description import DAY_SECONDS, Description
 from idempotent_receiver.operations.doctor.asking import Unavailable
 from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, checks_of, examine, name_of, notes
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts
+from idempotent_receiver.operations.doctor.facts import Facts
+from idempotent_receiver.payload import EVERYTHING, Payload
 from tests.consumer_facts import facts, facts_outside_lambda
 
 if TYPE_CHECKING:
@@ -157,6 +160,11 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: amended("queue", SqsManagedSseEnabled="false"), ["the queue is"]),
         (lambda: amended("dead_letter_queue", SqsManagedSseEnabled="false"), ["the dead-letter queue is"]),
         (lambda: amended("table", SSEDescription={"InaccessibleEncryptionDateTime": "2026-11-21"}), []),
+        (
+            lambda: replace(SHIPPED, keys={"alias/own": {"KeyState": "Disabled"}}),
+            ["key alias/own of a queue", "Disabled"],
+        ),
+        (lambda: replace(SHIPPED, keys={KEY: {"KeyState": "PendingDeletion"}}), ["cancel its deletion"]),
     ],
     "alarms": [
         (lambda: without_alarm("ApproximateNumberOfMessagesVisible"), ["on dead letters;", "those of watch.yaml"]),
@@ -173,6 +181,16 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: amended("settings", POWERTOOLS_METRICS_NAMESPACE="Another"), [OURS]),
         (lambda: replace(facts_outside_lambda(MetricsNamespace="Another"), settings={}), [OURS]),
     ],
+    "description": [
+        (
+            lambda: replace(SHIPPED, given=IN_CODE, stated=replace(IN_CODE, payload=EVERYTHING)),
+            ['payload is {"without": ["sent_at"]} by --consumer, and {} by the stack\'s output ConsumerDescription'],
+        ),
+        (
+            lambda: replace(SHIPPED, given=IN_CODE, stated=replace(IN_CODE, retention_days=7)),
+            ["retention_days is 30 by", "and 7 by", "set the variable here"],
+        ),
+    ],
     "one-table": [
         (lambda: with_configuration(OUTSIDE, Environment=OTHER_TABLE), ["function Consumer", "table another;"]),
     ],
@@ -188,6 +206,9 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: run_as("--drain-seconds=100"), []),
     ],
 }
+IN_CODE = Description(
+    key=body_field("id"), payload=Payload(without=("sent_at",)), namespace="bank", retention_days=30, effects="any"
+)
 ALONE = [(check, place) for check, faults in FAULTS.items() for place in range(len(faults))]
 IN_ORDER: list[Facts] = [
     SHIPPED,
@@ -197,7 +218,9 @@ IN_ORDER: list[Facts] = [
     facts("Longer time-outs"),
     facts("Dead letters at once", "In a VPC", "A permissions boundary"),
     facts("Pollers that are kept ready"),
-    facts(KmsKeyArn=KEY),
+    replace(facts(KmsKeyArn=KEY), keys={KEY: {"KeyState": "Enabled"}}),
+    replace(SHIPPED, given=IN_CODE, stated=IN_CODE),
+    replace(SHIPPED, given=IN_CODE),
     facts_outside_lambda(DrainSeconds="110"),
     facts_outside_lambda(MetricsNamespace="Ours"),
     amended("time_to_live", TimeToLiveStatus="ENABLING"),
@@ -228,8 +251,10 @@ def test_nothing_is_found_on_what_is_shipped_or_within_bounds(in_order: Facts) -
 
 
 def test_containers_beside_the_function_have_checks_of_their_own() -> None:
-    assert checks_of(OUTSIDE) == list(CHECKS)
-    only_outside = [name_of(check) for check in CHECKS if check not in checks_of(SHIPPED)]
+    compared = replace(OUTSIDE, given=IN_CODE, stated=IN_CODE)
+    assert checks_of(compared) == list(CHECKS)
+    assert [name_of(check) for check in CHECKS if check not in checks_of(OUTSIDE)] == ["description"]
+    only_outside = [name_of(check) for check in checks_of(OUTSIDE) if check not in checks_of(SHIPPED)]
     assert only_outside == ["one-table", "stop-timeout", "health-check"]
 
 

@@ -17,11 +17,11 @@ from botocore.session import get_session
 
 from harness.cloud import ROOT
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.description import DAY_SECONDS, Description
 from idempotent_receiver.operations.doctor.asking import Unavailable
 from idempotent_receiver.operations.doctor.facts import Consumer, Facts, Function, consumer_of, gather
 
 ACCOUNT = "123456789012"
-DAY_SECONDS = 86_400
 
 
 def arn(service: str, name: str) -> str:
@@ -51,6 +51,7 @@ TASK = {
     "taskRoleArn": TASK_ROLE,
     "containerDefinitions": [{"name": "sidecar"}, WORKER],
 }
+OWN_KEY = {"Arn": KEY, "KeyManager": "CUSTOMER", "KeyState": "Enabled"}
 TOTALS, INTERFACE = arn("dynamodb", "table/totals"), arn("ec2", "network-interface/any")
 
 
@@ -109,7 +110,7 @@ class Aws:
             "get_function_concurrency FunctionName=orders": {"ReservedConcurrentExecutions": 10},
             "get_function_concurrency FunctionName=audit": {},
             "get_account_settings": {"AccountLimit": ACCOUNT_LIMIT, "AccountUsage": {"FunctionCount": 2}},
-            f"describe_key KeyId={KEY}": {"KeyMetadata": {"Arn": KEY, "KeyManager": "CUSTOMER"}},
+            f"describe_key KeyId={KEY}": {"KeyMetadata": OWN_KEY},
             f"get_queue_url QueueName=orders QueueOwnerAWSAccountId={ACCOUNT}": {"QueueUrl": "o"},
             f"get_queue_url QueueName=orders-dead QueueOwnerAWSAccountId={ACCOUNT}": {"QueueUrl": "d"},
             "get_queue_attributes QueueUrl=o AttributeNames=['All']": {"Attributes": ATTRIBUTES},
@@ -177,6 +178,7 @@ EXPECTED = Facts(
     settings=VARIABLES,
     queue=ATTRIBUTES,
     dead_letter_queue={"QueueArn": DEAD},
+    keys={KEY: OWN_KEY},
     table={"TableName": "records", "TableArn": TABLE},
     time_to_live={"AttributeName": "expiration"},
     denied=[],
@@ -208,22 +210,24 @@ def unavailable(found: Facts) -> dict[str, str]:
     if not isinstance(found.functions, Unavailable):
         (function,) = found.functions
         facts |= {each.name: getattr(function, each.name) for each in fields(Function)}
-    if isinstance(found.denied, list):
-        facts["denied"] = next((each for each in found.denied if isinstance(each, Unavailable)), None)
+    for name, several in (("denied", found.denied), ("keys", found.keys)):
+        if not isinstance(several, Unavailable):
+            of = several.values() if isinstance(several, dict) else several
+            facts[name] = next((each for each in of if isinstance(each, Unavailable)), None)
     return {name: str(value) for name, value in facts.items() if isinstance(value, Unavailable)}
 
 
 @pytest.mark.parametrize(
     ("consumer", "operation", "missing"),
     [
-        (BY_NAME, "list_event_source_mappings", "mapping queue dead_letter_queue denied"),
+        (BY_NAME, "list_event_source_mappings", "mapping queue dead_letter_queue keys denied"),
         (BY_NAME, "get_function_concurrency", "reserved"),
         (BY_NAME, "get_account_settings", "account"),
-        (BY_NAME, "get_queue_attributes", "queue dead_letter_queue denied"),
+        (BY_NAME, "get_queue_attributes", "queue dead_letter_queue keys denied"),
         (BY_NAME, "describe_table", "table time_to_live denied closed_tables"),
         (BY_NAME, "describe_time_to_live", "time_to_live"),
         (BY_NAME, "simulate_principal_policy", "denied"),
-        (BY_NAME, "describe_key", "denied"),
+        (BY_NAME, "describe_key", "denied keys"),
         (BY_NAME, "describe_alarms", "alarms"),
         (WORKERS, "list_event_source_mappings", "functions"),
         (WORKERS, "get_function_configuration", "configuration instances reserved"),
@@ -273,7 +277,7 @@ ELSEWHERE = "http://127.0.0.1"
         (BY_NAME, TWO, "mapping", "^orders consumes 2 queues, .*: use --stack, or --function NAME:ALIAS if"),
         (BY_NAME, {"members": []}, "instances", "upgrade boto3"),
         (BY_NAME, BARE, "table", "^the environment has no RECORDS_TABLE: name the table with --table$"),
-        (BY_NAME, BARE, "retention_seconds", "^no RECORD_RETENTION_DAYS in .*: give --retention-days$"),
+        (BY_NAME, BARE, "retention_seconds", "^no RECORD_RETENTION_DAYS in .*: give --consumer$"),
         (BY_NAME, {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE}, "denied", f"only AWS knows .* {KEY}$"),
         (replace(BY_NAME, table="none"), {}, "table", "EndpointConnectionError"),
     ],
@@ -320,8 +324,18 @@ TO_RECEIVE, TO_SEND = [(KEY, each) for each in KEYS_NEEDS["sqs"]]
 OF_THE_TABLE = (KEY, KEYS_NEEDS["dynamodb"][0])
 ENCRYPTED = {"SSEDescription": {"Status": "ENABLED", "SSEType": "KMS", "KMSMasterKeyArn": KEY}}
 AWS_MANAGED = {f"describe_key_of_KeyId={KEY}": {"KeyMetadata": {"Arn": KEY, "KeyManager": "AWS"}}}
-BY_ALIAS = {"describe_key_of_KeyId=alias/own": {"KeyMetadata": {"Arn": KEY, "KeyManager": "CUSTOMER"}}}
+NAMES_OF_A_KEY = (KEY, "1234abcd", "alias/own", arn("kms", "alias/own"))
+"""As SQS takes them: its ARN, its id, and an alias by name or ARN."""
+OF_AWS = ("alias/aws/sqs", arn("kms", "alias/aws/sqs"))
 PLAIN = {"KmsMasterKeyId": None}
+
+
+def encrypted_by(name: str, answer: Any = None) -> Aws:
+    """The cloud whose queue has a key of this name."""
+    described = {"KeyMetadata": OWN_KEY} if answer is None else answer
+    return deployed(queue={"KmsMasterKeyId": name}, **{f"describe_key_of_KeyId={name}": described})
+
+
 BY_ITSELF = {"Environment": {"Variables": without(VARIABLES, "DEAD_LETTER_QUEUE_URL")}}
 
 
@@ -339,8 +353,8 @@ BY_ITSELF = {"Environment": {"Variables": without(VARIABLES, "DEAD_LETTER_QUEUE_
         (deployed(table=ENCRYPTED), [*OF_ALL, TO_RECEIVE, OF_THE_TABLE]),
         # A key of AWS's own is everybody's in the account: no policy of the role speaks of it.
         (deployed(queue=PLAIN, table=ENCRYPTED, **AWS_MANAGED), OF_ALL),
-        (deployed(queue={"KmsMasterKeyId": "alias/aws/sqs"}), OF_ALL),
-        (deployed(queue={"KmsMasterKeyId": "alias/own"}, **BY_ALIAS), [*OF_ALL, TO_RECEIVE]),
+        *((deployed(queue={"KmsMasterKeyId": name}), OF_ALL) for name in OF_AWS),
+        *((encrypted_by(name), [*OF_ALL, TO_RECEIVE]) for name in NAMES_OF_A_KEY),
     ],
 )
 def test_iam_is_asked_for_all_that_the_consumer_needs_and_no_more(aws: Aws, expected: Any) -> None:
@@ -359,7 +373,7 @@ def test_the_log_is_where_the_function_says() -> None:
 
 @pytest.mark.parametrize(
     ("consumer", "given"),
-    [(BY_NAME, []), (replace(BY_NAME, record_id="refunds#any"), ["refunds#any"])],
+    [(BY_NAME, []), (replace(BY_NAME, stated=Description(namespace="refunds")), ["refunds#any"])],
 )
 def test_a_role_is_judged_by_a_record_of_its_namespace(consumer: Consumer, given: list[str]) -> None:
     """One that may touch only its own records is denied a request that names none of them."""
@@ -426,18 +440,29 @@ def test_a_table_to_which_the_role_may_do_nothing_is_known_by_its_variable(
     assert {"dynamodb:GetItem", "dynamodb:PutItem"} <= {*of_others} or "TOTALS_TABLE" not in named
 
 
+@pytest.mark.parametrize("name", NAMES_OF_A_KEY)
+def test_a_queues_key_is_known_by_each_of_its_names(name: str) -> None:
+    gone = ClientError({"Error": {"Code": "NotFoundException"}}, "DescribeKey")
+    assert gather(encrypted_by(name).client, BY_NAME).keys == {name: OWN_KEY}
+    assert gather(encrypted_by(name, gone).client, BY_NAME).keys == {name: {"KeyState": "not there"}}
+
+
+@pytest.mark.parametrize("name", OF_AWS)
+def test_a_key_of_awss_own_is_not_asked_about(name: str) -> None:
+    assert gather(deployed(queue={"KmsMasterKeyId": name}).client, BY_NAME).keys == {}
+
+
 @pytest.mark.parametrize(
-    ("given", "stated", "variable", "days"),
-    [(7.5, "3", "45", 7.5), (None, "3", "45", 45), (None, "3", None, 3)],
+    ("variable", "given", "stated", "days"), [("45", 7.5, 3, 45), (None, 7.5, 3, 7.5), (None, None, 3, 3)]
 )
-def test_the_retention_is_as_given_or_as_the_environment_or_the_stack_says(
-    given: float | None, stated: str, variable: str | None, days: float
+def test_the_retention_is_as_the_environment_or_the_code_or_the_stack_says(
+    variable: str | None, given: float | None, stated: float, days: float
 ) -> None:
     variables = without(VARIABLES, *(() if variable else ("RECORD_RETENTION_DAYS",)))
     configured = {**CONFIGURATION, "Environment": {"Variables": variables}}
-    aws = Aws(**{CONFIGURED: configured})
-    consumer = replace(BY_NAME, retention_days=given, stated_retention_days=stated)
-    assert gather(aws.client, consumer).retention_seconds == days * DAY_SECONDS
+    descriptions = {"given": Description(retention_days=given), "stated": Description(retention_days=stated)}
+    found = gather(Aws(**{CONFIGURED: configured}).client, replace(BY_NAME, **descriptions))
+    assert found.retention_seconds == days * DAY_SECONDS
 
 
 def test_a_function_that_does_not_exist_is_refused() -> None:
@@ -448,9 +473,10 @@ def test_a_function_that_does_not_exist_is_refused() -> None:
 
 # Which consumer a stack has.
 
-OUTPUTS = {"ConsumerName": "orders", "RecordsTable": "records", "RecordRetentionDays": "30"}
-SERVICE = {"ServiceName": "service", "ClusterName": "cluster", "QueueArn": QUEUE, "RecordsTable": "records"}
-SERVICE |= {"RecordRetentionDays": "30"}
+DESCRIBED = {"RecordsTable": "records", "ConsumerDescription": '{"retention_days": 30}'}
+OUTPUTS = {"ConsumerName": "orders", **DESCRIBED}
+SERVICE = {"ServiceName": "service", "ClusterName": "cluster", "QueueArn": QUEUE, **DESCRIBED}
+STATED = Description(retention_days=30)
 
 
 def stacked(outputs: dict[str, str], *mappings: str) -> Aws:
@@ -470,17 +496,17 @@ def stacked(outputs: dict[str, str], *mappings: str) -> Aws:
 @pytest.mark.parametrize("mappings", [["m-1"], ["other", "m-1"], ["refused", "m-1"], ["refused"]])
 def test_a_stacks_function_is_found_with_its_own_mapping(mappings: list[str]) -> None:
     found = consumer_of(stacked(OUTPUTS, *mappings).client, "shop")
-    assert found == Consumer(function="orders", mapping=mappings[-1], table="records", stated_retention_days="30")
+    assert found == Consumer(function="orders", mapping=mappings[-1], table="records", stated=STATED)
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS, SERVICE])
 def test_a_stack_tells_the_namespace_of_its_consumers_records(outputs: dict[str, str]) -> None:
-    found = consumer_of(stacked({**outputs, "Namespace": "refunds"}, "m-1").client, "shop")
+    found = consumer_of(stacked({**outputs, "ConsumerDescription": '{"namespace": "refunds"}'}, "m-1").client, "shop")
     assert found.record_id == "refunds#any"
 
 
 def test_a_stacks_workers_are_found_by_their_service() -> None:
-    assert consumer_of(stacked(SERVICE).client, "shop") == replace(WORKERS, stated_retention_days="30")
+    assert consumer_of(stacked(SERVICE).client, "shop") == replace(WORKERS, stated=STATED)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from idempotent_receiver.operations.description import Description, described
 from idempotent_receiver.operations.starter.project import WATCH, Project, contents
 from tests.starter import BODY_FIELD, CHOICES, QUEUE, made
 from tests.template import WATCH as SHIPPED
-from tests.template import parsed
+from tests.template import parsed, rendering, text_of
 
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:order-totals"
 MOST_LINES = 20
@@ -84,11 +85,15 @@ def test_its_template_is_read_in_one_sitting(fifo: bool, key: tuple[str, str], o
 
 
 @every_choice
-def test_its_outputs_say_what_receiver_must_know_of_the_code(choice: str) -> None:
-    outputs = {name: each["Value"] for name, each in parsed(made(choice)["template.yaml"])["Outputs"].items()}
-    strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
-    assert outputs["KeyStrategy"] == (f"{strategy}:{argument}" if argument else strategy)
-    assert outputs.get("Namespace") == ("order-totals" if argument else None)
+def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RECORDS_TABLE", "TOTALS_TABLE"):
+        monkeypatch.setenv(name, "a-table")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    handler: dict[str, Any] = {"__name__": f"handler_{choice}"}
+    exec(made(choice)["src/order_totals/handler.py"], handler)
+    code = Description.of(handler["lambda_handler"])
+    output = rendering(parsed(made(choice)["template.yaml"])).rendered()["Outputs"]["ConsumerDescription"]["Value"]
+    assert described(text_of(output)) == code
 
 
 @every_choice

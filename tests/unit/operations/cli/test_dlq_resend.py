@@ -1,4 +1,4 @@
-"""The ends of a dead letter as people get them wrong: a clear error, nothing lost, and no body where none belongs."""
+"""`receiver dlq resend`, as people get it wrong: a clear error, nothing lost, and no body where none belongs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,10 @@ import pytest
 
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP
-from tests.unit.operations.cli.stack import DEAD, FLAKY, SECRET, Receiver, Stack, client
+from idempotent_receiver.sqs.dead_letter import STAMP
+from tests.unit.operations.cli.stack import CONFLICT, DEAD, FLAKY, SECRET, Receiver, Stack, denied
 
 RESEND = f"dlq resend --key {FLAKY} --body new"
-
-
-def test_what_is_no_dead_letter_in_the_archive_is_named_without_a_traceback(receiver: Receiver, stack: Stack) -> None:
-    assert receiver.on("dlq archive --yes").code == Exit.OK
-    client("s3").put_object(Bucket="archive", Key="transfers-dead/notes.json", Body=b"not mine")
-    ran = receiver.on("dlq restore --yes")
-    assert (ran.code, ran.out) == (Exit.AWS, "")
-    assert "s3://archive/transfers-dead/notes.json is no archived dead letter: move it elsewhere" in ran.err
-    assert stack.keys_in(stack.dead) == set()
-
-
-def test_what_others_keep_in_the_same_bucket_is_not_restored(receiver: Receiver, stack: Stack) -> None:
-    client("s3").put_object(Bucket="archive", Key="transfers-dead-2/notes.json", Body=b"not mine")
-    assert [receiver.on(f"dlq {each} --yes").code for each in ("archive", "restore")] == [Exit.OK, Exit.OK]
-    assert stack.keys_in(stack.dead) == DEAD
 
 
 def test_a_byte_order_mark_is_no_part_of_the_body(receiver: Receiver, stack: Stack) -> None:
@@ -38,12 +23,39 @@ def test_a_byte_order_mark_is_no_part_of_the_body(receiver: Receiver, stack: Sta
     assert [each["Body"] for each in stack.received(stack.queue)] == ['{"a": 1}']
 
 
-def test_a_body_without_room_for_its_stamp_stays(receiver: Receiver, stack: Stack) -> None:
-    Path("new").write_bytes(b"x" * MOST_BYTES)
-    ran = receiver.on(f"{RESEND} --yes --json")
-    assert (ran.code, ran.json["resent"]) == (Exit.LEFT, 0)
-    assert [each["why"] for each in ran.json["left"]] == ["SQS refused its copy: NoRoom"]
-    assert stack.keys_in(stack.dead) == DEAD
+@pytest.mark.parametrize("operation", ["UpdateItem", "PutItem"])
+def test_without_permission_to_write_records_nothing_is_sent_and_nothing_deleted(
+    receiver: Receiver, stack: Stack, operation: str
+) -> None:
+    """What it cannot complete afterwards it does not begin."""
+    Path("new").write_text("{}", "utf-8")
+    stack.forget(FLAKY)
+    with denied(operation):
+        ran = receiver.on(f"{RESEND} --yes --json")
+    (left,) = ran.json["left"]
+    assert (ran.code, left["outcome"], f"dynamodb:{operation}" in left["why"]) == (Exit.LEFT, "refused", True)
+    assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == (set(), DEAD)
+    assert [each["outcome"] for each in stack.acts] == ["refused"]
+
+
+def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_another_body(
+    receiver: Receiver, stack: Stack
+) -> None:
+    Path("new").write_text("{}", "utf-8")
+    with denied("SendMessageBatch"):
+        assert receiver.on(f"dlq resend --key {FLAKY} --body body.json --yes").code == Exit.AWS
+    (group,) = receiver.on("dlq list --group resending --json").json["groups"]
+    assert group["verdicts"] == {"RESENDING": 1}
+    assert "give --take-back first" in receiver.on(f"{RESEND} --yes").err
+    assert receiver.on(f"dlq delete --key {FLAKY} --because test --yes").code == Exit.LEFT
+
+    ran = receiver.on(f"dlq resend --key {FLAKY} --take-back --because 'the wrong body' --yes --json")
+
+    assert (ran.code, ran.json["taken back"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
+    assert receiver.on(f"dlq resend --key {FLAKY} --take-back --yes").code == Exit.LEFT, "there is nothing to take back"
+    assert receiver.on(f"{RESEND} --yes").code == Exit.OK
+    assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
+    assert stack.keys_in(stack.dead) == DEAD - {FLAKY}
 
 
 ATTRIBUTES = {
@@ -58,7 +70,7 @@ def test_a_message_comes_back_from_the_archive_to_the_byte(receiver: Receiver, s
     """Its escapes, its white space, and attributes of every type."""
     body = '{"a":  "\\ud83d \\u0000 \\\\ \U0001f600",\r\n\t"b": 1.50}'
     stack.bury("k", body, attributes=ATTRIBUTES)
-    for line in ("archive --key k", "restore", "redrive --key k"):
+    for line in ("archive --key k", "redrive --from-archive --to-dlq", "redrive --key k"):
         assert receiver.on(f"dlq {line} --yes").code == Exit.OK
 
     (sent,) = stack.received(stack.queue)
@@ -70,19 +82,17 @@ def test_a_message_comes_back_from_the_archive_to_the_byte(receiver: Receiver, s
 
 @pytest.mark.parametrize("form", ["--json", ""])
 def test_no_end_tells_what_is_in_a_body_or_an_attribute(receiver: Receiver, stack: Stack, form: str) -> None:
-    """Only an export does, on purpose."""
     for key in ("one", "two", "three"):
         stack.bury(key, SECRET, attributes={"card": {"DataType": "String", "StringValue": SECRET}})
     Path("new").write_text(f"new {SECRET}")
     said = ""
     for line in (
-        "export letters.jsonl",
         "archive --save-plan plan.json",
-        "archive --plan plan.json --reason INC-7 --yes",
-        "restore --yes",
+        "archive --plan plan.json --because INC-7 --yes",
+        "redrive --from-archive --to-dlq --yes",
         "resend --key one --body new --yes",
-        "delete --key two --reason test --yes",
-        "delete --all --reason test",
+        "delete --key two --because test --yes",
+        "delete --all --because test",
         "history",
     ):
         ran = receiver.on(f"dlq {line} {form}")
@@ -91,29 +101,30 @@ def test_no_end_tells_what_is_in_a_body_or_an_attribute(receiver: Receiver, stac
     said += Path("plan.json").read_text() + str(stack.acts)
     assert "one" in said
     assert SECRET not in said
-    assert Path("letters.jsonl").read_text().count(SECRET) == 6
 
 
 def test_the_history_keeps_the_new_key_however_long_the_reason_is(receiver: Receiver, stack: Stack) -> None:
     reason = "because " * 200
-    new_key = receiver.on(f"dlq resend --key {FLAKY} --body body.json --reason '{reason}' --yes --json").json["new_key"]
+    new_key = receiver.on(f"dlq resend --key {FLAKY} --body body.json --because '{reason}' --yes --json").json[
+        "new_key"
+    ]
     (act,) = stack.acts
     assert [each for each in (new_key, "because") if each not in act["why"]] == []
 
 
-def test_a_second_body_for_what_was_sent_already_is_warned_of(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_a_second_body_for_what_has_no_key_and_was_sent_already_is_warned_of(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first command ended between the send and the deletion: it may run, and so would the second body."""
     Path("new").write_text("another body")
-    first = f"dlq resend --key {FLAKY} --body body.json"
+    line = f"dlq resend --key {CONFLICT} --body"
     with monkeypatch.context() as undeletable:
         undeletable.setattr(DeadLetterQueue, "delete", lambda self, ids: dict.fromkeys(ids, "InternalError"))
-        assert receiver.on(f"{first} --yes").code == Exit.LEFT
+        assert receiver.on(f"{line} body.json --yes").code == Exit.LEFT
 
-    assert "with another body" not in receiver.on(first).err
+    assert "with another body" not in receiver.on(f"{line} body.json").err
     assert "sent a dead letter of this key with another body (done). If it was this one, both run" in (
-        receiver.on(RESEND).err
+        receiver.on(f"{line} new").err
     )
 
 

@@ -1,0 +1,197 @@
+"""What a consumer is, for the operator's commands: as its decorated handler has it, or as a JSON document says.
+
+`receiver describe` prints the document. `--consumer` and the output of a stack give it back.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from idempotent_receiver import options
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.payload import EVERYTHING, Payload, json_of
+from idempotent_receiver.protocol.namespaces import checked
+from idempotent_receiver.sqs import keys
+from idempotent_receiver.sqs.consumer import Consumer
+
+OUTPUT = "ConsumerDescription"
+"""The output of a stack that holds the document."""
+
+DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class InCode:
+    """A callable of the user's code, which a document can only name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a consumer is. None is what the document does not say; of envelope and namespace, that there is none."""
+
+    key: keys.KeyStrategy | InCode | None = None
+    payload: Payload | InCode | None = None
+    envelope: str | None = None
+    namespace: str | None = None
+    retention_days: float | None = None
+    effects: str | None = None
+
+    @classmethod
+    def of(cls, consumer: Consumer) -> "Description":
+        """What a decorated handler is."""
+        parts = consumer.parts
+        return cls(
+            key=parts["key"],
+            payload=EVERYTHING if parts["payload"] is None else parts["payload"],
+            envelope=parts["envelope"],
+            namespace=getattr(parts["store"], "namespace", None),
+            retention_days=parts["retention_seconds"] / DAY_SECONDS,
+            effects=parts["effects"],
+        )
+
+    @property
+    def retention_seconds(self) -> int | None:
+        """How long its records last."""
+        return None if self.retention_days is None else round(self.retention_days * DAY_SECONDS)
+
+    def document(self) -> dict[str, Any]:
+        """The document, in which a callable is only named."""
+        days = self.retention_days
+        return {
+            "key": None if self.key is None else _key_document(self.key),
+            "payload": None if self.payload is None else _payload_document(self.payload),
+            "envelope": self.envelope,
+            "namespace": self.namespace,
+            "retention_days": int(days) if days is not None and days % 1 == 0 else days,
+            "effects": self.effects,
+        }
+
+
+def described(text: str) -> Description:
+    """What a document says. Raises ValueError, with the field and what it may be, for anything else."""
+    try:
+        found = json_of(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004  # of a text, not of an argument's type
+    if unknown := sorted(found.keys() - _READ.keys()):
+        raise ValueError(f"it has no field {', '.join(unknown)}: use {', '.join(_READ)}")
+    said = Description(**{name: _read(name, value) for name, value in found.items() if value is not None})
+    if said.namespace is None and said.key not in (None, keys.message_id):
+        raise ValueError("namespace is missing: with this key it is the store's")
+    return said
+
+
+def stated(outputs: Mapping[str, str], stack: str | None) -> Description | None:
+    """What a stack's outputs say that its consumer is, if they do. Raises UsageError for what cannot be read."""
+    if OUTPUT not in outputs:
+        return None
+    try:
+        return described(outputs[OUTPUT])
+    except ValueError as error:
+        remedy = "put there what `receiver describe` prints, or give --consumer"
+        raise UsageError(f"output {OUTPUT} of stack {stack}: {error}; {remedy}") from None
+
+
+def differences(code: Description, stated: Description) -> dict[str, tuple[str, str]]:
+    """The fields in which two descriptions differ, with both values as JSON. What one does not say is not compared."""
+    ours, theirs = code.document(), stated.document()
+    return {
+        name: (json.dumps(ours[name]), json.dumps(theirs[name]))
+        for name in ours
+        if ours[name] != theirs[name]
+        if name in ("envelope", "namespace") or None not in (ours[name], theirs[name])
+    }
+
+
+_PARTS = [each.name for each in fields(Payload)]
+
+
+def _payload(said: object) -> Payload | InCode:
+    match said:
+        case {"callable": name, **others} if not others:
+            return InCode(name)
+        case dict() if not said.keys() - _PARTS:
+            return Payload(**said)
+    raise ValueError(f"{json.dumps(said)} is no payload: use {{}} for all of it, or {', '.join(_PARTS)}")
+
+
+_BY_NAME: Mapping[str, keys.KeyStrategy] = {"message_id": keys.message_id, "event_id": keys.event_id}
+_MADE: Mapping[str, Callable[[Any], keys.KeyStrategy | InCode]] = {
+    "message_attribute": keys.message_attribute,
+    "body_field": keys.body_field,
+    "payload_key": _payload,
+    "callable": InCode,
+}
+"""Key strategies by their names in the document: those that stand for themselves, and those made of an argument."""
+
+
+def _key(said: object) -> keys.KeyStrategy | InCode:
+    match said:
+        case str() if said in _BY_NAME:
+            return _BY_NAME[said]
+        case dict() if len(said) == 1 and said.keys() <= _MADE.keys():
+            ((name, argument),) = said.items()
+            return _MADE[name](argument)
+    known = [*map(json.dumps, _BY_NAME), *(f'{{"{name}": ...}}' for name in _MADE)]
+    raise ValueError(f"{json.dumps(said)} is no key strategy: use {', '.join(known)}")
+
+
+def _key_document(key: keys.KeyStrategy | InCode) -> object:
+    for name, strategy in _BY_NAME.items():
+        if key is strategy:
+            return name
+    if isinstance(key, keys.Made):
+        return {key.by: key.argument}
+    return {"payload_key": _payload_document(key)} if type(key) is Payload else _named(key)
+
+
+def _payload_document(payload: Payload | InCode) -> dict[str, Any]:
+    if type(payload) is not Payload:
+        return _named(payload)
+    return {name: value if isinstance(value, str) else [*value] for name, value in asdict(payload).items() if value}
+
+
+def _named(given: Any) -> dict[str, str]:
+    if isinstance(given, InCode):
+        return {"callable": given.name}
+    named = given if hasattr(given, "__qualname__") else type(given)
+    return {"callable": f"{named.__module__}:{named.__qualname__}"}
+
+
+def _retention_days(said: Any) -> float:
+    options.require_numbers(retention_days=said)
+    if not said > 0:
+        raise ValueError("it has to be more than 0")
+    return float(said)
+
+
+def _passing(check: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """What reads a value as it is, if the check lets it pass."""
+
+    def read(said: Any) -> Any:
+        check(said)
+        return said
+
+    return read
+
+
+_READ: Mapping[str, Callable[[object], object]] = {
+    "key": _key,
+    "payload": _payload,
+    "envelope": _passing(keys.envelope_opener),
+    "namespace": checked,
+    "retention_days": _retention_days,
+    "effects": _passing(options.require_effects),
+}
+
+
+def _read(name: str, value: object) -> Any:
+    try:
+        return _READ[name](value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name}: {error}") from None

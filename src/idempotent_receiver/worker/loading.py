@@ -1,0 +1,34 @@
+"""The decorated handler that a path such as `orders:handler` names, imported from the current folder."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from idempotent_receiver.sqs.consumer import Consumer
+
+
+def loaded(path: str) -> Consumer:
+    """The decorated handler at `module:name`, without what else decorates it for Lambda, such as Powertools'
+    `inject_lambda_context`. Raises ValueError or TypeError, with the remedy, if there is none.
+    """
+    module, _, name = path.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = getattr(_imported(path, module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"there is no handler {path!r}: {error}; name it as module:function") from error
+    while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
+        found = found.__wrapped__
+    if not isinstance(found, Consumer):
+        raise TypeError(f"{path!r} is no handler of sqs_consumer: decorate it with @sqs_consumer(store)")
+    return found
+
+
+def _imported(path: str, module: str) -> Any:
+    try:
+        return import_module(module or ".")
+    except (Exception, SystemExit) as error:  # whatever a module may raise when it is imported
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise  # it is this module that is not there, and not one that it imports
+        raise ValueError(f"the module of {path!r} cannot be imported: {type(error).__name__}: {error}") from error

@@ -82,11 +82,10 @@ def _commands(stack: str, asked: Sequence[TransferMessage], names: Mapping[str, 
     completed, stopped, refunded, orphan = asked
     records = '--table "$WORKFLOWS"'
     body = "\n      ".join(textwrap.wrap(orphan.body, 70, break_on_hyphens=False))
-    trace, show, stuck = (f".venv/bin/receiver {verb}" for verb in ("trace", "show", "stuck"))
+    trace, stuck = (f".venv/bin/receiver {verb}" for verb in ("trace", "stuck"))
     traced = f"""\
 {trace} {completed.name} --stack {stack} \\
-    --hook app.ledger_trace:entries --request-table "$WORKFLOWS" --request \\
-    transfers#{names[completed.name]}"""
+    --hook app.ledger_trace:entries"""
     post = f"""\
 curl --aws-sigv4 aws:amz:{REGION}:execute-api \\
     --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \\
@@ -94,12 +93,15 @@ curl --aws-sigv4 aws:amz:{REGION}:execute-api \\
     --header 'Idempotency-Key: key-{orphan.name}' \\
     --json '{body}'"""
     return [
-        (traced, "a transfer's request, execution, receipt and entries"),
-        (
-            f"{trace} --stack {stack} \\\n    {records} \\\n    transfers#{names[stopped.name]}",
-            "one that was stopped after its debit",
+        (traced, "a transfer's receipt and entries"),
+        *(
+            (f"{trace} \\\n    transfers#{names[each.name]} \\\n    {records}", what)
+            for each, what in (
+                (completed, "its request and its execution"),
+                (stopped, "one that was stopped after its debit"),
+                (refunded, "one that was stopped, and refunded"),
+            )
         ),
-        (f"{show} \\\n    transfers#{names[refunded.name]} \\\n    {records}", "one that was stopped, and refunded"),
         (f"{stuck} {records}", "that one; and the orphan, once its lease is over"),
         (post, "the orphan's client asks again: it goes on; once more: its result"),
         ('aws events enable-rule --name "$EVERY_MINUTE"', "or end what is wrong: somebody has turned the sweeps off"),

@@ -179,7 +179,7 @@ def expire(aws: Aws, stack: Stack) -> None:
 
 def test_the_operators_command_finds_its_records(project: Project, stack: Stack, venv: Path) -> None:
     key = "order-1" if project.folder.name == "keyed_orders" else project.event("order")["Records"][0]["messageId"]
-    shown = run(venv / "bin" / "receiver", "show", key, "--stack", stack.name, env=project.environment)
+    shown = run(venv / "bin" / "receiver", "trace", key, "--stack", stack.name, env=project.environment)
     assert "COMPLETED" in shown
 
 

@@ -15,7 +15,12 @@ _SHELL = Path(__file__).with_name("page.html")
 
 
 def html_of(fragment: str, data: Any) -> str:
-    """The page of a fragment and its data, which is JSON. A text in the data stays a text, whatever it says.
+    """The page of a fragment and its data, which is JSON."""
+    return data_text(data).join(around(fragment))
+
+
+def around(fragment: str) -> tuple[str, str]:
+    """What a fragment's page has before its data, and after it.
 
     Its policy lets no script and no style run but those of the shell and the fragment.
     """
@@ -23,7 +28,13 @@ def html_of(fragment: str, data: Any) -> str:
     for kind in ("style", "script"):
         own = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
         page = page.replace(f"{kind}-hashes", " ".join(map(_hash, own)), 1)
-    return page.replace('"the data"', json.dumps(data, ensure_ascii=True).replace("<", "\\u003c"), 1)
+    before, _, after = page.partition('"the data"')
+    return before, after
+
+
+def data_text(data: Any) -> str:
+    """Data as it stands in a page. A text in it stays a text, whatever it says."""
+    return json.dumps(data, ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _hash(text: str) -> str:

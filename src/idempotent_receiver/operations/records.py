@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from idempotent_receiver.protocol.record import Record, Status, permanent
+from idempotent_receiver.protocol.resend import resending, resent, taken_back
 from idempotent_receiver.protocol.transitions import Claim, Unreadable, decide
 
 
@@ -28,6 +29,14 @@ def unreadable(record: Record, now_ms: int) -> str | None:
     """Why this version cannot understand it, as a claim would be told; None where it can."""
     answer = decide(record, _ANY_CLAIM, (), now_ms)
     return answer.reason if isinstance(answer, Unreadable) else None
+
+
+def state_of(record: Record, now_ms: int) -> str:
+    """Its status as an operator has to know it: what counts as absent is EXPIRED, and a resend is told from a run."""
+    if record.expired(now_ms):
+        return "EXPIRED"
+    states = {"RESENDING": resending, "RESENT": resent, "TAKEN_BACK": taken_back}
+    return next((state for state, found in states.items() if found(record) is not None), record.status)
 
 
 def failing(record: Record) -> bool:

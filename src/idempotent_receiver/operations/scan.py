@@ -6,14 +6,16 @@ than it is allowed to. It reads eventually consistently, at half the price; what
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from heapq import nlargest
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.statements import record_in
 from idempotent_receiver.operations.records import failing, lease_over, released, unreadable
 from idempotent_receiver.protocol.record import ATTRIBUTES, Record, Status, permanent
+from idempotent_receiver.protocol.resend import resending, resent
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 
 if TYPE_CHECKING:
@@ -70,58 +72,70 @@ def pages(
             clock.sleep(page.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0) / units_a_second)
 
 
+class About(StrEnum):
+    """Which kinds may name a record."""
+
+    UNREADABLE = "unreadable"
+    RESEND = "resend"
+    WORKFLOW = "workflow"
+    MESSAGE = "message"
+
+    @classmethod
+    def of(cls, record: Record, now_ms: int) -> Self:
+        """What the record is about; the first that holds."""
+        if unreadable(record, now_ms) is not None:
+            return cls("unreadable")
+        if resending(record) is not None:
+            return cls("resend")
+        return cls("message" if record.execution is None else "workflow")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of record that a scan looks for. It names those that rank highest."""
 
     name: str
-    holds: Callable[[Record, int], bool]
+    about: About
     rank: Callable[[Record], int]
-    workflow: bool = False
-    """Whether it is about records of a workflow, which no other kind names."""
-    unreadable: bool = False
-    """Whether it is about records that this version cannot understand, which no other kind names."""
+    holds: Callable[[Record, int], bool] = lambda record, now_ms: True
 
     def includes(self, record: Record, now_ms: int) -> bool:
         """Whether the record is of this kind."""
-        if self.unreadable or unreadable(record, now_ms) is not None:
-            return self.unreadable and self.holds(record, now_ms)
-        return (record.execution is not None) == self.workflow and self.holds(record, now_ms)
+        return About.of(record, now_ms) is self.about and self.holds(record, now_ms)
 
 
 KINDS = (
     # The longest ago first.
     Kind(
         "unsettled",
-        lambda record, now_ms: lease_over(record, now_ms) and not released(record, now_ms),
+        About.MESSAGE,
         lambda record: -(record.lease_until_ms or 0),
+        lambda record, now_ms: lease_over(record, now_ms) and not released(record, now_ms),
     ),
-    Kind("failing", lambda record, now_ms: failing(record), lambda record: record.attempts or 0),
+    Kind("failing", About.MESSAGE, lambda record: record.attempts or 0, lambda record, now_ms: failing(record)),
     # The latest first.
-    Kind("permanent", lambda record, now_ms: permanent(record), lambda record: record.expiration or 0),
+    Kind("permanent", About.MESSAGE, lambda record: record.expiration or 0, lambda record, now_ms: permanent(record)),
     Kind(
         "workflow",
+        About.WORKFLOW,
+        lambda record: record.expiration or 0,
         lambda record, now_ms: record.status == Status.FAILED or lease_over(record, now_ms),
-        lambda record: record.expiration or 0,
-        workflow=True,
     ),
-    Kind(
-        "unreadable",
-        lambda record, now_ms: unreadable(record, now_ms) is not None,
-        lambda record: record.expiration or 0,
-        unreadable=True,
-    ),
+    # The longest ago first.
+    Kind("resending", About.RESEND, lambda record: -(record.expiration or 0)),
+    Kind("unreadable", About.UNREADABLE, lambda record: record.expiration or 0),
 )
 
 
 class Scan:
     """What was found on the pages so far: how many records of each kind, and the `most` that rank highest.
 
-    Only records whose ids begin with `prefix` count, and `own` says how many of the `scanned` those are.
+    Only records whose ids begin with `prefix` count, and `own` says how many of the `scanned` those are. Of
+    `resent_count` completed ones, the messages were sent again under other keys.
     """
 
     def __init__(self, now_ms: int, *, most: int, prefix: str = "") -> None:
-        self.scanned = self.own = self.released_count = 0
+        self.scanned = self.own = self.released_count = self.resent_count = 0
         self.counts = {kind.name: 0 for kind in KINDS}
         self.named: dict[str, list[Record]] = {kind.name: [] for kind in KINDS}
         self._now_ms, self._most, self._prefix = now_ms, most, prefix
@@ -139,6 +153,7 @@ class Scan:
 
     def _sort(self, record: Record) -> None:
         self.released_count += record.execution is None and released(record, self._now_ms)
+        self.resent_count += resent(record) is not None
         for kind in KINDS:
             if kind.includes(record, self._now_ms):
                 self.counts[kind.name] += 1

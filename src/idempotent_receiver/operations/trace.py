@@ -4,18 +4,25 @@ Each function makes events of what one place holds. None of them reads anything,
 what they tell.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act
 from idempotent_receiver.operations.records import lease_over, reason_in, released, written_ms
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
+from idempotent_receiver.protocol.resend import resend_of, resending, resent, taken_back
 
 Hook = Callable[[str, Record | None], Iterable[tuple[datetime | None, str]]]
 """What an application adds: given a key and its record, times and texts. A time without a zone is UTC, None is now."""
+
+KeyOf = Callable[[str], str]
+"""Makes the key that people know of a record's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +39,28 @@ def in_order(events: Iterable[Event], now_ms: int) -> list[Event]:
     return sorted(events, key=lambda event: now_ms if event.at_ms is None else event.at_ms)
 
 
-def of_record(source: str, record: Record, now_ms: int, retention_seconds: int) -> Iterator[Event]:
+def of_record(source: str, record: Record, now_ms: int, retention_seconds: int, key_of: KeyOf = str) -> Iterator[Event]:
     """How a record's last write left it, and until when that holds. When that was is reckoned from its expiry."""
-    yield Event(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms))
-    if record.status == Status.INPROGRESS and not released(record, now_ms):
+    yield Event(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
+    if record.status == Status.INPROGRESS and not (released(record, now_ms) or resending(record)):
         over = ", and nobody settled it" if lease_over(record, now_ms) else ""
         yield Event(record.lease_until_ms, source, f"end of its lease{over}")
     if record.expiration is not None:
         yield Event(record.expiration * 1000, source, "end of the record: from then on, the key is free")
 
 
-def _left(record: Record, now_ms: int) -> str:
+def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[Event]:
+    """What the record of another key, written at that time, says of a resend from or to one of these ids."""
+    resend = resend_of(record)
+    if resend is not None and (resend.new_id in ids or resend.old_id in ids):
+        yield Event(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
+
+
+def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
     if record.unreadable is not None:
         return f"this version cannot read it: {record.unreadable}"
+    if resend_of(record) is not None and (told := _resent(record, key_of)):
+        return told
     attempt = f"attempt {record.attempts or 1}"
     ended = "before its handler started" if record.attempts == 0 else f"at {attempt}"
     if record.status == Status.FAILED:
@@ -60,6 +76,17 @@ def _left(record: Record, now_ms: int) -> str:
     return f"INPROGRESS: claimed for {attempt}" + ("" if record.owner is None else f" by {record.owner}")
 
 
+def _resent(record: Record, key_of: KeyOf) -> str:
+    """What a record says of a resend; empty where it is neither claimed nor ended by one."""
+    if (found := resending(record)) is not None:
+        return f"RESENDING as {key_of(found.new_id)}, by {found.operator}: {found.why}"
+    if (found := resent(record)) is not None:
+        return f"RESENT as {key_of(found.new_id)}, by {found.operator}: {found.why}"
+    if (found := taken_back(record)) is not None:
+        return f"TAKEN_BACK: no handler ran, and {key_of(found.old_id)} goes on, by {found.operator}: {found.why}"
+    return ""
+
+
 def of_execution(described: Mapping[str, Any]) -> Iterator[Event]:
     """When an execution started and how it ended, as DescribeExecution tells it."""
     name = _name(described["executionArn"])
@@ -71,16 +98,58 @@ def of_execution(described: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[Event]:
-    """Since when a message is known by its dead letter, and that it is one."""
+    """Since when a message is known by its dead letter, under which key, and that it is one."""
     stamp, id = dead_letter.stamp, dead_letter.id
-    yield Event(dead_letter.since_ms, "message", f"message {id if stamp is None else stamp.original_id} was sent")
-    yield Event(None, "dead letter", f"message {id} is a dead letter: {reason}")
+    first = id if stamp is None else stamp.original_id
+    yield Event(dead_letter.since_ms, "message", f"message {first} was sent")
+    known = f", key {dead_letter.key}," if dead_letter.key not in ("", first) else ""
+    yield Event(None, "dead letter", f"message {id}{known} is a dead letter: {reason}")
 
 
-def of_act(act: Act) -> Event:
-    """What an operator did."""
-    said = f"message {act.message_id} {act.verb} by {act.operator}: {act.why}"
-    return Event(act.at_ms, "history", f"{said}; {act.became}" + (f"; plan {act.plan}" if act.plan else ""))
+def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> Event:
+    """What an operator did; without `doubt`, the same was done later where nobody knows what became of this."""
+    what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
+    link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
+    became = act.became if doubt or not act.may_have_happened else "not confirmed; the same was done later"
+    text = f"{what}{link} by {act.operator}: {act.why}; {became}" + (f"; plan {act.plan}" if act.plan else "")
+    return Event(act.at_ms, "history", text)
+
+
+def log_pattern(keys: Iterable[str]) -> str:
+    """A filter of CloudWatch Logs that lets through the lines about these keys and messageIds, and perhaps others."""
+    # A backslash or a quotation mark would end the text: `*` stands for anything.
+    plain = [re.sub(r"[^\w.:@/+=-]", "*", key, flags=re.ASCII) for key in islice(keys, MOST_KEYS)]
+    quoted = [each if len(each) <= MOST_OF_A_KEY else f"{each[:MOST_OF_A_KEY]}*" for each in plain]
+    terms = [f'($.{name} = "{key}")' for key in quoted for name in _NAMED]
+    return f"{{ {' || '.join(terms)} }}"
+
+
+def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[Event]:
+    """What a line of the log tells, if it is about one of these keys. The function's own lines are told by their place,
+    for they may hold anything.
+    """
+    try:
+        told = json.loads(line["message"])
+        about = [told.get(name) for name in _NAMED]
+    except (ValueError, AttributeError, RecursionError):
+        return
+    if not any(isinstance(each, str) and each in keys for each in about):
+        return
+    place = str(told.get("location", ""))
+    if place.startswith("_write:") or "receive_count" in told:
+        parts = [told.get(name) for name in ("error_type", "at", "reason", "why")]
+        said = "; ".join(map(str, filter(None, (told.get("message"), *parts))))
+    else:
+        said = f"a line of the function's own, at {place or 'an unknown place'}"
+    yield Event(int(line["timestamp"]), "log", f"{told.get('level', '')} {said}".strip())
+
+
+_NAMED = ("key", "message_id")
+"""The fields of a log line that say what it is about."""
+
+MOST_KEYS = 4
+MOST_OF_A_KEY = 80
+"""CloudWatch takes filters of 1,024 characters."""
 
 
 def of_hook(source: str, told: Iterable[tuple[datetime | None, str]]) -> Iterator[Event]:

@@ -10,12 +10,14 @@ from idempotent_receiver import MemoryStore
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.scan import Cost, Scan, cost_of, pages
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.protocol.store import Unknown
 from tests.manual_clock import START_MS, ManualClock
 
 LASTING = START_MS // 1000 + 86_400
 ERROR, FOR_GOOD = (Failure(type="E", permanent=permanent).to_json() for permanent in (False, True))
-ASKED = ["id", "status", "version", "expiration", "in_progress_expiration", "attempts", "error", "owner", "execution"]
+ASKED = ["id", "status", "version", "error", "owner", "execution", "resent"]
+ASKED += ["expiration", "in_progress_expiration", "attempts"]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,12 @@ def claim(id: str, until_ms: int, **attributes: Any) -> Record:
     return record(id, "INPROGRESS", **{"in_progress_expiration": until_ms, "owner": "w", **attributes})
 
 
+def resend(id: str, status: str, **attributes: Any) -> Record:
+    told = Resend(old_id=id, new_id="n", fingerprint="f", operator="o", why="w").to_json()
+    until = {"in_progress_expiration": LASTING * 1000}
+    return record(id, status, resent=told, owner="o", attempts=3, error=ERROR, **until, **attributes)
+
+
 FOUND = [
     *(claim(f"lapsed-{number}", START_MS - number) for number in range(3)),  # 0: at this very moment
     claim("held", START_MS + 1),
@@ -100,13 +108,17 @@ FOUND = [
     record("typed", "FAILED", error=ERROR, unreadable="unexpected type of attempts"),
     record("expired", "FAILED", expiration=START_MS // 1000),
     record("done", "COMPLETED"),
+    # Three attempts and an error do not make these fail: their letters are being sent again.
+    *(resend(f"old-{number}", "INPROGRESS", expiration=LASTING + number) for number in (1, 3, 2)),
+    resend("sent", "COMPLETED"),
 ]
-COUNTS = {"unsettled": 3, "failing": 6, "permanent": 3, "workflow": 4, "unreadable": 4}
+COUNTS = {"unsettled": 3, "failing": 6, "permanent": 3, "workflow": 4, "resending": 3, "unreadable": 4}
 FIRST = {
     "unsettled": ["lapsed-2", "lapsed-1"],
     "failing": ["again-4", "flaky-3"],
     "permanent": ["closed-3", "closed-2"],
     "workflow": ["flow-3", "flow-2"],
+    "resending": ["old-1", "old-2"],
     "unreadable": ["paused-3", "paused-2"],
 }
 
@@ -121,7 +133,7 @@ def test_each_record_is_counted_under_its_one_kind_and_the_worst_are_named_whate
     for start in range(0, len(FOUND), size):
         scan.take(FOUND[start : start + size])
     assert (scan.counts, named(scan)) == (COUNTS, FIRST)
-    assert (scan.scanned, scan.own, scan.released_count) == (len(FOUND), len(FOUND), 1)
+    assert (scan.scanned, scan.own, scan.released_count, scan.resent_count) == (len(FOUND), len(FOUND), 1, 1)
     of_flows = Scan(START_MS, most=2, prefix="flow-")
     of_flows.take(FOUND)
     assert (of_flows.scanned, of_flows.own, of_flows.counts["workflow"]) == (len(FOUND), 3, 3)

@@ -13,13 +13,16 @@ from idempotent_receiver.operations.dead_letters.history import Outcome
 from idempotent_receiver.operations.trace import (
     Event,
     in_order,
+    log_pattern,
     of_act,
     of_dead_letter,
     of_execution,
     of_hook,
+    of_log,
     of_record,
 )
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.resend import Resend
 from tests.unit.operations.dead_letters.acts import OPERATOR, act
 from tests.unit.operations.dead_letters.test_triage import DAY_MS, DIED, NOW_MS, dead_letter
 
@@ -75,6 +78,24 @@ def test_a_record_of_another_retention_is_not_dated() -> None:
     assert texts(later, NOW_MS + 60 * DAY_MS - 60_000)[0][0] == NOW_MS + 60 * DAY_MS, "a worker's clock may be ahead"
 
 
+RESEND = Resend(old_id="k", new_id="n", fingerprint="f", operator="o", why="mended")
+
+
+@pytest.mark.parametrize(
+    ("id", "status", "told"),
+    [
+        ("k", "INPROGRESS", "RESENDING as n, by o: mended"),
+        ("k", "COMPLETED", "RESENT as n, by o: mended"),
+        ("n", "COMPLETED", "TAKEN_BACK: no handler ran, and k goes on, by o: mended"),
+        ("k", "FAILED", "FAILED at attempt 1, and may be tried again: no reason was recorded"),
+    ],
+)
+def test_a_resend_is_told_from_a_run_and_its_claim_has_no_lease_to_end(id: str, status: str, told: str) -> None:
+    lasts = NOW_MS + 30 * DAY_MS
+    record = written(status, resent=RESEND.to_json(), owner="o", in_progress_expiration=lasts)._replace(id=id)
+    assert texts(record) == [(NOW_MS, told), END]
+
+
 def test_an_execution_is_told_from_start_to_end_without_its_input() -> None:
     arn = "arn:aws:states:us-east-1:123456789012:execution:transfers:name-1"
     at = datetime(2026, 11, 22, 2, tzinfo=UTC)
@@ -103,6 +124,18 @@ def test_an_act_is_told_with_its_operator_its_reason_its_end_and_its_plan() -> N
     unconfirmed = f"{said}begun, not confirmed{{}}: it may have happened; plan p1"
     assert of_act(begun).text == unconfirmed.format("")
     assert of_act(begun.ended(Outcome.UNCONFIRMED, "Timeout")).text == unconfirmed.format(" (Timeout)")
+    assert of_act(replace(done, verb="paused", message_id="")).text.startswith(f"paused by {OPERATOR}: ")
+
+
+def test_a_filter_of_the_log_fits_cloudwatch_and_nothing_ends_its_texts() -> None:
+    """It may let through too much; a line counts only if it is about a key to the letter."""
+    keys = ["k-1", 'a"b\\c d', "x" * 2000, *map(str, range(9))]
+    pattern = log_pattern(keys)
+    assert pattern.startswith('{ ($.key = "k-1") || ($.message_id = "k-1") || ($.key = "a*b*c*d") || ')
+    assert f'"{"x" * 80}*"' in pattern
+    assert len(pattern) < 1024
+    for message in ('{"key": "k-2"}', '{"key": ["k-1"]}', '{"key": null}', "[]", "k-1", '"k-1"', "[" * 10_000):
+        assert list(of_log({"timestamp": 1, "message": message}, keys)) == []
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -1,4 +1,4 @@
-"""The commands `receiver dlq ...` that act: redrive, resend, archive and delete; and `dlq list`."""
+"""The commands `receiver dlq ...` that act: redrive, resend, archive and delete."""
 
 import re
 from pathlib import Path
@@ -8,11 +8,9 @@ import typer
 from typer.core import TyperCommand
 
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_act import Task, act, queue_session, session_with
-from idempotent_receiver.operations.cli.dlq_look import Hold, look
-from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named, none_of
+from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named
 from idempotent_receiver.operations.cli.dlq_resend import Asked, resend_task
 from idempotent_receiver.operations.cli.terminal import Terminal, examples, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive
@@ -37,41 +35,6 @@ class _Waiting(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments."""
         return super().parse_args(ctx, [f"{each}={FOLLOW_SECONDS}" if each == "--wait" else each for each in args])
-
-
-@app.command(
-    name="list",
-    epilog=examples(
-        "receiver dlq list --stack transfers",
-        "receiver dlq list --stack transfers --group ConnectionError@app.ledger",
-    ),
-)
-@of_a_deployment
-def list_dead_letters(
-    *,
-    deployment: Deployment,
-    terminal: Terminal,
-    filters: Filters,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Look at this many dead letters at most.")] = 1000,
-    bodies: Annotated[bool, typer.Option("--bodies", help="Show the bodies too.")] = False,
-    hold: Hold = 60,
-) -> None:
-    """List dead letters, grouped by what they failed of.
-
-    A group is an error's type and the function that raised it; --group lists its dead letters. While the command runs,
-    it holds dead letters; then it releases them.
-    """
-    selection = filters.selection(terminal.clock.epoch_ms())
-    looked = look(deployment, terminal, selection, limit, hold)
-    groups = [report.group_values(name, group, bodies=bodies) for name, group in report.grouped(looked.meant).items()]
-    values = {
-        "queue": deployment.dead_letter_queue.url,
-        **looked.values,
-        "groups": groups,
-    }
-    tables = report.letter_tables if filters.group or filters.key or filters.message_id else report.group_tables
-    terminal.answer(values, tables(groups) if groups else none_of(selection))
-    looked.end(selection)
 
 
 @app.command(

@@ -71,7 +71,9 @@ class Filters(Named):
         )
 
 
-HOLD_HELP = "How many seconds dead letters stay invisible to others after a crash."
+Hold = Annotated[
+    int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ class Acting:
 
     because: Annotated[str | None, typer.Option(help="Why, for the history: in your own words.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Act on this many at most.")] = None
-    hold: Annotated[int, typer.Option(min=1, max=43_200, help=HOLD_HELP)] = HOLD_SECONDS
+    hold: Hold = HOLD_SECONDS
     save_plan: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the plan to a new file to review, and do nothing else."),
@@ -148,19 +150,6 @@ def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
     if saved.queue != deployment.queue.arn:
         raise UsageError(f"--plan {file} is for dead letters of {saved.queue}, not of {deployment.queue.arn}")
     return saved
-
-
-def write_new(file: Path, lines: Iterable[str]) -> None:
-    """Write a new file, which may hold bodies and so is the operator's alone. Raises UsageError where that cannot be
-    done, and rather than replace one.
-    """
-    try:
-        file.touch(mode=0o600, exist_ok=False)
-        file.write_bytes("".join(lines).encode())
-    except FileExistsError:
-        raise UsageError(f"{file} exists, and is not replaced: give another name") from None
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
 
 
 def write_plan(plan: SavedPlan, file: Path) -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
+from idempotent_receiver.operations.dead_letters.archive import document
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
 from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
 from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Returned, Summary
@@ -61,34 +62,32 @@ def remedies() -> Text:
     return Text(f"What each verdict means, and what to do: see {section('operating', 'Verdicts')}.")
 
 
-def grouped(decisions: Sequence[Decision]) -> dict[str, list[Decision]]:
-    """Dead letters by group; the largest group first."""
-    groups: dict[str, list[Decision]] = defaultdict(list)
-    for each in decisions:
-        groups[each.group].append(each)
-    return dict(sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0])))
+PRIVATE = ("data", "input")
+"""What a record keeps of a function's result or of a workflow's input: left out where bodies are."""
 
 
-def group_values(name: str, group: Sequence[Decision], *, bodies: bool) -> dict[str, Any]:
-    """A group of dead letters as a script reads it, the latest last."""
-    letters = [_values(each, bodies=bodies) for each in sorted(group, key=lambda each: each.dead_letter.since_ms)]
-    return {
-        "name": name,
-        "count": len(group),
-        "first_seen": letters[0]["since"],
-        "last_seen": letters[-1]["since"],
-        "verdicts": dict(Counter(each.verdict.value for each in group).most_common()),
-        "reasons": dict(Counter(each.reason for each in group).most_common()),
-        "letters": letters,
-    }
+def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
+    """A dead letter as the archive would keep it, with its first id. Without `bodies`, nothing that its producer or a
+    function wrote; its receipt, with which it could be deleted, never.
+    """
+    of, values = decision.dead_letter, document(decision)
+    message, record = values["message"], values["record"]
+    if not bodies:
+        message = {name: message[name] for name in ("messageId", "attributes")}
+        record = record and {name: value for name, value in record.items() if name not in PRIVATE}
+    message.pop("receiptHandle", None)
+    first = of.id if of.stamp is None else of.stamp.original_id
+    return {**values, "message": message, "record": record, "since": moment(of.since_ms), "original_id": first}
 
 
-def _values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
+def letter_values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
+    """A dead letter as a script reads it in a list."""
     of = decision.dead_letter
     values = {
         "message_id": of.id,
         "key": of.key or None,
-        "group": of.message.group_id,
+        "group": decision.group,
+        "message_group": of.message.group_id,
         "since": moment(of.since_ms),
         "source": of.source,
         "reason": decision.reason,
@@ -97,6 +96,25 @@ def _values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
         "why": decision.why,
     }
     return {**values, "body": of.message.raw_body} if bodies else values
+
+
+def grouped(letters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The values of dead letters by group, the latest last; the largest group first."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for each in sorted(letters, key=lambda each: str(each["since"])):
+        groups[each["group"]].append(each)
+    return [
+        {
+            "name": name,
+            "count": len(group),
+            "first_seen": group[0]["since"],
+            "last_seen": group[-1]["since"],
+            "verdicts": dict(Counter(each["verdict"] for each in group).most_common()),
+            "reasons": dict(Counter(each["reason"] for each in group).most_common()),
+            "letters": group,
+        }
+        for name, group in sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    ]
 
 
 def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:

@@ -108,7 +108,7 @@ def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, 
         return
     acts = deployment.history(terminal).of_key(key_of(letter))
     sent = [each for each in acts if each.verb == Verb.RESENT and each.outcome != Outcome.REFUSED]
-    if others := [each for each in sent if new_id not in each.why]:
+    if others := [each for each in sent if each.other != new_id]:
         last = others[-1]
         terminal.note(
             f"At {moment(last.at_ms)}, {last.operator} sent a dead letter of this key with another body "

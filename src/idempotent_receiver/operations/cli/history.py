@@ -1,6 +1,6 @@
-"""The command `receiver dlq history`: what operators did with dead letters, and what became of it."""
+"""The command `receiver dlq history`: what operators did, and what became of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,15 +11,22 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_options import TIMES, epoch_ms
 from idempotent_receiver.operations.cli.terminal import Terminal, clean, command, counted, listing, moment
-from idempotent_receiver.operations.dead_letters.history import Act, History, Verb
+from idempotent_receiver.operations.dead_letters.history import Act, History, Verb, in_doubt
 
 _FOR_EVER_MS = 253_402_300_799_000  # the end of the year 9999
 
-NOT_CONFIRMED = """\
-Of {acts} nobody knows: the command ended before it was confirmed, or AWS did not
-say. Look whether the dead letter is still there, and what its record says:
-{trace}
-If it is there, do it again: what was done is recognised by its key."""
+AGAIN = {
+    Verb.MOVED: "If its dead letter is still there, redrive it again: what was done is recognised by its key.",
+    Verb.DROPPED: "If its dead letter is still there, redrive it again: it is done, and is dropped.",
+    Verb.ARCHIVED: "If its dead letter is still there, archive it again: that replaces what is in the archive.",
+    Verb.DELETED: "If its dead letter is still there, delete it again.",
+    Verb.RESTORED: "If it is still in the archive, redrive it again: what was done is recognised by its key.",
+    Verb.RESENT: "Send the same body again, or take it back: dlq resend --take-back.",
+    Verb.TAKEN_BACK: "Take it back again: dlq resend --take-back.",
+    Verb.PAUSED: "Pause again.",
+    Verb.RESUMED: "Resume again.",
+}
+"""What is safe after an act of which nobody knows what became."""
 
 
 @of_a_deployment
@@ -27,13 +34,15 @@ def history(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    key: Annotated[str | None, typer.Option(help="Only acts on this key, or on this messageId.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only acts on this key, this messageId or this queue's ARN.")] = None,
     since: Annotated[str | None, typer.Option(help=f"Only acts begun since {TIMES}.")] = None,
     until: Annotated[str | None, typer.Option(help="Only acts begun until then.")] = None,
-    verb: Annotated[list[Verb] | None, typer.Option(help="Only acts of this kind; may be given again.")] = None,
+    verb: Annotated[
+        list[Verb] | None, typer.Option(metavar="VERB", help=f"Only {', '.join(Verb)}; may be given again.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show this many at most: the latest.")] = 100,
 ) -> None:
-    """Show what was done with dead letters.
+    """Show what was done with dead letters, and with the queue.
 
     Each act has who did it, when, with which key and message, why, from which plan, and what became of it. Without
     --key, the whole table of the history is read.
@@ -45,18 +54,23 @@ def history(
     if until_ms < since_ms:
         raise UsageError(f"--until {until} is before --since {since}: nothing was done between them")
     kept = History(deployment.client("dynamodb"), deployment.kept_history_table, terminal.clock)
-    acts = kept.between(since_ms, until_ms + 1) if key is None else _acts_on(key, kept, deployment)
+    # With what came later, which may have settled it.
+    acts = list(kept.between(since_ms, _FOR_EVER_MS) if key is None else _acts_on(key, kept, deployment))
+    doubts = in_doubt(acts)
     found = [each for each in acts if since_ms <= each.at_ms <= until_ms and (not verb or each.verb in verb)]
     latest = sorted(found, key=lambda act: act.id)[-limit:]
     if len(latest) < len(found):
         terminal.note(f"These are the latest {limit} of {len(found)} acts: --limit shows more.")
+    if kept.foreign:
+        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that cannot be read as acts.")
     values = {
         "history": kept.table,
         "count": len(found),
-        "not_confirmed": sum(each.may_have_happened for each in found),
-        "acts": [act_values(each, deployment) for each in latest],
+        "not_confirmed": sum(each in doubts for each in found),
+        "foreign": kept.foreign,
+        "acts": [act_values(each, deployment, doubt=each in doubts) for each in latest],
     }
-    terminal.answer(values, _shown(latest, deployment) if latest else "The history has no such act.")
+    terminal.answer(values, _shown(latest, doubts, deployment) if latest else "The history has no such act.")
 
 
 def _acts_on(key: str, kept: History, deployment: Deployment) -> Iterator[Act]:
@@ -65,37 +79,44 @@ def _acts_on(key: str, kept: History, deployment: Deployment) -> Iterator[Act]:
         yield from kept.of_key(id)
 
 
-def act_values(act: Act, deployment: Deployment) -> dict[str, Any]:
-    """An act as a script reads it; its outcome is "begun" until it is confirmed."""
+def act_values(act: Act, deployment: Deployment, *, doubt: bool) -> dict[str, Any]:
+    """An act as a script reads it; its outcome is "begun" until it is confirmed. In `doubt` it may have happened."""
+    other = deployment.key_of(act.other) if act.other else None
     return {
         "at": moment(act.at_ms),
         "verb": act.verb,
         "key": deployment.key_of(act.key),
         "id": act.key,
-        "message_id": act.message_id,
+        "message_id": act.message_id or None,
+        "resent_as": None if act.mirror else other,
+        "resent_from": other if act.mirror else None,
         "outcome": act.outcome or "begun",
         "code": act.code,
         "ended": None if act.ended_ms is None else moment(act.ended_ms),
-        "may_have_happened": act.may_have_happened,
+        "may_have_happened": doubt,
         "operator": act.operator,
         "why": act.why,
         "plan": act.plan,
         "queue": act.queue,
-        "dead_letter_queue": act.dead_letter_queue,
+        "dead_letter_queue": act.dead_letter_queue or None,
     }
 
 
-def _shown(acts: Sequence[Act], deployment: Deployment) -> RenderableType:
+def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) -> RenderableType:
     rows = []
     for each in acts:
         key = deployment.key_of(each.key)
-        message = None if each.message_id == key else f"message {each.message_id}"
-        said = "; ".join(part for part in (message, each.why, each.plan and f"plan {each.plan}") if part)
-        became = each.became if each.may_have_happened or each.code else None
+        message = f"message {each.message_id}" if each.message_id not in ("", key) else None
+        link = f"{'from' if each.mirror else 'as'} {deployment.key_of(each.other)}" if each.other else None
+        said = "; ".join(part for part in (message, link, each.why, each.plan and f"plan {each.plan}") if part)
+        settled = "the same was done later" if each.may_have_happened and each not in doubts else None
+        became = settled or (each.became if each.may_have_happened or each.code else None)
         rows.append(((moment(each.at_ms), each.verb, key, each.outcome or "begun"), (said, each.operator, became)))
     shown = listing(("at", "verb", "key", "outcome"), rows)
-    doubtful = sum(each.may_have_happened for each in acts)
-    if not doubtful:
+    open_ = [each for each in acts if each in doubts]
+    if not open_:
         return shown
+    advice = [f"{verb}: {AGAIN[verb]}" for verb in Verb if any(each.verb == verb for each in open_)]
+    asked = f"Nobody knows what became of {counted(len(open_), 'act')}. Look at each key:"
     trace = command("receiver trace KEY", *deployment.typed)
-    return Group(shown, Text(), Text(clean(NOT_CONFIRMED.format(acts=counted(doubtful, "act"), trace=trace))))
+    return Group(shown, Text(), Text(clean("\n".join([asked, trace, "Then:", *advice]))))

@@ -1,14 +1,18 @@
 """The commands `receiver pause` and `receiver resume`: whether Lambda reads a consumer's queue."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.account import CONSUMER, UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, typed
+from idempotent_receiver.operations.dead_letters.history import Act, History, NotKept, Outcome, Verb
 from idempotent_receiver.operations.mappings import (
     DISABLED,
     ENABLED,
@@ -20,7 +24,7 @@ from idempotent_receiver.operations.mappings import (
     switch,
 )
 
-WORDS = {DISABLED: ("Pause", "paused"), ENABLED: ("Resume", "resumed")}
+WORDS = {DISABLED: ("Pause", Verb.PAUSED), ENABLED: ("Resume", Verb.RESUMED)}
 """What the operator calls a state: the act, and its result."""
 
 CONTAINERS = (
@@ -31,6 +35,7 @@ CONTAINERS = (
 Function = Annotated[
     str | None, typer.Option(help="Which function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
 ]
+Because = Annotated[str, typer.Option(help="Why, for the history: in your own words.")]
 Wait = Annotated[float, typer.Option(min=0, help="Wait this many seconds for Lambda to get there.")]
 
 
@@ -41,6 +46,7 @@ def pause(
     terminal: Terminal,
     function: Function = None,
     wait: Wait = SWITCHED_SECONDS,
+    because: Because = "",
     yes: Yes = False,
 ) -> None:
     """Stop Lambda from reading the queue.
@@ -48,7 +54,7 @@ def pause(
     Messages wait in the queue meanwhile. It disables the event source mapping, and waits until Lambda has stopped
     polling.
     """
-    _switch(deployment, terminal, DISABLED, function, wait, yes=yes)
+    _switch(deployment, terminal, DISABLED, function=function, wait=wait, because=because, yes=yes)
 
 
 @of_a_deployment
@@ -58,17 +64,25 @@ def resume(
     terminal: Terminal,
     function: Function = None,
     wait: Wait = SWITCHED_SECONDS,
+    because: Because = "",
     yes: Yes = False,
 ) -> None:
     """Let Lambda read the queue again.
 
     It enables the event source mapping, and waits until Lambda polls.
     """
-    _switch(deployment, terminal, ENABLED, function, wait, yes=yes)
+    _switch(deployment, terminal, ENABLED, function=function, wait=wait, because=because, yes=yes)
 
 
 def _switch(
-    deployment: Deployment, terminal: Terminal, state: str, function: str | None, wait: float, *, yes: bool
+    deployment: Deployment,
+    terminal: Terminal,
+    state: str,
+    *,
+    function: str | None,
+    wait: float,
+    because: str,
+    yes: bool,
 ) -> None:
     queue, functions = deployment.queue, deployment.client("lambda")
     found = mappings_of(functions, queue.arn)
@@ -98,11 +112,12 @@ def _switch(
     if not terminal.confirm(f"{act}?", yes=yes):
         terminal.answer({**values, "confirmed": False}, "Nothing was changed.")
         raise typer.Exit(Exit.LEFT)
-    with terminal.stoppable() as stopped:
+    with terminal.stoppable() as stopped, _kept(deployment, terminal, done, because) as ended:
         states = switch(functions, chosen, state=state, seconds=wait, clock=terminal.clock, stopped=stopped)
         halted = stopped()
-    reached = [Mapping(each.id, each.function, states[each.id]) for each in chosen]
-    complete = all(each.state == state for each in reached)
+        reached = [Mapping(each.id, each.function, states[each.id]) for each in chosen]
+        complete = all(each.state == state for each in reached)
+        ended(complete)
     values |= {"confirmed": True, "mappings": [asdict(each) for each in reached]}
     if complete:
         back = command(f"receiver {'resume' if state == DISABLED else 'pause'}", *_options(deployment, function))
@@ -111,6 +126,50 @@ def _switch(
     terminal.answer(values, clean(f"Not {done} yet: {_named(reached)}."))
     terminal.note("Lambda takes up to two minutes, and refuses other changes meanwhile. Give the same command again.")
     raise typer.Exit(Exit.STOPPED if halted else Exit.LEFT)
+
+
+@contextmanager
+def _kept(deployment: Deployment, terminal: Terminal, verb: Verb, why: str) -> Iterator[Callable[[bool], None]]:
+    """In the block, what is done is in the history, if one is kept; it yields what to call with whether it is done.
+
+    Unlike an act on dead letters it loses nothing, and it may be urgent: it is done without a history, too.
+    """
+    history = History(deployment.client("dynamodb"), deployment.history_table, terminal.clock)
+    begun: list[Act] = []
+
+    @contextmanager
+    def best_effort() -> Iterator[None]:
+        try:
+            yield
+        except (NotKept, ClientError, BotoCoreError) as error:
+            terminal.note(f"Not in the history: {error}")
+
+    def end(outcome: Outcome, code: str | None = None) -> None:
+        with best_effort():
+            history.confirm([each.ended(outcome, code) for each in begun])
+
+    with best_effort():
+        if history.table is not None:
+            begun += history.begin([_act(deployment, verb, why)])
+    try:
+        yield lambda done: end(Outcome.DONE if done else Outcome.UNCONFIRMED)
+    except ClientError as error:
+        end(Outcome.REFUSED, code_of(error))
+        raise
+
+
+def _act(deployment: Deployment, verb: Verb, why: str) -> Act:
+    arn = deployment.queue.arn
+    return Act(
+        verb=verb,
+        key=arn,
+        message_id="",
+        queue=arn,
+        dead_letter_queue="",
+        operator=deployment.operator,
+        why=why,
+        plan="",
+    )
 
 
 def _chosen(deployment: Deployment, found: Sequence[Mapping], function: str | None) -> list[Mapping]:

@@ -19,14 +19,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
 from idempotent_receiver.operations.cli.describe import describe
-from idempotent_receiver.operations.cli.dlq_page import report
+from idempotent_receiver.operations.cli.dlq_list import list_dead_letters
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.documentation import address
 from idempotent_receiver.operations.cli.history import history
 from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
 from idempotent_receiver.operations.cli.pause import pause, resume
-from idempotent_receiver.operations.cli.records import show, stuck
+from idempotent_receiver.operations.cli.records import stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal, examples
 from idempotent_receiver.operations.cli.trace import trace
 from idempotent_receiver.operations.cli.work import work
@@ -50,11 +50,14 @@ dlq.app.command(
     )
 )(history)
 dlq.app.command(
+    name="list",
     epilog=examples(
-        "receiver dlq report letters.html --stack transfers",
-        "receiver dlq report failed.html --stack transfers --since 2h --bodies",
-    )
-)(report)
+        "receiver dlq list --stack transfers",
+        "receiver dlq list --stack transfers --group ConnectionError@app.ledger",
+        "receiver dlq list --stack transfers --since 2h --out letters.html",
+        "receiver dlq list --stack transfers --bodies --out letters.jsonl",
+    ),
+)(list_dead_letters)
 app.add_typer(dlq.app, name="dlq")
 app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
 app.command(epilog=examples("receiver describe orders:handler"))(describe)
@@ -66,9 +69,13 @@ app.command(
     epilog=examples("receiver pause --stack transfers --yes", "receiver pause --queue transfers --function transfers")
 )(pause)
 app.command(epilog=examples("receiver resume --stack transfers --yes"))(resume)
-app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(show)
 app.command(epilog=examples("receiver stuck --stack transfers --yes"))(stuck)
-app.command(epilog=examples("receiver trace 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(trace)
+app.command(
+    epilog=examples(
+        "receiver trace 5f2c1d64-0001-4000-8000-000000000001 --stack transfers",
+        "receiver trace 5f2c1d64-0001-4000-8000-000000000001 --table records",
+    )
+)(trace)
 app.command(epilog=examples("receiver work QUEUE_URL orders:handler --processes 4"))(work)
 
 

@@ -1,4 +1,4 @@
-"""The commands `receiver show` and `receiver stuck`: what one record says, and which of all records need a look."""
+"""The command `receiver stuck`, which of all records need a look; and what one record says, for `receiver trace`."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import (
@@ -24,10 +23,10 @@ from idempotent_receiver.operations.cli.terminal import (
     listing,
     moment,
 )
-from idempotent_receiver.operations.records import reason_in, unreadable, written_ms
+from idempotent_receiver.operations.records import reason_in, state_of, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
-from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.resend import resend_of
 
 LABEL = len("written about")
 UNDATED = "give --consumer to see when"
@@ -44,6 +43,12 @@ Fix the cause; trying again does not help before that. Then:
 ANSWERED = """\
 These belong to a workflow. A failure is an answer: retry under another key.
 What is overdue is resumed by its sweep. See {operating_it}."""
+BEING_RESENT = """\
+Their dead letters were to be sent again with another body, and that has not ended.
+Until it has, no message with such a key runs. Send the same body again:
+{resend}
+Or take it back:
+{take_back}"""
 NOT_UNDERSTOOD = """\
 A newer version, or something else, writes to this table. No message with such a
 key runs until this version can understand its record: upgrade it, or see
@@ -54,49 +59,21 @@ KINDS = {
     "failing": ("Keys that failed, and are tried again", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
     "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),
+    "resending": ("Keys whose dead letters are being sent again with another body", BEING_RESENT),
     "unreadable": ("Records that this version cannot understand", NOT_UNDERSTOOD),
 }
 """What a scan names: its title, and what becomes of it."""
 
 
-@of_a_deployment
-def show(
-    *,
-    key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a record's whole id.")],
-    deployment: Deployment,
-    terminal: Terminal,
-) -> None:
-    """Show the record of a key.
-
-    That is its status, attempts, owner, lease, error and result.
-    """
-    if not key:
-        raise UsageError("KEY is empty: give the key of a message, as its log line has it")
-    ids = deployment.ids_of(key)
-    found = next((each for each in deployment.store.read(ids) if each is not None), None)
-    if isinstance(found, Unknown):
-        terminal.note(f"the record of {key} could not be read: {found.why}")
-        raise typer.Exit(Exit.AWS)
-    if found is None:
-        text = (
-            f"There is no record {ids[-1]} in {deployment.table}: check --consumer. "
-            "It may never have been claimed, or its record has expired."
-        )
-        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, clean(text))
-        raise typer.Exit(Exit.LEFT)
-    values = record_values(found, deployment, terminal.clock.epoch_ms())
-    terminal.answer(values, record_table(values))
-
-
 def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[str, Any]:
-    """A record as a script reads it; its status is EXPIRED where it counts as absent."""
+    """A record as a script reads it; its `status` is that of `state_of`, and `was` the one in the table."""
     error = error_of(found)
     until = found.lease_until_ms if found.status == Status.INPROGRESS else None
     written = written_ms(found, now_ms, deployment.retention_seconds)
     return {
         "key": deployment.key_of(found.id),
         "id": found.id,
-        "status": "EXPIRED" if found.expired(now_ms) else found.status,
+        "status": state_of(found, now_ms),
         "was": found.status,
         "attempts": found.attempts,
         "owner": found.owner,
@@ -108,9 +85,19 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
         "permanent": permanent(found),
         "written_about": None if written is None else moment(written),
         "expires": None if found.expiration is None else moment(found.expiration * 1000),
+        "resend": _resend(found, deployment),
         "result": _result(found.data),
         "unreadable": unreadable(found, now_ms),
     }
+
+
+def _resend(found: Record, deployment: Deployment) -> dict[str, str] | None:
+    """Between which keys its message was sent again, by whom and why."""
+    resend = resend_of(found)
+    if resend is None:
+        return None
+    old, new = map(deployment.key_of, (resend.old_id, resend.new_id))
+    return {"old_key": old, "new_key": new, "operator": resend.operator, "why": resend.why}
 
 
 def _result(data: str | None) -> Any:
@@ -130,9 +117,10 @@ def record_table(values: dict[str, Any]) -> RenderableType:
     if values["result"] is not None:
         shown["result"] = json.dumps(values["result"], ensure_ascii=False, indent=2)
     table = Table.grid(Column(min_width=LABEL), Column(overflow="fold"), padding=BETWEEN_COLUMNS)
-    names = ("status", "attempts", "owner", "lease", "error", "error_type", "error_at")
+    shown |= values["resend"] or {}
+    names = ("status", "old_key", "new_key", "attempts", "owner", "why", "lease", "error", "error_type", "error_at")
     for name in (*names, "written_about", "expires", "result", "unreadable"):
-        if shown[name] is not None:
+        if shown.get(name) is not None:
             table.add_row(name.replace("_", " "), clean(shown[name]))
     return Group(*(line((name, clean(values[name])), (LABEL, 0)) for name in ("key", "id")), table)
 
@@ -204,7 +192,8 @@ def scan_values(scan: Scan, deployment: Deployment, now_ms: int) -> dict[str, An
         "scanned": scan.scanned,
         "namespace": deployment.namespace,
         "own": scan.own,
-        "given_back_count": scan.released_count,
+        "released_count": scan.released_count,
+        "resent_count": scan.resent_count,
         **{f"{kind}_count": count for kind, count in scan.counts.items()},
         **{kind: [values(record) for record in records] for kind, records in scan.named.items()},
     }
@@ -221,11 +210,15 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
         records = f"{values['own']} of {records} {are} in the namespace {values['namespace']}"
     summary = (
         f"{records}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
-        f"{values['given_back_count']} released and waiting, {counted(values['failing_count'], 'key')} failing, "
+        f"{values['released_count']} released and waiting, {counted(values['failing_count'], 'key')} failing, "
         f"{values['permanent_count']} failed for good"
     )
     if values["workflow_count"]:
         summary += f", {counted(values['workflow_count'], 'workflow execution')} failed or overdue"
+    if values["resending_count"]:
+        summary += f", {counted(values['resending_count'], 'key')} being sent again with another body"
+    if values["resent_count"]:
+        summary += f", {values['resent_count']} sent again under another key"
     if values["unreadable_count"]:
         summary += f", {counted(values['unreadable_count'], 'record')} unreadable"
     shown: list[RenderableType] = [Text(clean(f"{summary}."))]
@@ -241,6 +234,8 @@ def advice(then: str, options: Sequence[str]) -> str:
     redrive = ("receiver dlq redrive", *options)
     return then.format(
         redrive=command(*redrive, "--key KEY"),
+        resend=command("receiver dlq resend", *options, "--key KEY", "--body FILE"),
+        take_back=command("receiver dlq resend", *options, "--key KEY", "--take-back"),
         redrive_permanent=command(*redrive, "--include-permanent", "--key KEY"),
         orphans=section("operating", "Orphans"),
         operating_it=section("workflow", "Operating it"),

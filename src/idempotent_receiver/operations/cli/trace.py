@@ -10,23 +10,31 @@ from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Group
+from rich.text import Text
 
 from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.records import record_table, record_values
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, listing, moment
 from idempotent_receiver.operations.dead_letters.cause import cause_of
-from idempotent_receiver.operations.dead_letters.history import NotKept
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
+from idempotent_receiver.operations.dead_letters.history import NotKept, in_doubt
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.records import written_ms
 from idempotent_receiver.operations.trace import (
     Event,
     Hook,
     in_order,
+    log_pattern,
     of_act,
     of_dead_letter,
     of_execution,
     of_hook,
+    of_log,
     of_record,
+    of_resend,
 )
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Unknown
@@ -34,22 +42,38 @@ from idempotent_receiver.protocol.store import Unknown
 HOLD_SECONDS = 30
 """How long dead letters stay invisible to others if the command dies while it looks at them."""
 
+MOST_LINES = 100
+MOST_LOG_SECONDS = 10.0
+LOG_MS = 14 * 24 * 60 * 60 * 1000
+BEFORE_MS = 60 * 60 * 1000
+"""The log is searched from an hour before anything else that is known, or for two weeks. CloudWatch reads all of it, so
+that it is given ten seconds.
+"""
+
 NOW = "now"
+RECORD, LOG = "record", "log"
+A_TAKE = 100
 
 
 @dataclass
 class Story:
-    """One key's story as it is gathered; what could not be read is named, and the story goes on without it."""
+    """One key's story as it is gathered; what could not be read is named, and the story goes on without it.
+
+    `keys` and `ids` are all names that its message had, and those of its records.
+    """
 
     key: str
     deployment: Deployment
     terminal: Terminal
+    found: Record | None = None
     events: list[Event] = field(default_factory=list)
     absent: list[Event] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.ids = self.deployment.ids_of(self.key)
+        self.keys = dict.fromkeys([self.key, self.deployment.key_of(self.ids[0])])
+        self.linked: list[str] = []
         self.now_ms = self.terminal.clock.epoch_ms()
 
     @contextmanager
@@ -61,62 +85,109 @@ class Story:
         except (UsageError, NotKept, BotoCoreError) as error:
             self.unread[source] = str(error)
 
-    def record(self, source: str, table: str, ids: list[str]) -> Record | None:
-        """Tell of the record with the first of these ids that there is."""
-        found = next((each for each in self.deployment.store_in(table).read(ids) if each is not None), None)
+    def record(self) -> None:
+        """Tell of the key's record."""
+        table, retention = self.deployment.table, self.deployment.retention_seconds
+        found = next((each for each in self.deployment.store.read(self.ids) if each is not None), None)
         if isinstance(found, Unknown):
-            self.unread[source] = found.why
+            self.unread[RECORD] = found.why
         elif found is None:
-            self.absent.append(Event(None, source, f"there is none with the id {ids[0]} in {table}"))
+            self.absent.append(Event(None, RECORD, f"there is none with the id {self.ids[-1]} in {table}"))
         else:
-            self.events += of_record(source, found, self.now_ms, self.deployment.retention_seconds)
-            return found
-        return None
+            self.found = found
+            self.keys[self.deployment.key_of(found.id)] = None
+            self.events += of_record(RECORD, found, self.now_ms, retention, self.deployment.key_of)
+            if found.execution is not None:
+                self._execution(found.execution)
 
-    def execution(self, arn: str) -> None:
-        """Tell of a workflow's execution."""
+    def _execution(self, arn: str) -> None:
         with self._reading("execution", arn):
             self.events += of_execution(self.deployment.client("stepfunctions").describe_execution(executionArn=arn))
 
-    def dead_letters(self, found: Record | None, limit: int, stopped: Callable[[], bool]) -> None:
+    def dead_letters(self, limit: int, stopped: Callable[[], bool]) -> None:
         """Tell of the key's dead letters among about `limit`; all of them are released at once."""
         with self._reading("dead letters"):
             url, reader = self.deployment.dead_letter_queue.url, self.deployment.reader()
             if url.endswith(".fifo"):
                 self.terminal.note("While dead letters are looked at, SQS gives out nothing more of their groups.")
-            clock = self.terminal.clock
+            clock, looked = self.terminal.clock, 0
             queue = DeadLetterQueue(self.deployment.client("sqs"), url, clock, hold_seconds=HOLD_SECONDS)
             try:
-                taken = [reader.read(raw, self.now_ms) for raw in queue.take(limit, stopped)]
+                while looked < limit and not stopped() and (raws := queue.take(min(A_TAKE, limit - looked), stopped)):
+                    looked += len(raws)
+                    for raw in raws:
+                        self._dead_letter(reader.read(raw, self.now_ms))
             finally:
                 queue.release()
-            for each in taken:
-                if each.record_id in self.ids or each.id == self.key:
-                    conflict = found is not None and found.differs(each.fingerprint)
-                    cause = cause_of(each, found, self.now_ms, conflict=conflict)
-                    self.events += of_dead_letter(each, cause.reason)
-            if (about := queue.count()) > len(taken):
+            if (about := queue.count()) > looked:
                 self.terminal.note(
-                    f"Looked at {len(taken)} of about {counted(about, 'dead letter')} (see --limit; "
+                    f"Looked at {looked} of about {counted(about, 'dead letter')} (see --limit; "
                     "what others hold is not seen)."
                 )
+
+    def _dead_letter(self, each: DeadLetter) -> None:
+        first = None if each.stamp is None else each.stamp.original_id
+        if each.record_id not in self.ids and self.key not in (each.id, first):
+            return
+        conflict = self.found is not None and self.found.differs(each.fingerprint)
+        cause = cause_of(each, self.found, self.now_ms, conflict=conflict)
+        self.events += of_dead_letter(each, cause.reason)
+        self.keys |= dict.fromkeys(name for name in (each.id, first) if name is not None)
+        if first is not None:
+            self.linked += self.deployment.ids_of(first)
 
     def history(self) -> None:
         """Tell what operators did with the key's dead letters."""
         kept = self.deployment.history(self.terminal)
         with self._reading("history"):
-            for id in dict.fromkeys([*self.ids, self.key]):
-                self.events += map(of_act, kept.of_key(id))
+            acts = [act for id in dict.fromkeys([*self.ids, *self.keys]) for act in kept.of_key(id)]
+            doubts = in_doubt(acts)
+            self.events += [of_act(each, self.deployment.key_of, doubt=each in doubts) for each in acts]
+            self.linked += [each.other for each in acts if each.other]
+            if kept.foreign:
+                self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are no acts.")
 
-    def hook(self, name: str, hook: Hook, found: Record | None) -> None:
+    def resends(self) -> None:
+        """Tell what the records of its other keys say of how it was sent again."""
+        others = [id for id in dict.fromkeys(self.linked) if id not in self.ids]
+        for found in self.deployment.store.read(others) if others else ():
+            if isinstance(found, Unknown):
+                self.unread["resend"] = found.why
+            elif found is not None:
+                at_ms = written_ms(found, self.now_ms, self.deployment.retention_seconds)
+                self.events += of_resend(found, self.ids, at_ms, self.deployment.key_of)
+
+    def log(self) -> None:
+        """Tell the lines of the consumer's log, as far as it can be read in time."""
+        group = self.deployment.outputs.get("ConsumerLogGroup")
+        if group is None:
+            self.unread[LOG] = "no output ConsumerLogGroup of a stack names its log group"
+            return
+        known = [each.at_ms for each in self.events if each.at_ms is not None and each.at_ms <= self.now_ms]
+        since_ms = max(self.now_ms - LOG_MS, min(known, default=0) - BEFORE_MS)
+        until = self.terminal.clock.monotonic_seconds() + MOST_LOG_SECONDS
+        lines: list[Event] = []
+        asked = {"logGroupName": group, "filterPattern": log_pattern(self.keys), "startTime": since_ms}
+        with self._reading(LOG, group):
+            pages = self.deployment.client("logs").get_paginator("filter_log_events").paginate(**asked)
+            for page in pages:
+                lines += [event for line in page["events"] for event in of_log(line, self.keys)]
+                more = "nextToken" in page
+                if more and (len(lines) >= MOST_LINES or self.terminal.clock.monotonic_seconds() >= until):
+                    last = moment(max([since_ms, *(each.at_ms or 0 for each in lines)]))
+                    self.unread[LOG] = f"its lines after {last}: there was too much of it to search"
+                    break
+        self.events += lines[:MOST_LINES]
+
+    def hook(self, name: str, hook: Hook) -> None:
         """Tell what the application adds."""
         try:
-            self.events += of_hook(name, hook(self.key, found))
+            self.events += of_hook(name, hook(self.key, self.found))
         except Exception as error:  # noqa: BLE001  # whatever it is, the rest of the story stands
             self.unread[name] = f"{type(error).__name__}: {error}"
 
     def answer(self) -> None:
-        """Print the story."""
+        """Print the story, its record first."""
         events = in_order([*self.events, *self.absent], self.now_ms)
         told = [
             {"at": None if each.at_ms is None else moment(each.at_ms), "source": each.source, "text": each.text}
@@ -126,8 +197,15 @@ class Story:
         rows = [((each["at"] or NOW, each["source"]), (each["text"],)) for each in told]
         for each in unread:
             self.terminal.note(f"Not read: {each['source']}: {each['why']}")
-        values = {"key": self.key, "id": self.ids[0], "events": told, "unread": unread}
-        self.terminal.answer(values, listing(("at", "source"), rows))
+        record = None if self.found is None else record_values(self.found, self.deployment, self.now_ms)
+        status = record["status"] if record else "NOT_READ" if RECORD in self.unread else "ABSENT"
+        id = self.ids[-1] if self.found is None else self.found.id
+        values = {"key": self.deployment.key_of(id), "id": id, "status": status, "record": record}
+        shown = listing(("at", "source"), rows)
+        self.terminal.answer(
+            {**values, "events": told, "unread": unread},
+            shown if record is None else Group(record_table(record), Text(), shown),
+        )
 
 
 def _refused(error: ClientError, on: str) -> str:
@@ -135,7 +213,7 @@ def _refused(error: ClientError, on: str) -> str:
     code, operation = code_of(error), error.operation_name
     if "AccessDenied" not in code:
         return str(error)
-    service = "states" if operation == "DescribeExecution" else "sqs"
+    service = {"DescribeExecution": "states", "FilterLogEvents": "logs"}.get(operation, "sqs")
     return f"{code}: allow {service}:{operation.removesuffix('Batch')} on {on}"
 
 
@@ -145,45 +223,44 @@ def trace(
     key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a record's whole id.")],
     deployment: Deployment,
     terminal: Terminal,
-    request: Annotated[
-        str | None, typer.Option(help="The whole id of the record of the HTTP request that it began with.")
-    ] = None,
-    request_table: Annotated[str | None, typer.Option(help="The table of that record, if it is another.")] = None,
     hook: Annotated[
         str | None, typer.Option(help="What the application adds: module:function, given the key and its record.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Look at this many dead letters at most.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Look at this many dead letters at most.")] = 1000,
 ) -> None:
     """Tell one key's story.
 
-    Its HTTP request, workflow execution, record, dead letters, what operators did with them, and what a hook of the
-    application adds, in the order in which it happened. When a record was written is reckoned from its expiry. To
-    find dead letters of the key, the command holds those that it looks at for a moment; then it releases them.
+    Its record, with its result; then, in the order in which it happened, the record's writes, its workflow's execution,
+    its dead letters, what operators did with them, the lines of the log, and what a hook of the application adds.
+    When a record was written is reckoned from its expiry. To find dead letters of the key, the command holds those
+    that it looks at for a moment. For HTTP requests and functions, --table alone is enough.
     """
     if not key:
         raise UsageError("KEY is empty: give the key of a message, as its log line has it")
-    if request_table is not None and request is None:
-        raise UsageError("--request-table needs --request: the whole id of a record in it")
     asked = None if hook is None else resolved(hook)
     story = Story(key, deployment, terminal)
-    found = story.record("record", deployment.table, story.ids)
-    records = [found]
-    if request is not None:
-        records.append(story.record("request", request_table or deployment.table, [request]))
-    for execution in dict.fromkeys(each.execution for each in records if each is not None and each.execution):
-        story.execution(execution)
-    with terminal.stoppable() as stopped:
-        story.dead_letters(found, limit, stopped)
-        halted = stopped()
-    story.history()
+    story.record()
+    halted = False
+    queued = deployment.options.queue is not None or "QueueUrl" in deployment.outputs
+    if queued:
+        with terminal.stoppable() as stopped:
+            story.dead_letters(limit, stopped)
+            halted = stopped()
+    if queued or deployment.history_table is not None:
+        story.history()
+    story.resends()
+    story.log()
     if hook is not None and asked is not None:
-        story.hook(hook, asked, found)
+        story.hook(hook, asked)
     story.answer()
-    if not (story.events or story.unread):
-        terminal.note(f"Nothing is known of {key}: check it, and --consumer. It may never have been claimed.")
+    unread = story.unread.keys() - {LOG}
+    if not (story.events or unread):
+        terminal.note(f"Nothing is known of {key}: check it, and --consumer. Or its record has expired.")
     if halted:
         raise typer.Exit(Exit.STOPPED)
-    if story.unread or not story.events:
+    if RECORD in unread:
+        raise typer.Exit(Exit.AWS)
+    if unread or not story.events:
         raise typer.Exit(Exit.LEFT)
 
 

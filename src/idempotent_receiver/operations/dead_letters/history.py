@@ -1,21 +1,27 @@
-"""The history: a table in which every act on a dead letter is kept, written before the act and confirmed after it.
+"""The history: a table in which every operator's act is kept, written before the act and confirmed after it.
 
 An act that was begun and never confirmed may have happened: its process ended in between. No body is ever in it.
 
 =========== =============================================================================
 attribute   what it holds
 =========== =============================================================================
-key         partition key: the id of the dead letter's record, or its messageId if unkeyed
+key         partition key: the id of the dead letter's record, or its messageId if
+            unkeyed; for `paused` and `resumed`, the queue's ARN
 act         sort key: when it began (ISO 8601, UTC), and a random part
+other       only where an act is about two records: the id of the other one
+mirror      true in the second item of such an act, which has the two ids exchanged
 others      those of `Act`; `outcome`, `code` and `ended` (epoch ms) once it is confirmed
 =========== =============================================================================
+
+Other items in the table stop nothing: they are skipped, and counted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -42,7 +48,7 @@ class NotKept(Exception):
 
 
 class Verb(StrEnum):
-    """What was done with a dead letter."""
+    """What was done with a dead letter, or with a queue: PAUSED and RESUMED. TAKEN_BACK undoes RESENT."""
 
     MOVED = "moved"
     DROPPED = "dropped"
@@ -50,7 +56,9 @@ class Verb(StrEnum):
     DELETED = "deleted"
     RESTORED = "restored"
     RESENT = "resent"
-    TAKEN_BACK = "taken back"
+    TAKEN_BACK = "taken-back"
+    PAUSED = "paused"
+    RESUMED = "resumed"
 
 
 class Outcome(StrEnum):
@@ -66,8 +74,10 @@ class Act:
     """An act on a dead letter: who, what, why, and from which plan.
 
     `key` is the id of its record, or its messageId if it has no usable key. The queues are ARNs, `operator` is the ARN
-    of the caller. `begin` gives it its `id`; until it is confirmed it has no `outcome`. A later version may have
-    written a `verb` or an `outcome` that this one does not know.
+    of the caller. `other` is the id of the record of a resent letter's new key: the history then keeps the act under
+    both, and what it reads under the new one is a `mirror`, whose `other` is the old one. `begin` gives an act its
+    `id`; until it is confirmed it has no `outcome`. A later version may have written a `verb` or an `outcome` that this
+    one does not know.
     """
 
     verb: Verb | str
@@ -78,6 +88,8 @@ class Act:
     operator: str
     why: str
     plan: str
+    other: str = ""
+    mirror: bool = False
     id: str = ""
     outcome: Outcome | str | None = None
     code: str | None = None
@@ -96,7 +108,7 @@ class Act:
 
     @property
     def became(self) -> str:
-        """What became of it, in words."""
+        """What became of it, in words, as far as it says itself."""
         code = "" if self.code is None else f" ({self.code})"
         if self.may_have_happened:
             return f"begun, not confirmed{code}: it may have happened"
@@ -107,14 +119,31 @@ class Act:
         return replace(self, outcome=outcome, code=code)
 
 
+def in_doubt(acts: Iterable[Act]) -> set[Act]:
+    """Those that may have happened, unless a later one of the acts did the same with the same letter or key."""
+    known = list(acts)
+    last: dict[tuple[str, str], str] = {}
+    for act in known:
+        if act.outcome == Outcome.DONE:
+            same = Verb.RESENT if act.verb == Verb.TAKEN_BACK else act.verb
+            for verb, of in product((act.verb, same), (act.key, act.message_id)):
+                last[verb, of] = max(act.id, last.get((verb, of), ""))
+
+    def cleared(act: Act) -> bool:
+        return any(last.get((act.verb, of), "") > act.id for of in (act.key, act.message_id) if of)
+
+    return {each for each in known if each.may_have_happened and not cleared(each)}
+
+
 class History:
     """The history in a table; without a table nothing is kept. It may be used from several threads.
 
-    Each method raises NotKept where DynamoDB refuses or cannot be reached.
+    Each method raises NotKept where DynamoDB refuses or cannot be reached. `foreign` counts the items that it has read
+    and that are no acts.
     """
 
     def __init__(self, dynamodb: "DynamoDBClient", table: str | None, clock: Clock) -> None:
-        self.table = table
+        self.table, self.foreign = table, 0
         self._dynamodb, self._clock = dynamodb, clock
 
     def begin(self, acts: Sequence[Act]) -> list[Act]:
@@ -143,11 +172,15 @@ class History:
         return list(self._read("query", "Query", {**asked, "ExpressionAttributeValues": {":key": {"S": key}}}))
 
     def between(self, since_ms: int, until_ms: int) -> Iterator[Act]:
-        """The acts that began in a time, its end excluded, in no order. It scans the table."""
-        # A sort key begins with its time, so it is greater than that time alone.
-        values = {":since": {"S": _iso(since_ms)}, ":until": {"S": _iso(until_ms)}}
-        asked = {"FilterExpression": "#act >= :since AND #act < :until", "ExpressionAttributeNames": {"#act": "act"}}
-        return self._read("scan", "Scan", {**asked, "ExpressionAttributeValues": values})
+        """The acts that began in a time, its end excluded, each once and in no order. It scans the table."""
+        # A sort key begins with its time, so it is greater than that time alone. What begins with no digit is foreign.
+        texts = {":since": _iso(since_ms), ":until": _iso(until_ms), ":first": "0", ":beyond": ":"}
+        asked = {
+            "FilterExpression": f"{_BETWEEN} OR {_FOREIGN}",
+            "ExpressionAttributeNames": {f"#{name}": name for name in ("act", "verb", "mirror")},
+            "ExpressionAttributeValues": {name: {"S": text} for name, text in texts.items()},
+        }
+        return self._read("scan", "Scan", asked)
 
     def _read(self, method: str, operation: str, asked: dict[str, Any]) -> Iterator[Act]:
         if self.table is None:
@@ -155,14 +188,17 @@ class History:
         paginator: Any = self._dynamodb.get_paginator(method)  # type: ignore[call-overload]  # either of two
         try:
             for page in paginator.paginate(TableName=self.table, **asked):
-                yield from map(_act, page["Items"])
+                found = list(map(_act, page["Items"]))
+                self.foreign += found.count(None)
+                yield from (act for act in found if act is not None)
         except (ClientError, BotoCoreError) as error:
             raise self._not_kept(error, operation) from error
 
     def _write(self, acts: Sequence[Act]) -> None:
         if self.table is None:
             return
-        requests = list(chunks([{"PutRequest": {"Item": _item(each)}} for each in acts], A_REQUEST))
+        kept = [one for each in acts for one in (each, *_mirrored(each))]
+        requests = list(chunks([{"PutRequest": {"Item": _item(each)}} for each in kept], A_REQUEST))
         if len(requests) == 1:
             self._put(requests[0])
         elif requests:
@@ -198,17 +234,35 @@ def _iso(epoch_ms: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
 
 
-_NEEDED = ("verb", "key", "message_id", "queue", "dead_letter_queue", "operator", "why", "plan")
+_NEEDED = ("verb", "key", "message_id", "queue", "dead_letter_queue", "operator", "why", "plan", "other")
 _TEXTS = (*_NEEDED, "outcome", "code")
+_BETWEEN = "(#act >= :since AND #act < :until AND attribute_not_exists(#mirror))"
+_FOREIGN = "#act < :first OR #act >= :beyond OR attribute_not_exists(#verb)"
+
+
+def _mirrored(act: Act) -> Iterator[Act]:
+    if act.other:
+        yield replace(act, key=act.other, other=act.key, mirror=True)
 
 
 def _item(act: Act) -> dict[str, Any]:
     texts = {name: getattr(act, name) for name in _TEXTS}
     item: dict[str, Any] = {"act": {"S": act.id}, **{name: {"S": text} for name, text in texts.items() if text}}
-    return item if act.ended_ms is None else {**item, "ended": {"N": str(act.ended_ms)}}
+    mirror = {"mirror": {"BOOL": True}} if act.mirror else {}
+    return item | mirror | ({} if act.ended_ms is None else {"ended": {"N": str(act.ended_ms)}})
 
 
-def _act(item: dict[str, Any]) -> Act:
-    texts: dict[str, Any] = {name: item[name]["S"] for name in _TEXTS if name in item}
-    ended_ms = int(item["ended"]["N"]) if "ended" in item else None
-    return Act(**{**dict.fromkeys(_NEEDED, ""), **texts}, id=item["act"]["S"], ended_ms=ended_ms)
+def _act(item: dict[str, Any]) -> Act | None:
+    """The act that an item is; None for a foreign one: it lacks a verb, or a text or a time of it cannot be shown."""
+    try:
+        texts: dict[str, Any] = {name: item[name]["S"] for name in _TEXTS if name in item}
+        ended_ms = int(item["ended"]["N"]) if "ended" in item else None
+        known = {**dict.fromkeys(_NEEDED, ""), **texts}
+        act = Act(**known, id=item["act"]["S"], mirror="mirror" in item, ended_ms=ended_ms)
+        for text in (act.id, *texts.values()):
+            text.encode()
+        for time_ms in (act.at_ms, ended_ms or 0):
+            datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
+    return act if act.verb else None

@@ -34,8 +34,6 @@ class Journal:
 
     def _act(self, end: End, decision: Decision) -> Act:
         of = decision.dead_letter
-        why = decision.why if self.why is None else self.why
-        other = None if end.record is None else end.record.other_id(decision)
         return Act(
             verb=end.verb,
             key=key_of(of),
@@ -43,8 +41,9 @@ class Journal:
             queue=self.queue,
             dead_letter_queue=self.dead_letter_queue,
             operator=self.operator,
-            why=why if other is None else f"its new key is {other}; {why}",
             plan=self.plan,
+            why=decision.why if self.why is None else self.why,
+            other="" if end.record is None else end.record.other_id(decision),
         )
 
 

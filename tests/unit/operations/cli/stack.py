@@ -19,6 +19,7 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
 from harness.cloud import ROOT
+from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
@@ -42,6 +43,7 @@ OUTPUTS = {
     "ConsumerDescription": '{"key":"message_id","payload":{}}',
     "HistoryTable": "history",
     "ArchiveBucket": "archive",
+    "ConsumerLogGroup": "/aws/lambda/transfers",
 }
 
 CONSUMERS: dict[str, dict[str, Any]] = {
@@ -116,6 +118,7 @@ class Stack:
         create(self.dynamodb, "records", "id")
         create(self.dynamodb)
         client("s3").create_bucket(Bucket="archive")
+        client("logs").create_log_group(logGroupName="/aws/lambda/transfers")
         self.map("transfers")
         self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
         self.record(DONE, "COMPLETED", "done", data='{"posted": "t-1"}')
@@ -161,6 +164,13 @@ class Stack:
         item |= {"expiration": LASTING, **attributes}
         typed = {name: {"N": str(held)} if isinstance(held, int) else {"S": held} for name, held in item.items()}
         self.dynamodb.put_item(TableName="records", Item=typed)
+
+    def log(self, *lines: dict[str, Any]) -> None:
+        """Lines in the log of the function, as Powertools writes them."""
+        group, stream, now_ms = self.outputs["ConsumerLogGroup"], "s", SystemClock().epoch_ms()
+        client("logs").create_log_stream(logGroupName=group, logStreamName=stream)
+        events: Any = [{"timestamp": now_ms, "message": json.dumps(each)} for each in lines]
+        client("logs").put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
 
     def forget(self, *keys: str) -> None:
         for key in keys:
@@ -246,8 +256,8 @@ class Receiver:
 
 ACTING = ("dlq redrive --yes", "dlq archive --yes", "dlq redrive --from-archive --yes")
 ACTING += ("dlq delete --because test --all --yes", f"dlq resend --key {FLAKY} --body body.json --yes")
-COMMANDS = (f"show {FLAKY}", "stuck --yes", f"trace {FLAKY}", "dlq list", "dlq history")
-COMMANDS += ("dlq report letters.html", "pause --yes", "resume --yes", *ACTING)
+COMMANDS = ("stuck --yes", f"trace {FLAKY}", "dlq list", "dlq history", "dlq list --out letters.jsonl")
+COMMANDS += ("dlq list --out letters.html", "pause --yes", "resume --yes", *ACTING)
 
 
 def examples(text: str) -> list[str]:

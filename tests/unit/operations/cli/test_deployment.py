@@ -55,18 +55,18 @@ def two(stack: Stack) -> Stack:
 
 def test_the_one_consumer_of_a_stack_is_meant_by_the_stacks_name(receiver: Receiver, two: Stack) -> None:
     two.outputs = {name: value for name, value in two.outputs.items() if not name.startswith("Refunds")}
-    assert (receiver.on(f"show {DONE}").code, receiver.on("dlq list").code) == (0, 0)
+    assert (receiver.on(f"trace {DONE}").code, receiver.on("dlq list").code) == (0, 0)
 
 
 def test_of_several_consumers_in_a_stack_one_has_to_be_named(receiver: Receiver, two: Stack) -> None:
-    ran = receiver.on(f"show {DONE}")
+    ran = receiver.on(f"trace {DONE}")
     assert (ran.code, ran.out) == (2, "")
     assert "give --stack transfers/Consumer or --stack transfers/RefundsConsumer" in ran.err
-    assert receiver(f"show {DONE} --stack transfers/Consumer").code == 0
+    assert receiver(f"trace {DONE} --stack transfers/Consumer").code == 0
     two.record("bank#r-1", "COMPLETED")
-    assert receiver("show r-1 --stack transfers/RefundsConsumer").code == 0
+    assert receiver("trace r-1 --stack transfers/RefundsConsumer").code == 0
     for name in ("Refunds", "Watch", "Totals"):
-        ran = receiver(f"show {DONE} --stack transfers/{name}")
+        ran = receiver(f"trace {DONE} --stack transfers/{name}")
         assert (ran.code, ran.out) == (2, "")
         assert f"no consumer {name}: it has Consumer, RefundsConsumer" in ran.err
 

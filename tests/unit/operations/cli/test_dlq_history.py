@@ -10,10 +10,11 @@ import pytest
 from botocore.client import BaseClient
 
 from idempotent_receiver.operations.cli.dlq_options import epoch_ms
+from idempotent_receiver.operations.cli.history import AGAIN
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
 from tests.template import text_of
-from tests.unit.operations.cli.stack import CLOSED, FLAKY, Receiver, denied
+from tests.unit.operations.cli.stack import CLOSED, FLAKY, Receiver, Stack, denied
 from tests.unit.templates.variants import listed, operators
 
 if TYPE_CHECKING:
@@ -29,9 +30,42 @@ def test_an_act_that_was_never_confirmed_is_told_as_such_with_what_to_type(recei
     shown = receiver.on("dlq history").out
     assert "begun, not confirmed: it may have happened" in shown
     assert re.search(rf"{FLAKY} +begun\b", shown)
-    assert "Of 1 act nobody knows" in shown
+    assert "Nobody knows what became of 1 act" in shown
     assert "receiver trace KEY --stack transfers" in shown
     assert "nobody knows" not in receiver.on(f"dlq history --key {CLOSED}").out
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_what_is_safe_is_advised_by_what_was_begun_and_nothing_once_it_was_done(
+    receiver: Receiver, kept: Kept, verb: Verb
+) -> None:
+    kept.begin(30, verb=verb)
+    shown = receiver.on("dlq history").out
+    assert f"{verb}: {AGAIN[verb]}" in shown
+    assert sum(advice in shown for advice in set(AGAIN.values())) == 1
+    kept.done(20, verb=verb)
+    ran = receiver.on("dlq history --until 25s")
+    assert ("Nobody knows" in ran.out, "the same was done later" in ran.out) == (False, True)
+    told = receiver.on("dlq history --json").json
+    assert (told["not_confirmed"], [each["may_have_happened"] for each in told["acts"]]) == (0, [False, False])
+
+
+def test_a_resend_is_found_by_either_key_with_the_other_one(receiver: Receiver, kept: Kept) -> None:
+    kept.done(20, "bank#old", verb=Verb.RESENT, other="bank#new")
+    for given, links in (("--key old", (None, "new")), ("--key new", ("old", None)), ("", (None, "new"))):
+        told = receiver.on(f"dlq history --namespace bank --json {given}").json
+        assert [(each["resent_from"], each["resent_as"]) for each in told["acts"]] == [links]
+
+
+def test_foreign_items_are_left_out_and_counted(receiver: Receiver, stack: Stack, kept: Kept) -> None:
+    kept.done(20)
+    stack.dynamodb.put_item(TableName="history", Item={"key": {"S": FLAKY}, "act": {"S": "session-1"}})
+    for given in ("", f"--key {FLAKY}"):
+        ran = receiver.on(f"dlq history --json {given}")
+        assert (ran.json["count"], ran.json["foreign"]) == (1, 1)
+        assert "Left out: 1 item of history" in ran.err
+    assert "Left out: 1 item of history" in receiver.on(f"trace {FLAKY}").err
+    assert "Left out: 1 item of history" in receiver.on("dlq list --out page.html").err
 
 
 def test_what_aws_refused_or_did_not_answer_has_its_code(receiver: Receiver, kept: Kept) -> None:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import signal
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from rich.console import Console
 
 from idempotent_receiver import message_id
 from idempotent_receiver.operations.cli import dlq_report, terminal
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.triage import Rules, triage
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from tests.unit.operations.cli.stack import CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_groups_screen_tells_what_is_in_it_and_its_name_lists_its_letters(
@@ -44,24 +53,27 @@ def test_a_groups_screen_tells_what_is_in_it_and_its_name_lists_its_letters(
     assert one["message_id"] in receiver.on(f"dlq list --message-id {one['message_id']}").out
 
 
-def decided(group: str, count: int) -> dict[str, Any]:
-    """A group of dead letters of one cause, each with a text of its own."""
+def decision(body: str, error_type: str, number: int = 0) -> Decision:
+    """A dead letter with a text of its own."""
+    stamp = Stamp(
+        key=f"5f2c1d64-{number:04}-4000-8000-000000000001",
+        original_id="m",
+        reason=f"account {number} of a customer who has many of them\ncannot pay {number} EUR",
+        error_type=error_type,
+        at="app.transfers.ledger.post_entries:17",
+    )
+    raw = {"MessageId": f"m-{number}", "ReceiptHandle": "r", "Body": body, "Attributes": {}, "MD5OfBody": ""}
+    attribute = {STAMP: {"DataType": "String", "StringValue": stamp.to_json()}}
     reader = Reader(queue_arn="arn:aws:sqs:us-east-1:123456789012:transfers", key=message_id, record_id=str)
-    letters = []
-    for number in range(count):
-        stamp = Stamp(
-            key=f"5f2c1d64-{number:04}-4000-8000-000000000001",
-            original_id="m",
-            reason=f"account {number} of a customer who has many of them\ncannot pay {number} EUR",
-            error_type=group,
-            at="app.transfers.ledger.post_entries:17",
-        )
-        attribute = {STAMP: {"DataType": "String", "StringValue": stamp.to_json()}}
-        raw = {"MessageId": f"m-{number}", "ReceiptHandle": "r", "Body": "b", "Attributes": {}}
-        read = reader.read({**raw, "MessageAttributes": attribute}, LONG_AGO_MS)
-        letters.append(triage(read, None, LONG_AGO_MS, Rules(queue_arn=reader.queue_arn)))
-    ((name, found),) = dlq_report.grouped(letters).items()
-    return dlq_report.group_values(name, found, bodies=False)
+    read = reader.read({**raw, "MessageAttributes": attribute}, LONG_AGO_MS)
+    return triage(read, None, LONG_AGO_MS, Rules(queue_arn=reader.queue_arn))
+
+
+def decided(group: str, count: int) -> dict[str, Any]:
+    """A group of dead letters of one cause."""
+    letters = [decision("b", group, number) for number in range(count)]
+    (found,) = dlq_report.grouped([dlq_report.letter_values(each, bodies=False) for each in letters])
+    return found
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 13, 20, 21, 22, 60])
@@ -86,18 +98,121 @@ def test_bodies_are_shown_only_when_asked_for(receiver: Receiver) -> None:
     assert bodies == {"done", "flaky", "conflict", "closed"}
 
 
-def test_bodies_are_exported_for_the_operator_alone(receiver: Receiver) -> None:
-    ran, exported = receiver.on("dlq export letters.jsonl"), Path("letters.jsonl")
-    assert (ran.code, len(exported.read_text("utf-8").splitlines())) == (terminal.Exit.OK, 4)
-    assert exported.stat().st_mode & 0o077 == 0
-
-
 def test_a_sample_is_called_one(receiver: Receiver, stack: Stack) -> None:
     for number in range(25):
         stack.bury(f"m-{number}")
     ran = receiver.on("dlq list --limit 10 --json")
     assert ("This is a sample: 10 of about 29 (see --limit)" in ran.err, ran.json["sample"]) == (True, True)
     assert len(stack.keys_in(stack.dead)) == 29
+
+
+# In a file.
+
+
+def test_a_line_is_a_whole_letter_and_the_file_is_the_operators_alone(receiver: Receiver, stack: Stack) -> None:
+    ran, file = receiver.on("dlq list --out letters.jsonl --bodies --json"), Path("letters.jsonl")
+    assert (ran.code, file.stat().st_mode & 0o777) == (terminal.Exit.OK, 0o600)
+    assert (ran.json["letters"], ran.json["file"], ran.json["acts"]) == (4, "letters.jsonl", None)
+    letters = {each["key"]: each for each in map(json.loads, file.read_text("utf-8").splitlines())}
+    assert letters.keys() == DEAD
+    flaky = letters[FLAKY]
+    assert (flaky["message"]["body"], flaky["verdict"], flaky["record"]["status"]) == ("flaky", "MOVE", "FAILED")
+    assert stack.keys_in(stack.dead) == DEAD
+
+
+@pytest.mark.parametrize("name", ["letters.jsonl", "letters.html"])
+def test_no_file_is_ever_replaced_and_nobody_holds_a_letter_for_that(
+    receiver: Receiver, stack: Stack, name: str
+) -> None:
+    Path(name).write_text("mine")
+    ran = receiver.on(f"dlq list --out {name}")
+    assert (ran.code, f"--out {name} exists, and is not replaced" in ran.err) == (terminal.Exit.USAGE, True)
+    assert (Path(name).read_text(), list(Path().glob(".*"))) == ("mine", [])
+    received = {
+        each["Attributes"]["ApproximateReceiveCount"] for each in stack.received(stack.dead, AttributeNames=["All"])
+    }
+    assert received == {"1"}
+
+
+def fail_at_the_second(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
+    """After the first batch, of ten, `what` happens."""
+    take = Session.take
+
+    def taken(self: Any, most: int, stopped: Any) -> Any:
+        if self.queue.seen:
+            what()
+        return take(self, min(most, 10), stopped)
+
+    monkeypatch.setattr(Session, "take", taken)
+
+
+def lost() -> None:
+    raise EndpointConnectionError(endpoint_url="https://sqs.us-east-1.amazonaws.com")
+
+
+def full() -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("name", ["letters.jsonl", "letters.html"])
+@pytest.mark.parametrize(
+    ("what", "code", "says"),
+    [
+        (lost, terminal.Exit.AWS, "Could not connect"),
+        (full, terminal.Exit.USAGE, ": No space left on device"),
+        (lambda: signal.raise_signal(signal.SIGINT), terminal.Exit.STOPPED, " was not written."),
+        ("written meanwhile", terminal.Exit.USAGE, " exists, and is not replaced"),
+    ],
+    ids=["lost", "full", "stopped", "taken"],
+)
+def test_what_fails_half_way_leaves_no_half_file_and_holds_no_letter(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch, *, name: str, what: Any, code: int, says: str
+) -> None:
+    for number in range(16):
+        stack.bury(f"m-{number}")
+    fail_at_the_second(monkeypatch, what if callable(what) else lambda: Path(name).write_text(what))
+    ran = receiver.on(f"dlq list --out {name} --bodies")
+    assert (ran.code, says in ran.err, "Traceback" in ran.err) == (code, True, False)
+    assert [each.read_text() for each in Path().glob("*letters*")] == ([] if callable(what) else [what])
+    assert len(stack.keys_in(stack.dead)) == 20
+
+
+class Body(str):
+    """A body that can be asked whether it is still there."""
+
+    __slots__ = ("__weakref__",)
+
+
+@pytest.mark.parametrize("name", ["letters.jsonl", "letters.html"])
+def test_no_body_is_kept_once_it_is_written(receiver: Receiver, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A hundred letters of a megabyte would be a gigabyte of text, attributes and JSON."""
+    made: list[weakref.ref[Body]] = []
+
+    def take(*_: Any) -> list[Decision]:
+        assert sum(each() is not None for each in made) <= 1, "the last one, perhaps"
+        bodies = [Body(f"body {len(made)}-{place}") for place in range(10 if len(made) < 50 else 0)]
+        made.extend(map(weakref.ref, bodies))
+        return [decision(each, "E") for each in bodies]
+
+    monkeypatch.setattr(Session, "take", take)
+    monkeypatch.setattr(DeadLetterQueue, "more", True)
+    ran = receiver.on(f"dlq list --out {name} --bodies --json")
+    assert (ran.json["letters"], Path(name).read_text().count('"body": "body ')) == (50, 50)
+
+
+def test_a_file_that_was_to_have_all_and_has_not_exits_with_1(receiver: Receiver, stack: Stack) -> None:
+    stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=1, VisibilityTimeout=600)
+    ran = receiver.on("dlq list --out letters.jsonl --json")
+    assert (ran.code, ran.json["letters"], ran.json["held_elsewhere"]) == (terminal.Exit.LEFT, 3, 1)
+    assert receiver.on("dlq list --out three.jsonl --limit 3").code == terminal.Exit.OK
+
+
+@pytest.mark.parametrize("form", ["--json", "--out letters.jsonl --json", "--out letters.html --json"])
+def test_the_limit_holds_for_every_form(receiver: Receiver, stack: Stack, form: str) -> None:
+    for number in range(20):
+        stack.bury(f"m-{number}")
+    ran = receiver.on(f"dlq list --limit 12 {form}")
+    assert (ran.code, ran.json["letters"], ran.json["about"], ran.json["sample"]) == (0, 12, 24, True)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ HOSTILE = (
     '</script><script>document.title = "taken"</script><img src=x onerror="document.title = \'taken\'">'
     '<!-- "the data" <b>\u2028\u202egnp.exe\u2066 \\u003c \x1b[2J &lt;'
 )
-SHOWN = HOSTILE.translate({ord(sign): f"\\u{{{ord(sign):x}}}" for sign in "\u2028\u202e\u2066\x1b"})
+SHOWN = HOSTILE.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "\u2028\u202e\u2066\x1b"})
 """How a person reads it: what could hide or reorder the text around it has its number."""
 
 
@@ -40,7 +40,7 @@ def data_of(page: str) -> Any:
 def reported(receiver: Receiver, options: str = "") -> Any:
     """What the page holds."""
     Path("page.html").unlink(missing_ok=True)
-    ran = receiver.on(f"dlq report page.html {options}")
+    ran = receiver.on(f"dlq list --out page.html {options}")
     assert ran.code == Exit.OK, ran.err
     return data_of(Path("page.html").read_text("utf-8"))
 
@@ -51,20 +51,13 @@ def test_it_looks_at_what_the_filters_mean_and_releases_all(receiver: Receiver, 
 
 
 def test_a_page_may_be_empty_or_a_sample(receiver: Receiver, stack: Stack) -> None:
-    ran = receiver.on("dlq report empty.html --key nosuch --json")
+    ran = receiver.on("dlq list --out empty.html --key nosuch --json")
     assert (ran.code, ran.json["letters"], ran.json["about"]) == (Exit.LEFT, 0, 4)
     assert data_of(Path("empty.html").read_text())["letters"] == []
     for number in range(20):
         stack.bury(f"more-{number}")
     data = reported(receiver, "--limit 10")
     assert (len(data["letters"]), data["about"], data["sample"]) == (10, 24, True)
-
-
-def test_no_file_is_ever_replaced(receiver: Receiver) -> None:
-    Path("page.html").write_text("mine")
-    ran = receiver.on("dlq report page.html")
-    assert (ran.code, "page.html exists, and is not replaced" in ran.err) == (Exit.USAGE, True)
-    assert Path("page.html").read_text() == "mine"
 
 
 def test_what_was_done_in_the_last_14_days_is_told_with_what_became_of_it(
@@ -112,7 +105,7 @@ def test_a_move_that_the_key_was_moved_after_again_ended_in_the_dead_letter_queu
 
 def test_a_stack_without_a_history_has_a_page_all_the_same(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["HistoryTable"]
-    ran = receiver.on("dlq report page.html --json")
+    ran = receiver.on("dlq list --out page.html --json")
     assert (ran.code, ran.json["acts"], "No history is kept" in ran.err) == (Exit.OK, 0, True)
 
 
@@ -152,17 +145,18 @@ def test_only_a_move_becomes_something() -> None:
         assert became(other, written("COMPLETED", 5), NOW_MS, DEFAULT_RETENTION_SECONDS, dead=False) is None
 
 
-def test_a_secret_is_on_the_page_only_with_bodies_and_a_receipt_never(receiver: Receiver, stack: Stack) -> None:
+def test_a_secret_is_in_a_file_only_with_bodies_and_a_receipt_never(receiver: Receiver, stack: Stack) -> None:
     """It is planted in a body, in an attribute, and in a result. Whoever has a receipt could delete the dead letter."""
     card = f'{{"card": "{SECRET}"}}'
     stack.record("paid", "COMPLETED", card, data=f'"{SECRET}"')
     stack.bury("paid", card)
     attributes: Any = {"card": {"DataType": "String", "StringValue": SECRET}}
     stack.sqs.send_message(QueueUrl=stack.dead, MessageBody=SECRET, MessageAttributes=attributes)
-    for page, option, times in (("without.html", "", 0), ("with.html", "--bodies", 4)):
-        told = receiver.on(f"dlq report {page} {option}")
-        text = Path(page).read_text()
-        assert (text.count(SECRET), SECRET in told.out + told.err, "receiptHandle" in text) == (times, False, False)
+    for name, option, times in (("without", "", 0), ("with", "--bodies", 4)):
+        for ending in ("html", "jsonl"):
+            told = receiver.on(f"dlq list --out {name}.{ending} {option}")
+            text = Path(f"{name}.{ending}").read_text()
+            assert (text.count(SECRET), SECRET in told.out + told.err, "receiptHandle" in text) == (times, False, False)
 
 
 def test_a_text_cannot_end_the_data_or_call_for_anything_from_elsewhere() -> None:
@@ -186,7 +180,7 @@ def hostile(receiver: Receiver, stack: Stack, kept: Kept) -> str:
     stack.record("-h '$(reboot)'", "FAILED", HOSTILE, error=failure.to_json(), owner=HOSTILE)
     # SQS refuses control characters, where moto takes them.
     stack.bury("-h '$(reboot)'", HOSTILE, reason=HOSTILE, error_type=HOSTILE)
-    receiver.on("dlq report page.html --bodies")
+    receiver.on("dlq list --out page.html --bodies")
     return Path("page.html").read_text("utf-8")
 
 
@@ -224,9 +218,28 @@ def test_a_browser_shows_filters_selects_and_opens(
     assert len(lines) > 10
     assert not [line for line in lines if "--yes" in line], "each asks first"
     for line in lines:
-        ran = receiver(line.replace("\\\n", "").removeprefix("receiver "))
+        # The acts are to take --because.
+        ran = receiver(line.replace("\\\n", "").replace("--because", "--reason").removeprefix("receiver "))
         assert ran.code in (Exit.OK, Exit.LEFT), (line, ran.err)
         assert "no visible dead letters" not in ran.out, line
+
+
+def test_what_is_being_resent_is_ended_by_a_resend_and_what_cannot_be_read_is_kept_or_deleted(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    data = reported(receiver)
+    letters = {each["key"]: each for each in data["letters"]}
+    letters[FLAKY]["verdict"] = "RESENDING"
+    letters[DONE] |= {"verdict": "MALFORMED", "key": None, "group": "unreadable", "reason": "\udfff", "typed_key": None}
+    page = html_of(dlq_page.TEMPLATE.read_text("utf-8"), data)
+    unreadable = letters[DONE]["message"]["messageId"]
+    told = seen(page, DRIVER.replace("SELECTED", json.dumps([FLAKY, unreadable])), tmp_path)
+
+    begins = {name: [line.split(" --")[0] for line in lines] for name, lines in told["commands"].items()}
+    assert begins[FLAKY] == ["receiver dlq resend", "receiver dlq resend", "receiver trace"]
+    assert begins[unreadable] == ["receiver dlq archive", "receiver dlq delete"]
+    assert "receiver dlq resend" not in begins["all"], "it takes one"
+    assert r"\udfff" in told["opened"]
 
 
 def test_even_markup_that_got_in_could_not_run_or_load(receiver: Receiver, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from idempotent_receiver.operations.cli import pause
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.mappings import DISABLED, ENABLED
 from tests.unit.operations.cli.stack import Receiver, Stack, client, denied
@@ -48,6 +49,43 @@ def test_what_is_paused_already_is_a_success_that_says_so(receiver: Receiver) ->
     assert ran.out.startswith("Already paused: transfers (mapping ")
     assert receiver.on("resume --yes").code == 0
     assert receiver.on("resume").out.startswith("Already resumed: ")
+
+
+def test_both_are_in_the_history_with_who_and_why(receiver: Receiver, stack: Stack) -> None:
+    receiver.on("resume --yes --because 'the gateway is back'")
+    receiver.on("pause --yes")
+    acts = receiver.on(f"dlq history --key {stack.arn} --json").json["acts"]
+    assert [(each["verb"], each["why"], each["outcome"]) for each in acts] == [
+        ("resumed", "the gateway is back", "done"),
+        ("paused", "", "done"),
+    ]
+    for each in acts:
+        assert (each["key"], each["queue"], each["message_id"]) == (stack.arn, stack.arn, None)
+        assert each["operator"].startswith("arn:aws:sts::123456789012:")
+    assert "the gateway is back" in receiver.on("dlq history --verb resumed").out
+
+
+def test_what_was_refused_or_takes_its_time_is_in_the_history_as_such(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with denied("UpdateEventSourceMapping"):
+        assert receiver.on("resume --yes").code == Exit.AWS
+    monkeypatch.setattr(pause, "switch", lambda functions, mappings, **_: {each.id: "Enabling" for each in mappings})
+    receiver.on("resume --yes")
+    told = receiver.on("dlq history --json").json
+    assert [(each["outcome"], each["code"]) for each in told["acts"]] == [
+        ("refused", "AccessDeniedException"),
+        ("unconfirmed", None),
+    ]
+    assert told["not_confirmed"] == 1
+
+
+def test_a_history_that_cannot_be_written_keeps_nobody_from_pausing(receiver: Receiver, stack: Stack) -> None:
+    with denied("BatchWriteItem"):
+        ran = receiver.on("resume --yes")
+    assert (ran.code, states(stack)) == (0, {"transfers": ENABLED})
+    assert "Not in the history: " in ran.err
+    assert receiver("pause --queue transfers --yes").err == "", "nothing is said where no history is kept"
 
 
 def test_the_way_back_means_the_same_queue(receiver: Receiver) -> None:
@@ -99,7 +137,7 @@ def test_what_has_not_got_there_is_said_with_what_to_do(
             signal.raise_signal(signal.SIGINT)
         return {each.id: "Enabling" for each in mappings}
 
-    monkeypatch.setattr("idempotent_receiver.operations.cli.pause.switch", switch)
+    monkeypatch.setattr(pause, "switch", switch)
     ran = receiver.on("resume --yes")
     assert (ran.code, says in ran.err, "Not resumed yet: transfers (mapping " in ran.out) == (code, True, True)
     assert receiver.on("resume --yes --json").json["mappings"][0]["state"] == "Enabling"

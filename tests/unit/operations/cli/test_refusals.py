@@ -47,9 +47,9 @@ BODIES: dict[str, tuple[bytes | None, str]] = {
 }
 REFUSED: list[tuple[str, str]] = [
     # Which consumer.
-    ("show k", "give --stack or --table"),
-    ("show k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
-    ("show k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
+    ("trace k", "give --stack or --table"),
+    ("trace k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
+    ("trace k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
     (f"dlq list {BOTH}", "give --stack or --consumer"),
     (f"dlq list --queue transfers-dead {BOTH[18:]}", "name it with --dlq"),
     ("dlq list --stack transfers --endpoint-url nonsense", "--endpoint-url nonsense"),
@@ -60,7 +60,7 @@ REFUSED: list[tuple[str, str]] = [
     ("pause --queue transfers --function refunds", "function refunds does not read queue transfers"),
     *(
         (f"{command} --table nosuch", "there is no table nosuch in this account and region: correct --table")
-        for command in ("show k", "stuck --yes", "doctor --function f", "dlq redrive --stack transfers --yes")
+        for command in ("trace k", "stuck --yes", "doctor --function f", "dlq redrive --stack transfers --yes")
     ),
     *(
         (
@@ -78,8 +78,7 @@ REFUSED: list[tuple[str, str]] = [
     ("doctor --queue transfers --stack transfers", "give --stack or --queue, not both"),
     ("doctor --stack transfers --function consumer", "give --stack or --function, not both"),
     *((f"dlq list --{option} ''", f"--{option} is empty") for option in EMPTY),
-    *((f"{command} --stack ''", "--stack is empty") for command in ("show k", "stuck --yes", "dlq redrive", "doctor")),
-    ("show '' --table records", "KEY is empty"),
+    *((f"{command} --stack ''", "--stack is empty") for command in ("trace k", "stuck --yes", "dlq redrive", "doctor")),
     ("trace '' --stack transfers", "KEY is empty"),
     # Which dead letters.
     *((f"dlq list --stack transfers {given}", says) for given, says in CHOICES.items()),
@@ -120,14 +119,20 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("dlq resend --body body.json --stack transfers --yes", "4 dead letters are meant, and resend takes one"),
     ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
-    ("dlq report nosuch/page.html --stack transfers", "nosuch"),
+    *(
+        (f"dlq list --stack transfers --out {name}", f"--out {name}{says}")
+        for name, says in {
+            "nosuch/page.html": ": No such file or directory",
+            "letters.csv": ": its name has to end in .html for a page, or in .jsonl for JSON lines",
+            "letters": ": its name has to end in .html",
+            ".jsonl": ": its name has to end in .html",
+        }.items()
+    ),
     *(
         (f"dlq {command} --stack transfers --archive nosuch --yes", "there is no bucket nosuch in this account")
         for command in ("archive", "redrive --from-archive")
     ),
     # What a trace reads beside.
-    (f"trace {FLAKY} --stack transfers --request x#1 --request-table nosuch", "there is no table nosuch"),
-    (f"trace {FLAKY} --stack transfers --request-table nosuch", "--request-table needs --request"),
     *(
         (f"trace {DONE} --stack transfers --hook '{hook}'", f"--hook {hook}")
         for hook in ("nosuch:entries", "json:nosuch", "json", "json:decoder", ":", "")
@@ -195,7 +200,7 @@ def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pyte
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(account, "boto3", boto3)
-    ran = receiver("show k --table records")
+    ran = receiver("trace k --table records")
     assert (ran.code, ran.out, "--region, or set AWS_DEFAULT_REGION" in ran.err) == (terminal.Exit.USAGE, "", True)
 
 

@@ -21,6 +21,7 @@ from idempotent_receiver.operations.cli import dlq_report, documentation, record
 from idempotent_receiver.operations.cli.deployment import Deployment, Options
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages
+from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
 from tests.manual_clock import ManualClock
 from tests.unit.operations.cli.stack import (
@@ -144,7 +145,7 @@ def test_stuck_leaves_other_namespaces_and_what_was_only_released(receiver: Rece
     stack.record("bank#b", "INPROGRESS", in_progress_expiration=LONG_AGO_MS)
     stack.record("bank#c", "INPROGRESS", **LAPSED, expiration=1_700_000_000)
     told = receiver(f"{SCAN} --consumer bank.json --json").json
-    assert (ids(told, "unsettled"), told["given_back_count"], told["failing_count"]) == (["bank#a"], 1, 0)
+    assert (ids(told, "unsettled"), told["released_count"], told["failing_count"]) == (["bank#a"], 1, 0)
 
 
 def test_stuck_says_how_many_records_are_in_the_namespace_and_fails_where_none_is(
@@ -181,6 +182,23 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
     assert ", 2 workflow executions failed or overdue." in shown
     assert shown.rstrip().endswith(records.advice(records.ANSWERED, ()))
     assert "dlq redrive" not in shown
+
+
+def test_stuck_tells_what_is_being_resent_and_what_was_from_what_is_done(receiver: Receiver, stack: Stack) -> None:
+    """A claim of a resend is leased for as long as records last: no worker holds it, and none will settle it."""
+    stack.forget(FLAKY, CLOSED, STUCK)
+    for key, status in (("old-1", "INPROGRESS"), ("old-2", "COMPLETED")):
+        resend = Resend(old_id=key, new_id=f"new-{key}", fingerprint="f", operator="alice", why="mended").to_json()
+        claim = {"attempts": 5, "in_progress_expiration": LASTING * 1000, "owner": "alice"}
+        stack.record(key, status, resent=resend, expiration=SystemClock().epoch_ms() // 1000 + 86_400, **claim)
+    told = receiver(f"{SCAN} --json").json
+    assert (told["resending_count"], told["resent_count"], told["failing_count"]) == (1, 1, 0)
+    (one,) = told["resending"]
+    assert (one["key"], one["status"], one["resend"]["new_key"]) == ("old-1", "RESENDING", "new-old-1")
+    shown = receiver(SCAN).out
+    assert ", 1 key being sent again with another body, 1 sent again under another key." in shown
+    assert [command[1:3] for command in advised(shown)] == [["dlq", "resend"]] * 2
+    assert advised(shown)[1][-1] == "--take-back"
 
 
 def test_stuck_counts_and_names_the_records_that_it_cannot_understand(receiver: Receiver, stack: Stack) -> None:
@@ -244,7 +262,7 @@ def test_what_is_typed_for_a_conflict_sends_it_under_another_key_or_deletes_it(
     lines = map(shlex.split, re.findall(r"(?m)^receiver dlq .*$", section))
     typing = {line[2]: [meant.get(part, part) for part in line[1:]] for line in lines}
 
-    assert receiver(*typing["export"]).code == terminal.Exit.OK
+    assert receiver(*typing["list"]).code == terminal.Exit.OK
     Path("body.json").write_text(json.loads(Path("letter.jsonl").read_text())["message"]["body"])
     typed("n\n")
     assert "Delete for good 1 dead letter?" in receiver(*typing["delete"]).err

@@ -95,7 +95,7 @@ in_a_terminal = pytest.mark.filterwarnings("ignore:This process:DeprecationWarni
 @pytest.mark.parametrize(
     ("line", "asked", "code", "shown"),
     [
-        (f"show {FLAKY}", "", 0, ["ConnectionError at app.ledger:7"]),
+        (f"trace {FLAKY}", "", 0, ["ConnectionError at app.ledger:7"]),
         ("dlq list", "", 0, ["account closed"]),
         ("stuck", "Scan? [y/N]", 0, ["Claims that nobody settled"]),
         (

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
+from idempotent_receiver.operations.cli import records
 from idempotent_receiver.operations.cli.terminal import Exit, moment
+from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, from_attributes
+from idempotent_receiver.protocol.resend import Resend
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.testing import sqs_event
+from tests.contexts import Context
+from tests.manual_clock import ManualClock
 from tests.unit.operations.cli.stack import (
     CLOSED,
     DEAD,
     DONE,
     FLAKY,
+    FOR_GOOD,
+    LASTING,
     SECRET,
     STUCK,
     TRANSIENT,
@@ -32,11 +44,13 @@ from tests.unit.operations.cli.stack import (
 from tests.unit.operations.dead_letters.acts import OPERATOR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.unit.operations.cli.history import Kept
 
 TRACE = f"trace {FLAKY}"
+ON = "--table records"
 
 
 def sources(told: dict[str, Any]) -> list[str]:
@@ -63,6 +77,7 @@ def test_a_trace_tells_record_dead_letter_and_history_in_order(receiver: Receive
     assert events[4]["text"] == "end of the record: from then on, the key is free"
     shown = receiver.on(TRACE)
     assert [each["text"] in shown.out for each in events] == [True] * 5
+    assert re.search(r"(?m)\Akey +\S+\nid +\S+\nstatus +FAILED *\nattempts +6 *\n(.*\n)+at +source$", shown.out)
     assert "Looked at" not in shown.err
     assert stack.keys_in(stack.dead) == DEAD, "they are left to others"
 
@@ -89,11 +104,15 @@ def test_what_is_not_looked_at_is_said(receiver: Receiver, stack: Stack) -> None
     assert "Looked at 10 of about 14 dead letters (see --limit" in receiver.on(f"{TRACE} --limit 1").err
 
 
-def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver) -> None:
-    ran = receiver.on("trace nosuch --json")
-    assert ran.code == Exit.LEFT
-    assert [each["text"] for each in ran.json["events"]] == ["there is none with the id nosuch in records"]
-    assert "Nothing is known of nosuch: check it, and --consumer." in ran.err
+@pytest.mark.parametrize(
+    ("given", "id"),
+    [("nosuch", "nosuch"), ("o-1 --namespace shop", "shop#o-1"), ("bank#o-2 --namespace bank", "bank#o-2")],
+)
+def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver, given: str, id: str) -> None:
+    ran = receiver(f"trace {given} --table records --json")
+    assert (ran.code, ran.json["status"], ran.json["record"]) == (Exit.LEFT, "ABSENT", None)
+    assert [each["text"] for each in ran.json["events"]] == [f"there is none with the id {id} in records"]
+    assert "Nothing is known of" in ran.err
 
 
 def test_no_attempt_is_told_of_a_message_whose_handler_never_started(receiver: Receiver, stack: Stack) -> None:
@@ -102,14 +121,6 @@ def test_no_attempt_is_told_of_a_message_whose_handler_never_started(receiver: R
     stack.record(CLOSED, "FAILED", "closed", error=invalid, attempts=0)
     told = texts(receiver.on(f"trace {CLOSED} --json").json, "record")
     assert "FAILED before its handler started, for good: amount: missing" in told
-
-
-def test_a_trace_begins_with_its_request_if_that_is_named(receiver: Receiver, stack: Stack) -> None:
-    stack.record("transfers#alice#1", "COMPLETED", "request", data='{"statusCode": 202}', expiration=1_900_000_000)
-    told = receiver.on(f"{TRACE} --request transfers#alice#1 --json").json
-    assert texts(told, "request")[0] == "COMPLETED at attempt 1"
-    told = receiver.on(f"{TRACE} --request transfers#alice#2 --json").json
-    assert texts(told, "request") == ["there is none with the id transfers#alice#2 in records"]
 
 
 @pytest.fixture
@@ -128,10 +139,9 @@ def execution(stack: Stack) -> str:
 
 
 def test_a_workflows_execution_is_told_of(receiver: Receiver, execution: str) -> None:
-    for line in ("trace name-1", f"{TRACE} --request name-1"):
-        ran = receiver.on(f"{line} --json")
-        assert (ran.code, texts(ran.json, "execution")) == (Exit.OK, ["name-1 started", "name-1 RUNNING"])
-        assert SECRET not in ran.out
+    ran = receiver("trace name-1 --table records --json")
+    assert (ran.code, texts(ran.json, "execution")) == (Exit.OK, ["name-1 started", "name-1 RUNNING"])
+    assert SECRET not in ran.out
     with denied("DescribeExecution"):
         ran = receiver.on("trace name-1 --json")
     why = f"AccessDeniedException: allow states:DescribeExecution on {execution}"
@@ -169,18 +179,28 @@ def test_a_hook_that_fails_leaves_the_rest_of_the_story(
 
 
 @pytest.mark.parametrize(
-    ("source", "permission"),
-    [("dead letters", "sqs:ReceiveMessage"), ("history", "dynamodb:Query"), ("record", "dynamodb:BatchGetItem")],
+    ("source", "permission", "code"),
+    [
+        ("dead letters", "sqs:ReceiveMessage", Exit.LEFT),
+        ("history", "dynamodb:Query", Exit.LEFT),
+        ("log", "logs:FilterLogEvents", Exit.OK),
+        ("record", "dynamodb:BatchGetItem", Exit.AWS),
+    ],
 )
 def test_what_may_not_be_read_is_named_with_its_permission_and_the_rest_is_told(
-    receiver: Receiver, kept: Kept, source: str, permission: str
+    receiver: Receiver, stack: Stack, kept: Kept, *, source: str, permission: str, code: Exit
 ) -> None:
+    """A record that could not be read is not absent. The log is a help, and nothing hangs on it."""
     kept.done(20)
+    stack.log({"key": FLAKY, "receive_count": 1})
     with denied(permission.partition(":")[2]):
         ran = receiver.on(f"{TRACE} --json")
     (unread,) = ran.json["unread"]
-    assert (ran.code, unread["source"], f"allow {permission}" in unread["why"]) == (Exit.LEFT, source, True)
-    assert len({"record", "history", "dead letter"} & set(sources(ran.json))) == 2
+    assert (ran.code, unread["source"], f"allow {permission}" in unread["why"]) == (code, source, True)
+    assert f"Not read: {source}: " in ran.err
+    assert {"record", "history", "dead letter", "log"} - set(sources(ran.json)) == {source.removesuffix("s")}
+    assert ran.json["status"] == ("NOT_READ" if source == "record" else "FAILED")
+    assert ("never claimed" in ran.said, "there is none" in ran.said) == (False, False)
 
 
 def test_what_fails_otherwise_is_told_as_aws_says_it(receiver: Receiver) -> None:
@@ -189,22 +209,219 @@ def test_what_fails_otherwise_is_told_as_aws_says_it(receiver: Receiver) -> None
     assert "(InternalFailure) when calling the ReceiveMessage operation" in unread["why"]
 
 
-def test_without_a_history_or_a_queue_the_rest_is_told(receiver: Receiver, stack: Stack) -> None:
+def test_a_table_alone_is_enough_for_what_has_no_queue(receiver: Receiver, stack: Stack) -> None:
+    stack.record("api#alice#1", "COMPLETED", data='{"statusCode": 201}')
+    for line in ("trace api#alice#1 --table records", "trace alice#1 --table records --namespace api"):
+        ran = receiver(f"{line} --json")
+        assert (ran.code, ran.json["id"], ran.json["record"]["result"]) == (Exit.OK, "api#alice#1", {"statusCode": 201})
+        assert [each["source"] for each in ran.json["unread"]] == ["log"]
+        assert ran.err.startswith("Not read: log: no output ConsumerLogGroup of a stack names its log group")
     del stack.outputs["HistoryTable"]
     ran = receiver.on(TRACE)
     assert (ran.code, "No history is kept" in ran.err) == (Exit.OK, True)
-    ran = receiver(f"{TRACE} --table records --json")
-    assert (ran.code, [each["source"] for each in ran.json["unread"]]) == (Exit.LEFT, ["dead letters"])
-    assert "--queue" in ran.json["unread"][0]["why"]
 
 
-def test_no_secret_of_a_body_or_a_result_is_told(receiver: Receiver, stack: Stack) -> None:
-    body = json.dumps({"card": SECRET})
-    stack.bury("k-1", body)
-    stack.record("k-1", "COMPLETED", body, data=body)
+def test_the_log_tells_what_happened_under_the_key_and_never_a_body(receiver: Receiver, stack: Stack) -> None:
+    failed = {"level": "WARNING", "message": "failed, to be tried again", "error_type": "E", "at": "app.ledger:7"}
+    stack.log(
+        {**failed, "key": FLAKY, "message_id": FLAKY, "receive_count": 3, "body": SECRET},
+        {"key": FLAKY, "level": "INFO", "message": {"card": SECRET}, "location": "post:12"},
+        {"key": f"{FLAKY}-2", "message": "another"},
+        {"key": DONE, "message": "of another key"},
+    )
+    ran = receiver.on(f"{TRACE} --json")
+    assert texts(ran.json, "log") == [
+        "WARNING failed, to be tried again; E; app.ledger:7",
+        "INFO a line of the function's own, at post:12",
+    ]
+    assert SECRET not in ran.out + ran.err
+
+
+def test_no_secret_of_a_body_is_told_and_a_result_is_told_whole(receiver: Receiver, stack: Stack) -> None:
+    stack.bury("k-1", json.dumps({"card": SECRET}))
+    stack.record("k-1", "COMPLETED", data='{"posted": "t-1"}')
     for form in ("", "--json"):
         ran = receiver.on(f"trace k-1 {form}")
-        assert ("k-1" in ran.out, SECRET in ran.out + ran.err) == (True, False)
+        assert (SECRET in ran.out + ran.err, '"posted": "t-1"' in ran.out) == (False, True)
+
+
+# A letter that was sent again.
+
+NEW, WHY = "7b1d0a2e", "the amount was negative"
+
+
+@pytest.fixture
+def resent(stack: Stack, kept: Kept) -> Callable[[str], None]:
+    """The letter of FLAKY is sent again as NEW: the record of the old key has this status, and the act is kept."""
+    resend = Resend(old_id=FLAKY, new_id=NEW, fingerprint="f", operator=OPERATOR, why=WHY)
+
+    def written(status: str) -> None:
+        stack.record(FLAKY, status, owner=OPERATOR, resent=resend.to_json(), in_progress_expiration=LASTING * 1000)
+        kept.done(20, verb=Verb.RESENT, why=WHY, other=NEW)
+
+    return written
+
+
+@pytest.mark.parametrize(("status", "told"), [("INPROGRESS", "RESENDING"), ("COMPLETED", "RESENT")])
+def test_a_resent_letter_knows_its_other_key_in_both_directions(
+    receiver: Receiver, stack: Stack, resent: Callable[[str], None], status: str, told: str
+) -> None:
+    resent(status)
+    ran = receiver.on(f"{TRACE} --json")
+    assert (ran.code, ran.json["status"], ran.json["record"]["was"]) == (Exit.OK, told, status)
+    resend = {"old_key": FLAKY, "new_key": NEW, "operator": OPERATOR, "why": WHY}
+    assert ran.json["record"]["resend"] == resend
+    assert f"{told} as {NEW}, by {OPERATOR}: {WHY}" in texts(ran.json, "record")
+    assert texts(ran.json, "history") == [f"message {FLAKY} resent as {NEW} by {OPERATOR}: {WHY}; done; plan p1"]
+    assert re.search(rf"(?m)^status +{told} *\nold key +{FLAKY} *\nnew key +{NEW} *$", receiver.on(TRACE).out)
+
+    ran = receiver.on(f"trace {NEW} --json")
+    assert texts(ran.json, "history") == [f"message {FLAKY} resent from {FLAKY} by {OPERATOR}: {WHY}; done; plan p1"]
+    assert texts(ran.json, "resend") == [f"{FLAKY} is {told} as {NEW}, by {OPERATOR}: {WHY}"]
+
+
+def test_without_a_history_the_dead_letter_of_the_new_key_leads_to_the_old_one(
+    receiver: Receiver, stack: Stack, resent: Callable[[str], None]
+) -> None:
+    resent("COMPLETED")
+    del stack.outputs["HistoryTable"]
+    attribute = {"DataType": "String", "StringValue": Stamp(key=NEW, original_id=FLAKY, queue=stack.arn).to_json()}
+    stack.sqs.send_message(QueueUrl=stack.dead, MessageBody="mended", MessageAttributes={STAMP: attribute})
+    told = receiver.on(f"trace {NEW} --json").json
+    assert texts(told, "resend") == [f"{FLAKY} is RESENT as {NEW}, by {OPERATOR}: {WHY}"]
+    assert f", key {NEW}, is a dead letter" in texts(receiver.on(f"{TRACE} --json").json, "dead letter")[-1]
+
+
+def test_a_key_whose_resend_was_taken_back_is_not_told_as_done(receiver: Receiver, stack: Stack) -> None:
+    back = Resend(old_id=FLAKY, new_id=NEW, fingerprint="f", operator=OPERATOR, why=WHY).to_json()
+    stack.record(NEW, "COMPLETED", owner=OPERATOR, resent=back)
+    told = receiver.on(f"trace {NEW} --json").json
+    assert told["status"] == "TAKEN_BACK"
+    assert texts(told, "record")[0] == f"TAKEN_BACK: no handler ran, and {FLAKY} goes on, by {OPERATOR}: {WHY}"
+
+
+def test_an_unkeyed_letter_keeps_its_story_when_its_messageid_changes(
+    receiver: Receiver, stack: Stack, kept: Kept
+) -> None:
+    """Its acts are kept under the id that it had then; its stamp remembers its first."""
+    attribute = {"DataType": "String", "StringValue": Stamp(key="m-1", original_id="m-1", queue=stack.arn).to_json()}
+    sent = stack.sqs.send_message(QueueUrl=stack.dead, MessageBody="no key", MessageAttributes={STAMP: attribute})
+    kept.done(20, "m-1", verb=Verb.ARCHIVED)
+    for key in ("m-1", sent["MessageId"]):
+        told = receiver.on(f"trace {key} --key-strategy body_field:id --namespace bank --json").json
+        assert [each.partition(" by ")[0] for each in texts(told, "history")] == ["message m-1 archived"]
+        assert len(texts(told, "dead letter")) == 1
+
+
+def test_what_was_done_later_leaves_no_doubt(receiver: Receiver, kept: Kept) -> None:
+    kept.begin(30)
+    assert "it may have happened" in texts(receiver.on(f"{TRACE} --json").json, "history")[0]
+    kept.done(20)
+    assert "not confirmed; the same was done later" in texts(receiver.on(f"{TRACE} --json").json, "history")[0]
+
+
+# What the record says.
+
+
+def test_how_much_of_a_lease_is_left_is_told(receiver: Receiver, stack: Stack) -> None:
+    until = SystemClock().epoch_ms() + 90_000
+    stack.record("held", "INPROGRESS", in_progress_expiration=until, owner="request-2")
+    assert 80 <= receiver(f"trace held {ON} --json").json["record"]["lease_left_seconds"] <= 90
+    assert re.search(r"(?m)^lease +0:01:\d\d left, until ", receiver(f"trace held {ON}").out)
+    over = receiver(f"trace {STUCK} {ON}").out
+    assert re.search(r"(?m)^lease +over since 2023-11-14T22:13:20Z *$", over)
+    assert "left" not in over
+
+
+def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Receiver, stack: Stack) -> None:
+    """Where records last longer than is known, their end says nothing of their beginning."""
+    written = SystemClock().epoch_ms() // 1000 - 86_400
+    stack.forget(FLAKY, STUCK)
+    for days, known in ((90, False), (30, True)):
+        stack.record(CLOSED, "FAILED", error=FOR_GOOD, expiration=written + days * 86_400)
+        for line in (f"trace {CLOSED} {ON}", f"stuck --yes {ON}"):
+            shown = receiver(line).out
+            assert (records.UNDATED in shown, moment(written * 1000) in shown) == (not known, known)
+
+
+def test_what_counts_as_absent_is_expired(receiver: Receiver, stack: Stack) -> None:
+    stack.record("old", "COMPLETED", expiration=1_700_000_000)
+    assert receiver(f"trace old {ON} --json").json["status"] == "EXPIRED"
+    assert "EXPIRED (it was COMPLETED" in receiver(f"trace old {ON}").out
+
+
+def test_a_key_of_the_namespace_comes_first_and_a_whole_id_is_taken_as_well(receiver: Receiver, stack: Stack) -> None:
+    bank = f"{ON} --namespace bank --json"
+    stack.record("bank#o-1", "COMPLETED")
+    for given in ("o-1", "bank#o-1"):
+        told = receiver(f"trace {given} {bank}").json
+        assert (told["id"], told["key"]) == ("bank#o-1", "o-1")
+    stack.record("bank#bank#o-1", "COMPLETED")
+    told = receiver(f"trace bank#o-1 {bank}").json
+    assert (told["id"], told["key"]) == ("bank#bank#o-1", "bank#o-1")
+
+
+@pytest.mark.parametrize("namespace", ["", "--namespace bank"], ids=["all", "one"])
+def test_it_takes_what_stuck_and_list_print(receiver: Receiver, stack: Stack, namespace: str) -> None:
+    body = '{"id": "o-1"}'
+    stack.record("bank#o-1", "FAILED", body, error=Failure(type="E").to_json())
+    stack.bury("whatever", body)
+    stuck = receiver(f"stuck {ON} --yes --json {namespace}").json
+    (printed,) = [each["key"] for each in stuck["failing"] if each["id"] == "bank#o-1"]
+    assert printed in receiver(f"stuck {ON} --yes {namespace}").out.split()
+    assert receiver(f"trace {printed} {ON} {namespace} --json").json["id"] == "bank#o-1"
+
+    business = "--key-strategy body_field:id --namespace bank --json"
+    listed = receiver.on(f"dlq list {business}").json
+    (printed,) = [each["key"] for group in listed["groups"] for each in group["letters"] if each["key"]]
+    assert receiver.on(f"trace {printed} {business}").json["id"] == "bank#o-1"
+
+
+def test_nothing_that_others_wrote_reaches_the_terminal_as_a_command(receiver: Receiver, stack: Stack) -> None:
+    """An error's text may hold control sequences, and look like rich's own markup."""
+    text = "\x1b]0;owned\x07 [red]not markup[/red] \x9b2J"
+    stack.record("evil", "FAILED", error=Failure(type="E", text=text).to_json())
+    shown = receiver(f"trace evil {ON}").out
+    assert "[red]not markup[/red]" in shown
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
+
+
+def test_a_record_that_nobody_claimed_says_what_one_says_that_was_claimed() -> None:
+    """It has no lease, and the attempt of a worker that claimed it and died counts."""
+    shown = records_left("transaction")
+    assert shown == records_left("any")
+    assert {id: (each["status"], each["attempts"], each["lease_until"]) for id, each in shown.items()} == {
+        "good": ("COMPLETED", 1, None),
+        "flaky": ("FAILED", 1, None),
+        "closed": ("FAILED", 1, None),
+        "orphaned": ("COMPLETED", 2, None),
+    }
+
+
+def records_left(effects: str) -> dict[str, dict[str, Any]]:
+    """What is said of the records of four messages, handled at one moment by one invocation."""
+    clock, store = ManualClock(), MemoryStore(tables={"done": "id"})
+    orphan = {"id": "orphaned", "status": "INPROGRESS", "version": "v", "attempts": 1, "owner": "dead"}
+    store.items["orphaned"] = orphan | {"expiration": LASTING, "in_progress_expiration": clock.epoch_ms() - 1}
+
+    @sqs_consumer(store, effects=effects, clock=clock)
+    def handle(body: dict, message: Message, tx: Transaction) -> str:
+        tx.put(TableName="done", Item={"id": message.id})
+        match message.id:
+            case "flaky":
+                raise ConnectionError
+            case "closed":
+                raise PermanentError("account closed")
+        return message.id
+
+    fresh = sqs_event({}, {}, {}, ids=["good", "flaky", "closed"])["Records"]
+    again = sqs_event({}, ids=["orphaned"], receive_count=2)["Records"]
+    handle({"Records": fresh + again}, Context(clock))
+    deployment: Any = SimpleNamespace(key_of=str, retention_seconds=DEFAULT_RETENTION_SECONDS)
+    return {
+        id: records.record_values(from_attributes(item), deployment, clock.epoch_ms())
+        for id, item in store.items.items()
+    }
 
 
 def test_the_stuck_worker_of_the_stack_is_named(receiver: Receiver) -> None:

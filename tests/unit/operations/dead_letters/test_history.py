@@ -21,6 +21,7 @@ from idempotent_receiver.operations.dead_letters.history import (
     NotKept,
     Outcome,
     Verb,
+    in_doubt,
 )
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Trouble
@@ -236,6 +237,75 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
 def test_a_long_reason_is_cut(history: History) -> None:
     history.begin([act(why="x" * (MOST_WHY + 1))])
     assert [len(each.why) for each in history.of_key("bank#k1")] == [MOST_WHY]
+
+
+def test_a_resent_letters_act_is_under_both_of_its_keys_and_counts_once(history: History) -> None:
+    (begun,) = history.begin([act("old", verb=Verb.RESENT, other="new")])
+    history.confirm([begun.ended(Outcome.DONE)])
+    (old,), (new,) = history.of_key("old"), history.of_key("new")
+    assert (old.other, old.mirror, old.outcome) == ("new", False, Outcome.DONE)
+    assert new == replace(old, key="new", other="old", mirror=True)
+    assert list(history.between(0, START_MS + 1)) == [old]
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "of another application": {"act": {"S": "session-1"}, "verb": {"S": "moved"}},
+    "without a verb": {"act": {"S": "2027-01-15T08:00:00.000Z-1"}},
+    "without a time": {"act": {"S": "2027"}, "verb": {"S": "moved"}},
+    "with an absurd time": {"act": {"S": "99999-01-15T08:00:00.000Z-1"}, "verb": {"S": "moved"}},
+    "with an absurd end": {"ended": {"N": "9" * 30}},
+    "with an end that is no number": {"ended": {"S": "soon"}},
+    "with a number for a text": {"why": {"N": "1"}},
+    "with a lone surrogate": {"operator": {"S": "\ud800"}},
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_item_stops_nothing_and_is_counted(history: History, dynamodb: Counting, kind: str) -> None:
+    (begun,) = history.begin([act("k")])
+    item = {"key": {"S": "k"}, "act": {"S": f"{begun.id}-2"}, "verb": {"S": "moved"}, **FOREIGN[kind]}
+    if kind == "without a verb":
+        del item["verb"]
+    pages = [{"Items": [item, _kept(dynamodb)]}]
+    dynamodb.get_paginator = lambda method: SimpleNamespace(paginate=lambda **asked: pages)  # type: ignore[attr-defined]
+    assert (history.of_key("k"), history.foreign) == ([begun], 1)
+    assert (list(history.between(0, START_MS + 1)), history.foreign) == ([begun], 2)
+
+
+def _kept(dynamodb: Counting) -> Any:
+    (item,) = dynamodb.scan(TableName="history")["Items"]
+    return item
+
+
+def test_a_scan_by_time_gives_out_foreign_items_of_any_time_too(history: History, dynamodb: Counting) -> None:
+    """They are read and paid for; that they are there has to be said."""
+    for number, sort in enumerate(("session-1", "#1", "2030-01-01T00:00:00.000Z-1")):
+        dynamodb.put_item(TableName="history", Item={"key": {"S": f"k{number}"}, "act": {"S": sort}})
+    assert (list(history.between(START_MS, START_MS + 1)), history.foreign) == ([], 3)
+
+
+DOUBT = act("k", id="2027-01-15T08:00:01.000Z-1", message_id="m", verb=Verb.RESENT)
+DONE = replace(DOUBT, id="2027-01-15T08:00:02.000Z-1", outcome=Outcome.DONE)
+
+
+@pytest.mark.parametrize(
+    ("later", "open_"),
+    [
+        (DONE, False),
+        (replace(DONE, message_id="m-2"), False),
+        (replace(DONE, key="k-2"), False),
+        (replace(DONE, verb=Verb.TAKEN_BACK), False),
+        (replace(DONE, key="k-2", message_id="m-2"), True),
+        (replace(DONE, verb=Verb.MOVED), True),
+        (replace(DONE, outcome=Outcome.REFUSED), True),
+        (replace(DONE, id="2027-01-15T08:00:00.000Z-1"), True),
+    ],
+)
+def test_a_later_success_with_the_same_letter_or_key_leaves_no_doubt(later: Act, open_: bool) -> None:
+    for doubt in (DOUBT, replace(DOUBT, outcome=Outcome.UNCONFIRMED)):
+        assert in_doubt([doubt, later]) == in_doubt([later, doubt]) == ({doubt} if open_ else set())
+    pauses = [replace(each, message_id="", key=each.id) for each in (DOUBT, DONE)]
+    assert in_doubt(pauses) == {pauses[0]}, "no messageId is no letter"
 
 
 def test_what_a_later_version_wrote_is_still_told(history: History, dynamodb: Counting) -> None:

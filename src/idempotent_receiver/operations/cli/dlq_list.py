@@ -1,0 +1,155 @@
+"""The command `receiver dlq list`: dead letters by group on a terminal, on a page for a browser, or as lines in a file.
+
+No more bodies are held than a batch has: each dead letter is let go once it is written.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli import dlq_report as report
+from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.dlq_act import note_held, queue_session
+from idempotent_receiver.operations.cli.dlq_options import Filters, Hold, none_of
+from idempotent_receiver.operations.cli.dlq_page import Page, acts_of
+from idempotent_receiver.operations.cli.new_file import new_file
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.selection import Selection
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision
+
+A_BATCH = 100
+MOST = 120_000
+"""SQS lets no more be held at a time."""
+LIMITS = {"": 1000, ".html": 5000, ".jsonl": MOST}
+"""How many are looked at unless --limit says otherwise, by the ending of the file; without one, for a terminal."""
+
+
+@dataclass
+class Look:
+    """A look at up to `limit` dead letters of about so many, of which others `held` some. `seen` are the messageIds of
+    all that was `taken`, by their records' ids; `meant` counts those that were selected.
+    """
+
+    selection: Selection
+    limit: int
+    taken: int = 0
+    meant: int = 0
+    about: int = 0
+    held: int = 0
+    stopped: bool = False
+    seen: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def at(self, deployment: Deployment, terminal: Terminal, hold: int) -> Iterator[Iterator[Decision]]:
+        """In the block, the selected dead letters; all are released at its end. Ctrl-C ends them earlier."""
+        session = queue_session(deployment, terminal, hold)
+        queue = session.source
+        assert isinstance(queue, DeadLetterQueue)
+        with terminal.stoppable() as stopped, session:
+            self.held = note_held(queue, terminal, stopped=stopped)
+            yield self._decisions(session, stopped)
+            self.about, self.stopped = max(self.taken, queue.count()), stopped()
+        if self.about - self.held > self.taken:
+            why = "of a FIFO group SQS gives out ten at most" if queue.fifo else "see --limit"
+            terminal.note(f"This is a sample: {self.taken} of about {self.about} ({why}).")
+
+    def _decisions(self, session: Session, stopped: Callable[[], bool]) -> Iterator[Decision]:
+        more = True
+        while more and not stopped() and (room := self.limit - self.taken):
+            batch = session.take(min(A_BATCH, room), stopped)[:room]
+            more = bool(batch) and session.source.more
+            self.taken += len(batch)
+            batch.reverse()
+            while batch:
+                one = batch.pop()  # so that nothing keeps it once it is written
+                self.seen[one.dead_letter.record_id] = one.dead_letter.id
+                if self.selection.includes(one):
+                    self.meant += 1
+                    yield one
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """How much of the queue was seen, as a script reads it."""
+        sample = self.about > self.taken
+        return {"letters": self.meant, "about": self.about, "sample": sample, "held_elsewhere": self.held}
+
+    def end(self, *, whole: bool) -> None:
+        """End the command if it was stopped, found nothing of what was asked for, or is not `whole` where it has to."""
+        if self.stopped:
+            raise typer.Exit(Exit.STOPPED)
+        if not self.meant and self.held:
+            raise typer.Exit(Exit.HELD)
+        if (not self.meant and not self.selection.all) or (whole and self.about > self.taken):
+            raise typer.Exit(Exit.LEFT)
+
+
+@of_a_deployment
+def list_dead_letters(
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    filters: Filters,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST, help="Look at this many at most: 1000, for a page 5000, for a .jsonl file all."),
+    ] = None,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Bodies, attributes and results too.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a new file: a page (.html), or JSON lines (.jsonl).")
+    ] = None,
+    hold: Hold = 60,
+) -> None:
+    """List dead letters, grouped by what they failed of.
+
+    A group is an error's type and the function that raised it; --group lists its dead letters. While the command runs,
+    it holds dead letters; then it releases them.
+
+    --out FILE.html writes a page for a browser: each dead letter beside its record and its history, and what became of
+    what was moved in the last 14 days. --out FILE.jsonl writes a JSON document a line; `sam local invoke` takes the
+    message of one with --bodies.
+    """
+    ending = "" if out is None else out.suffix
+    if ending not in LIMITS or (out is not None and not ending):
+        raise UsageError(f"--out {out}: its name has to end in .html for a page, or in .jsonl for JSON lines")
+    look = Look(filters.selection(terminal.clock.epoch_ms()), limit or LIMITS[ending])
+    if out is not None:
+        _write(out, look, deployment, terminal, hold, bodies=bodies)
+        look.end(whole=ending == ".jsonl" and limit is None)
+        return
+    with look.at(deployment, terminal, hold) as decisions:
+        rows = [report.letter_values(each, bodies=bodies) for each in decisions]
+    groups = report.grouped(rows)
+    tables = report.letter_tables if filters.group or filters.key or filters.message_id else report.group_tables
+    values = {"queue": deployment.dead_letter_queue.url, **look.values, "groups": groups}
+    terminal.answer(values, tables(groups) if groups else none_of(look.selection))
+    look.end(whole=False)
+
+
+def _write(out: Path, look: Look, deployment: Deployment, terminal: Terminal, hold: int, *, bodies: bool) -> None:
+    """Write what the look finds, and say so. What was stopped leaves no file."""
+    # First: it may take its time, and meanwhile no dead letter should be held.
+    acts = acts_of(deployment, terminal) if out.suffix == ".html" else None
+    with new_file("--out", out) as file:
+        page = None if acts is None else Page(file, deployment, bodies)
+        with look.at(deployment, terminal, hold) as decisions:
+            for each in decisions:
+                if page is None:
+                    file.write(json.dumps(report.whole_letter(each, bodies=bodies)) + "\n")
+                else:
+                    page.add(each)
+        if look.stopped:
+            terminal.note(f"Stopped: {out} was not written.")
+            raise typer.Exit(Exit.STOPPED)
+        if page is not None:
+            page.finish(acts or [], look.values, look.seen, terminal.clock.epoch_ms())
+    told = {"file": str(out), **look.values, "bodies": bodies, "acts": None if acts is None else len(acts)}
+    what = f"{counted(look.meant, 'dead letter')} in {out}, {'bodies included' if bodies else 'without bodies'}."
+    terminal.answer(told, clean(what if look.meant or acts is not None else none_of(look.selection)))

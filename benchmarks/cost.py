@@ -106,25 +106,15 @@ def _first_limit(invocations: int, writes: float) -> str:
     return f"{name}, {share:.1f} times over" if share > 1 else f"none; nearest is {name}, used to {share:.1%}"
 
 
-def rows(costs: Mapping[str, Any]) -> Iterator[str]:
-    """Costs and needs as two tables in Markdown. What messages with writes cost stands beside their figures."""
-    yield f"Dollars a million messages, us-east-1, prices of {costs['priced']}, {costs['memory_mb']:,} MB:"
-    yield ""
-    yield "| batch | | Lambda | DynamoDB | total |"
-    yield "|---|---|---:|---:|---:|"
-    for one in costs["dollars_a_million"]:
-        if one["writes"]:
-            continue
-        compute = one["lambda_time"] + one["lambda_invocations"]
-        yield f"| {one['what']} | {one['subject']} | {compute:.3f} | {one['dynamodb']:.3f} | {one['total']:.3f} |"
-    yield ""
+def needs(costs: Mapping[str, Any]) -> Iterator[str]:
+    """What loads need, as a table in Markdown. What messages cost stands beside their figures."""
     yield "What a day's fresh messages need, spread evenly, in batches of 100 with instant handlers:"
     yield ""
-    yield "| a day | | invocations at once | minutes to scale up | pollers | write units/s | partitions | limit |"
-    yield "|---|---|---:|---:|---:|---:|---:|---|"
-    for need in costs["needs"]:
+    yield "| a day | invocations at once | minutes to scale up | pollers | write units/s | partitions | limit |"
+    yield "|---|---:|---:|---:|---:|---:|---|"
+    for need in (one for one in costs["needs"] if one["subject"] == "ours"):
         numbers = (
             f"{need['invocations_at_once']:,} | {need['minutes_to_scale']:.1f} | {need['provisioned_pollers']:,} | "
             f"{need['write_units_a_second']:,.0f} | {need['partitions']:,}"
         )
-        yield f"| {need['a_day']} | {need['subject']} | {numbers} | {need['first_limit']} |"
+        yield f"| {need['a_day']} | {numbers} | {need['first_limit']} |"

@@ -55,6 +55,7 @@ TIERS = {
     "unit/templates/test_edits.py::test_what_else_people_deploy": NIGHTLY,
     "unit/templates/test_deploy.py": NIGHTLY,
     "unit/test_options.py": QUICK,
+    "unit/test_pages.py": QUICK,
     "unit/test_telemetry.py": QUICK,
     "unit/worker/test_leases.py": QUICK,
     "unit/batch/": QUICK,

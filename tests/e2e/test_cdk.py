@@ -1,4 +1,4 @@
-"""The CDK app of docs/component.md, in a project of `receiver init`: synthesised, and deployed on the local cloud.
+"""The CDK app, deploy/cdk.py, in a project of `receiver init`: synthesised, and deployed on the local cloud.
 
 aws-cdk-lib is large and of no use without Node.js: `make test` installs it where Node.js is, `make setup` does not.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.e2e.deployed import Aws
 
 CDK = ROOT / ".tools" / "cdk" / "bin" / "python"
-SECTION = (ROOT / "docs" / "component.md").read_text().partition("\n## With the CDK\n")[2].partition("\n## ")[0]
+APP = ROOT / "deploy" / "cdk.py"
 PROJECT = "orders"
 NAME = "orders-by-cdk"
 """Of the stack; another test has a stack of the documents' name."""
@@ -51,9 +51,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("aws-cdk-lib is not installed: run `make .tools/cdk/.complete`")
     folder = tmp_path_factory.mktemp("app")
     run(sys.executable, "-m", "idempotent_receiver", "init", PROJECT, cwd=folder)
-    (code,) = re.findall(r"(?ms)^```py\n(.*?)^```", SECTION)
     made = folder / PROJECT
-    (made / "app.py").write_text(code.replace(f'"{PROJECT}"', f'"{NAME}"'))
+    (made / "app.py").write_text(APP.read_text().replace(f'"{PROJECT}"', f'"{NAME}"'))
     shutil.copytree(made / "src", made / ".aws-sam" / "build" / "Consumer")
     synthesise(made)
     return made

@@ -1,0 +1,62 @@
+"""Every page stays as short as CONTRIBUTING.md, "Pages", says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+IN_ALL = 40_000
+ROW = re.compile(r"(?m)^([\w./-]+\.md) +([\d,]+) +([\d,]+)( \*)?$")
+
+
+class Bound(NamedTuple):
+    words_before: int
+    target: int
+    pending: bool
+    """Whether the page's rewrite is still to come."""
+
+    @property
+    def words(self) -> int:
+        return self.words_before if self.pending else self.target
+
+
+def bounds(contributing: str) -> dict[str, Bound]:
+    section = contributing.partition("\n## Pages\n")[2].partition("\n## ")[0]
+    rows = [
+        (page, before.replace(",", ""), most.replace(",", ""), mark)
+        for page, before, most, mark in ROW.findall(section)
+    ]
+    return {page: Bound(int(before), int(most), bool(mark)) for page, before, most, mark in rows}
+
+
+BOUNDS = bounds((ROOT / "CONTRIBUTING.md").read_text())
+
+
+def words(page: str) -> int:
+    return len((ROOT / page).read_text().split())
+
+
+@pytest.mark.parametrize("page", BOUNDS)
+def test_a_page_has_no_more_words_than_its_bound(page: str) -> None:
+    assert words(page) <= BOUNDS[page].words
+
+
+def test_every_page_but_the_changelog_has_a_bound() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("events/*.md"), *ROOT.glob("docs/*.md")]
+    assert {str(page.relative_to(ROOT)) for page in pages} - {"CHANGELOG.md"} == BOUNDS.keys()
+
+
+def test_all_pages_together_have_at_most_40_000_words() -> None:
+    """A page whose rewrite is still to come counts by its target."""
+    assert sum(each.target if each.pending else words(page) for page, each in BOUNDS.items()) <= IN_ALL
+
+
+def test_the_sites_contents_fit_a_screen() -> None:
+    nav = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]["nav"]
+    groups = [pages for entry in nav for pages in entry.values()]
+    assert sum(1 if isinstance(pages, str) else len(pages) for pages in groups) <= 20

@@ -19,7 +19,7 @@ from harness.caller import REMEDY, Account
 from harness.cloud import ROOT
 from harness.deploy import HOST_BUILD, code_uri_of
 from harness.edits import with_values
-from idempotent_receiver.local.deployment import CODE_BUCKET, Stack, create, describe, packaged, store
+from idempotent_receiver.local.deployment import CODE_BUCKET, Stack, create, describe_function, packaged, store
 from idempotent_receiver.local.template import named_by_id
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def deploy_beside(
 def with_api(clients: Clients, consumer: Stack) -> Stack:
     """The consumer's stack and that of its API as one, if it has one."""
     try:
-        return joined(consumer, describe(clients, f"{consumer.name}-api"))
+        return joined(consumer, describe_function(clients, f"{consumer.name}-api"))
     except ClientError as error:
         if "does not exist" in str(error):
             return consumer
@@ -118,7 +118,7 @@ def main(what: str, environment: str) -> int:
     """Print samconfig's parameters and these, of the stack that samconfig.toml names; return the exit status."""
     name = _table(ROOT / "samconfig.toml", environment)["global"]["parameters"]["stack_name"]
     try:
-        consumer = describe(Account(), name)
+        consumer = describe_function(Account(), name)
         told = shared(consumer, what)
     except ClientError as error:
         missing = "does not exist" in str(error)

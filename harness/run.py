@@ -29,7 +29,7 @@ from harness.workload.fake_service import HOLD_SECONDS, FakeService
 from harness.workload.reconciliation import Reconciliation
 from harness.workload.stack_client import StackClient, StackError
 from harness.workload.transfers import APART, CURRENCY, DEATHS, Kind, generate
-from idempotent_receiver.local.deployment import describe
+from idempotent_receiver.local.deployment import describe_function
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -110,7 +110,7 @@ def deployed_client(name: str, report: Report) -> StackClient:
     """The client of a stack in the account that the environment names."""
     account = Account()
     said = report.step("stack")
-    stack = with_api(account, describe(account, name))
+    stack = with_api(account, describe_function(account, name))
     client = StackClient(stack=stack, clients=account, receive_seconds=2, api=account.caller(stack))
     client.check()
     said(f"{name}, as it is deployed: its handler runs without faults")

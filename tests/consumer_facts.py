@@ -11,7 +11,7 @@ from cfnlint.decode import cfn_yaml
 from harness.cloud import ROOT
 from harness.edits import edited, with_values
 from idempotent_receiver.operations.description import DAY_SECONDS
-from idempotent_receiver.operations.doctor.facts import Facts, Function
+from idempotent_receiver.operations.doctor.facts import DeployedFunction, Facts
 from tests.template import TEMPLATE, load, rendering, text_of, watched_by
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def facts(*edits: str, values: Mapping[str, object] | None = None, **parameters:
     consumer = properties["Consumer"]
     table = properties["Records"]
     settings = {name: text_of(value) for name, value in consumer["Environment"]["Variables"].items()}
-    function = Function(
+    function = DeployedFunction(
         configuration={
             "FunctionName": "Consumer",
             "Timeout": int(consumer["Timeout"]),

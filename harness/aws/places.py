@@ -18,7 +18,7 @@ from harness.edits import edited, with_values
 from harness.removal import delete_bucket, delete_stack, left_of
 from harness.workload.deployment import EDITS, PARAMETERS
 from harness.workload.driver import until
-from idempotent_receiver.local.deployment import DeployError, describe
+from idempotent_receiver.local.deployment import DeployError, describe_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -65,12 +65,12 @@ class LocalCloud:
     def deploy(self, name: str, *edits: str, **parameters: str) -> None:
         given = PARAMETERS | parameters
         if _status(self._cloud, name) != NONE:
-            update(self._cloud, describe(self._cloud, name), **given)
+            update(self._cloud, describe_function(self._cloud, name), **given)
         else:
             deploy(self._cloud, name=name, edits=(*EDITS, *edits), values=VALUES, parameters=given)
 
     def deploy_api(self, name: str) -> None:
-        deploy_beside(self._cloud, describe(self._cloud, name), "api")
+        deploy_beside(self._cloud, describe_function(self._cloud, name), "api")
 
 
 class Aws:
@@ -92,7 +92,7 @@ class Aws:
             template.unlink(missing_ok=True)
 
     def deploy_api(self, name: str) -> None:
-        self._deploy(f"{name}-api", DEPLOY / "api.yaml", shared(describe(self.clients, name), "api"))
+        self._deploy(f"{name}-api", DEPLOY / "api.yaml", shared(describe_function(self.clients, name), "api"))
 
     def _deploy(self, name: str, template: Path, parameters: Mapping[str, str]) -> None:
         """`sam build` and `sam deploy`, without samconfig.toml, which is for stacks that stay."""

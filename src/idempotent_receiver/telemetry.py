@@ -136,7 +136,7 @@ class Telemetry:
             for place, line in enumerate(lines):
                 if line.level >= level:
                     self._write(line, fields_of(place))
-            counts = counted(lines, **untold)
+            counts = counts_of(lines, **untold)
             milliseconds = round(seconds * 1000, 3)
             summary = {_FIELDS[name]: count for name, count in counts.items()}
             of_batch = DEBUG if often and len(outcomes) == 1 else INFO
@@ -211,7 +211,7 @@ class Telemetry:
         methods.get(line.level, self._log.error)(line.text, extra={**fields, **line.fields})
 
 
-def counted(lines: Iterable[Line], *, claimed: int, taken_over: int, released: int) -> dict[str, int]:
+def counts_of(lines: Iterable[Line], *, claimed: int, taken_over: int, released: int) -> dict[str, int]:
     """The values of the metrics that count: what the lines count, and what no outcome tells."""
     counts = Counter({"Claimed": claimed, "TakenOver": taken_over, "Released": released})
     counts.update(chain.from_iterable(line.counts for line in lines))

@@ -17,7 +17,7 @@ from harness.beside import deploy_beside
 from harness.caller import Caller, api_url
 from harness.cloud import REGION, ROOT
 from idempotent_receiver.dynamodb.statements import attribute_values
-from idempotent_receiver.local.deployment import describe
+from idempotent_receiver.local.deployment import describe_function
 from tests.cloudwatch import BEYOND
 from tests.e2e.deployed import at, eventually
 from tests.e2e.observed import NAMESPACE, Observed
@@ -60,7 +60,7 @@ def observe(aws: Aws, bank: Deployed) -> Observed:
 
 def arrival_alarm(bank: Deployed) -> Any:
     """The template's own, with what the deployed nested stack was given."""
-    given = dict(describe(bank.aws, bank.stack.resources["Watch"]).parameters)
+    given = dict(describe_function(bank.aws, bank.stack.resources["Watch"]).parameters)
     watch = rendering(load(ROOT / "watch.yaml"), **given | {"DeadLetterArrivals": "true"})
     return watch.rendered()["Resources"][ARRIVALS]["Properties"]
 

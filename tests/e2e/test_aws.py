@@ -24,7 +24,7 @@ from harness.removal import left_of
 from harness.workload.deployment import EDITS
 from harness.workload.stack_client import StackClient
 from idempotent_receiver.local.cloud import Ministack, embedded_cloud
-from idempotent_receiver.local.deployment import describe
+from idempotent_receiver.local.deployment import describe_function
 from tests.e2e.recorder import send_by
 from tests.e2e.slow_cloud import SlowCloud, metadata_service
 
@@ -158,7 +158,7 @@ class _Found:
 def test_a_mapping_that_is_still_on_its_way_is_disabled_and_enabled_again(slow: SlowCloud) -> None:
     """Lambda refuses to change one that it is changing, and botocore does not ask again."""
     cloud = Cloud(slow.endpoint_url, "slow")
-    client = StackClient(stack=describe(cloud, NAME), clients=cloud)
+    client = StackClient(stack=describe_function(cloud, NAME), clients=cloud)
     mapping = client.stack.resources["ConsumerMessages"]
     client.functions.update_event_source_mapping(UUID=mapping, Enabled=True)  # somebody deploys
 
@@ -196,7 +196,7 @@ def test_a_soak_disturbs_a_slow_stack_in_every_way_and_undoes_it(tried: Trial, m
     assert tried.results.failures == {}, tried.results.figures
     assert tried.results.figures["soak: rounds"] == 7
     assert tried.results.figures["soak: complaints"] == []
-    assert describe(tried.place.clients, NAME).parameters["Effects"] == "any"  # type: ignore[attr-defined]
+    assert describe_function(tried.place.clients, NAME).parameters["Effects"] == "any"  # type: ignore[attr-defined]
 
 
 def test_a_stack_that_is_deployed_again_and_one_with_a_fifo_queue_are_tried(
@@ -210,7 +210,7 @@ def test_a_stack_that_is_deployed_again_and_one_with_a_fifo_queue_are_tried(
     for what in ("fifo", "update"):
         assert (tried.results.figures[f"{what}: sent"], tried.results.figures[f"{what}: lost"]) == (20, 0)
     for stack, effects in ((NAME, "transaction"), (f"{NAME}-fifo", "any")):
-        assert describe(tried.place.clients, stack).parameters["Effects"] == effects  # type: ignore[attr-defined]
+        assert describe_function(tried.place.clients, stack).parameters["Effects"] == effects  # type: ignore[attr-defined]
 
 
 # The operator, where policies count.
@@ -272,8 +272,8 @@ def test_it_is_deployed_by_sam_and_removed_and_what_is_left_is_named(
         place.deploy_api(name)
         place.deploy(f"{name}-fifo", "FIFO")
         place.deploy(name, Effects="transaction")
-        assert describe(account, name).parameters["Effects"] == "transaction"
-        assert describe(account, f"{name}-fifo").outputs["QueueUrl"].endswith(".fifo")
+        assert describe_function(account, name).parameters["Effects"] == "transaction"
+        assert describe_function(account, f"{name}-fifo").outputs["QueueUrl"].endswith(".fifo")
         kinds = {each.partition(":")[0] for each in left_of(account, name)}
         key: Any = {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}], "BillingMode": "PAY_PER_REQUEST"}
         types = [{"AttributeName": "id", "AttributeType": "S"}]

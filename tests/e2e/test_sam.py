@@ -12,7 +12,7 @@ import pytest
 from harness.cloud import ACCOUNT, REGION, ROOT
 from harness.edits import edited
 from idempotent_receiver.local.container import engine
-from idempotent_receiver.local.deployment import describe
+from idempotent_receiver.local.deployment import describe_function
 from tests.e2e.deployed import Deployed
 from tests.e2e.making import UNAFFECTED, checkout, files, run
 
@@ -88,7 +88,7 @@ def test_the_code_that_was_edited_and_built_is_the_code_that_runs(project: Path,
             sam(project, "build", BUILD_FOR="host")
         options = ("--stack-name", name, "--no-confirm-changeset", "--no-fail-on-empty-changeset", "--no-progressbar")
         sam(project, "deploy", *options, "--parameter-overrides", "DeadLetterArrivals=false", **there)
-        assert answer_of(Deployed(aws, describe(aws, name), [], [])) == {"edition": str(runs)}
+        assert answer_of(Deployed(aws, describe_function(aws, name), [], [])) == {"edition": str(runs)}
     aws.client("cloudformation").delete_stack(StackName=name)
 
 

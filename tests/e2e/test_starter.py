@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.cloud import ACCOUNT, REGION, ROOT
-from idempotent_receiver.local.deployment import Stack, describe
+from idempotent_receiver.local.deployment import Stack, describe_function
 from tests.e2e import making
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED
@@ -114,7 +114,7 @@ def deploy_built(project: Project, aws: Aws, name: str) -> Stack:
     options = ["--stack-name", name, "--no-confirm-changeset", "--no-fail-on-empty-changeset", "--no-progressbar"]
     sam = [project.folder / ".tools/sam/bin/python", "-m", "samcli", "deploy", *options]
     run(*sam, "--parameter-overrides", "DeadLetterArrivals=false", cwd=project.folder, env=project.environment)
-    return describe(aws, name)
+    return describe_function(aws, name)
 
 
 def totals(aws: Aws, stack: Stack) -> dict[str, int]:

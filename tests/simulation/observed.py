@@ -44,7 +44,7 @@ CODE_TABLES: dict[str, Callable[..., Any]] = {
 MARK = "_mark_branch"
 
 
-class _Marked(items.Table):
+class _Marked(items.StageTable):
     """The table, with a mark at each lookup."""
 
     def __getitem__(self, pair: tuple[Stage, Event]) -> Next:
@@ -142,7 +142,7 @@ def observed() -> Iterator[None]:
             stack.enter_context(patch.dict(function.__globals__, {MARK: mark}))
             stack.callback(setattr, function, "__code__", shipped[table])
             function.__code__ = _CODES[table]
-        stack.callback(setattr, items.TABLE, "__class__", items.Table)
+        stack.callback(setattr, items.TABLE, "__class__", items.StageTable)
         items.TABLE.__class__ = _Marked
         stack.enter_context(patch.object(progress.Progress, "end", _end))
         yield

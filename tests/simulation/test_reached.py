@@ -69,7 +69,7 @@ def test_the_tables_are_the_shipped_ones_again_once_nobody_observes_them() -> No
         assert transitions.decide.__code__ is not shipped
 
     assert transitions.decide.__code__ is shipped
-    assert type(items.TABLE) is items.Table
+    assert type(items.TABLE) is items.StageTable
 
 
 def test_seeds_are_steered_to_what_is_rare_whatever_the_number_of_processes(

@@ -28,7 +28,7 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, counted, line_of
+from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, counts_of, line_of
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
@@ -58,7 +58,7 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
 @pytest.mark.parametrize(("outcome", "level", "names"), OUTCOMES, ids=lambda one: type(one).__name__)
 def test_every_outcome_has_its_level_and_its_metrics(outcome: Outcome, level: int, names: list[str]) -> None:
     """A success is DEBUG, a failure WARNING, and what wants a person ERROR."""
-    counts = counted([line_of(outcome)], claimed=3, taken_over=1, released=2)
+    counts = counts_of([line_of(outcome)], claimed=3, taken_over=1, released=2)
 
     assert line_of(outcome).level == level
     told = {"Claimed": 3, "TakenOver": 1, "Released": 2} | dict.fromkeys(names, 1)

@@ -94,7 +94,7 @@ class Next(NamedTuple):
     do: Do
 
 
-class Table(dict[tuple[Stage, Event], Next]):
+class StageTable(dict[tuple[Stage, Event], Next]):
     """What follows what. A pair that is not in it is refused: it would be a defect here."""
 
     def __missing__(self, pair: tuple[Stage, Event]) -> Next:
@@ -140,7 +140,7 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     **{(stage, Event.TIME_OVER): Next(Stage.ENDED, Do.END) for stage in _UNANSWERED},
 }
 
-TABLE = Table(_ROWS)
+TABLE = StageTable(_ROWS)
 """(stage, event) → the stage that follows, and what is done."""
 
 

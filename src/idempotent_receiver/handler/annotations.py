@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def function_name(function: Callable[..., Any]) -> str:
     """What to call it; an object that is called has no name of its own."""
     return getattr(function, "__qualname__", repr(function))
 
@@ -21,7 +21,7 @@ def wants_transaction(function: Callable[..., Any], store: object) -> str | None
     """The name of the parameter that is annotated `Transaction`, if there is one. Raises TypeError where there are
     several, where one is annotated as optional, or where the store has none to give.
     """
-    name = name_of(function)
+    name = function_name(function)
     hints = hints_of(function, name)
     names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
     for one in inspect.signature(function).parameters:
@@ -43,7 +43,7 @@ def require_transactions(store: object, name: str) -> None:
 
 def runnable(function: Callable[..., Any]) -> str:
     """The function's name. Raises TypeError for a generator."""
-    name = name_of(function)
+    name = function_name(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
     return name

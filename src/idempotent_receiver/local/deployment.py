@@ -140,7 +140,7 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
     for each in resources_of(clients, name):
         if adapt := _ADAPTED.get(each["ResourceType"]):
             adapt(clients, each["PhysicalResourceId"])
-    stack = describe(clients, name)
+    stack = describe_function(clients, name)
     _let_expire(clients, read, stack)
     return stack
 
@@ -219,7 +219,7 @@ def _source(path: Path) -> Path:
     return path.parent.parent / f"{path.name.partition('.')[0]}.py"
 
 
-def describe(clients: Clients, name: str) -> Stack:
+def describe_function(clients: Clients, name: str) -> Stack:
     """A stack that is deployed, by its name."""
     (found,) = clients.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     return Stack(

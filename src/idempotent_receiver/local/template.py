@@ -65,12 +65,12 @@ class Template:
     @property
     def parameters(self) -> frozenset[str]:
         """The names of its parameters."""
-        return frozenset(name for name, _ in entries(at(self._root, "Parameters")))
+        return frozenset(name for name, _ in event_entries(at(self._root, "Parameters")))
 
     @property
     def resources(self) -> list[Resource]:
         """Its resources. Those of a loop (`Fn::ForEach`) are not among them."""
-        return [Resource(id, node) for id, node in entries(at(self._root, "Resources")) if node.id == "mapping"]
+        return [Resource(id, node) for id, node in event_entries(at(self._root, "Resources")) if node.id == "mapping"]
 
     @property
     def consumers(self) -> list[str]:
@@ -78,7 +78,7 @@ class Template:
         types = {each.id: each.type for each in self.resources}
         found: list[str | None] = []
         for each in self.resources:
-            events = [event for _, event in entries(at(each.node, "Properties", "Events"))]
+            events = [event for _, event in event_entries(at(each.node, "Properties", "Events"))]
             if each.type == FUNCTION and any(node_text(at(event, "Type")) == "SQS" for event in events):
                 found.append(each.id)
             if (
@@ -106,7 +106,7 @@ class Template:
         def edits(node: "Node") -> Iterator[Edit]:
             for each in node.value if node.id == "sequence" else ():
                 yield from edits(each)
-            for name, value in entries(node):
+            for name, value in event_entries(node):
                 path = node_text(value)
                 if name not in PATHS or path is None:
                     yield from edits(value)
@@ -161,11 +161,11 @@ def queues_in(text: str, account: str, region: str) -> str:
 def at(node: "Node | None", *path: str) -> "Node | None":
     """The node at this path below another."""
     for name in path:
-        node = dict(entries(node)).get(name)
+        node = dict(event_entries(node)).get(name)
     return node
 
 
-def entries(node: "Node | None") -> Iterator[tuple[str, "Node"]]:
+def event_entries(node: "Node | None") -> Iterator[tuple[str, "Node"]]:
     """What a mapping has, by its names; of anything else nothing."""
     if node is not None and node.id == "mapping":
         yield from ((key.value, value) for key, value in node.value if key.id == "scalar")
@@ -181,7 +181,7 @@ def name_in(node: "Node | None") -> str | None:
     if node is None:
         return None
     if node.id == "mapping":
-        references = [value for name, value in entries(node) if name in ("Ref", "Fn::GetAtt")]
+        references = [value for name, value in event_entries(node) if name in ("Ref", "Fn::GetAtt")]
         return name_in(references[0]) if references else None
     if node.id == "sequence":
         return node_text(node.value[0]) if node.value else None

@@ -70,7 +70,7 @@ class Description:
         }
 
 
-def described(text: str) -> Description:
+def description_in(text: str) -> Description:
     """What a document says. Raises ValueError, with the field and what it may be, for anything else."""
     try:
         found = json_of(text)
@@ -91,7 +91,7 @@ def stated(outputs: Mapping[str, str], stack: str | None) -> Description | None:
     if OUTPUT not in outputs:
         return None
     try:
-        return described(outputs[OUTPUT])
+        return description_in(outputs[OUTPUT])
     except ValueError as error:
         remedy = "put there what `receiver describe` prints, or give --consumer"
         raise UsageError(f"output {OUTPUT} of stack {stack}: {error}; {remedy}") from None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
 
-POLL_SECONDS = 1.0
+SWITCH_POLL_SECONDS = 1.0
 SWITCHED_SECONDS = 300.0
 """Within which a mapping is enabled or disabled. A change takes Lambda up to two minutes, and so does one before it."""
 ENABLED, DISABLED = "Enabled", "Disabled"
@@ -84,7 +84,7 @@ def switch(
             states[id] = _asked(functions, id, state) if states[id] in (ENABLED, DISABLED) else _state(functions, id)
         if set(states.values()) <= {state} or stopped() or clock.monotonic_seconds() >= deadline:
             return states
-        clock.sleep(POLL_SECONDS)
+        clock.sleep(SWITCH_POLL_SECONDS)
 
 
 def _asked(functions: "LambdaClient", id: str, state: str) -> str:

@@ -26,7 +26,7 @@ KeyOf = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """Something that happened, or will; without a time it is so now."""
 
     at_ms: int | None
@@ -34,26 +34,28 @@ class Event:
     text: str
 
 
-def in_order(events: Iterable[Event], now_ms: int) -> list[Event]:
+def in_order(events: Iterable[TraceEvent], now_ms: int) -> list[TraceEvent]:
     """The events by their times; between what was and what will be stands what is so now."""
     return sorted(events, key=lambda event: now_ms if event.at_ms is None else event.at_ms)
 
 
-def of_record(source: str, record: Record, now_ms: int, retention_seconds: int, key_of: KeyOf = str) -> Iterator[Event]:
+def of_record(
+    source: str, record: Record, now_ms: int, retention_seconds: int, key_of: KeyOf = str
+) -> Iterator[TraceEvent]:
     """How a record's last write left it, and until when that holds. When that was is reckoned from its expiry."""
-    yield Event(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
+    yield TraceEvent(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
     if record.status == Status.INPROGRESS and not (released(record, now_ms) or resending(record)):
         over = ", and nobody settled it" if lease_over(record, now_ms) else ""
-        yield Event(record.lease_until_ms, source, f"end of its lease{over}")
+        yield TraceEvent(record.lease_until_ms, source, f"end of its lease{over}")
     if record.expiration is not None:
-        yield Event(record.expiration * 1000, source, "end of the record: from then on, the key is free")
+        yield TraceEvent(record.expiration * 1000, source, "end of the record: from then on, the key is free")
 
 
-def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[Event]:
+def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
     """What the record of another key, written at that time, says of a resend from or to one of these ids."""
     resend = resend_of(record)
     if resend is not None and (resend.new_id in ids or resend.old_id in ids):
-        yield Event(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
+        yield TraceEvent(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
 
 
 def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
@@ -87,32 +89,32 @@ def _resent(record: Record, key_of: KeyOf) -> str:
     return ""
 
 
-def of_execution(described: Mapping[str, Any]) -> Iterator[Event]:
+def of_execution(described: Mapping[str, Any]) -> Iterator[TraceEvent]:
     """When an execution started and how it ended, as DescribeExecution tells it."""
     name = _name(described["executionArn"])
-    yield Event(_ms(described["startDate"]), "execution", f"{name} started")
+    yield TraceEvent(_ms(described["startDate"]), "execution", f"{name} started")
     status, error = described["status"], described.get("error")
     ended = f"{name} {status}" + ("" if error is None else f": {error}")
     stopped = described.get("stopDate")
-    yield Event(None if stopped is None else _ms(stopped), "execution", ended)
+    yield TraceEvent(None if stopped is None else _ms(stopped), "execution", ended)
 
 
-def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[Event]:
+def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]:
     """Since when a message is known by its dead letter, under which key, and that it is one."""
     stamp, id = dead_letter.stamp, dead_letter.id
     first = id if stamp is None else stamp.original_id
-    yield Event(dead_letter.since_ms, "message", f"message {first} was sent")
+    yield TraceEvent(dead_letter.since_ms, "message", f"message {first} was sent")
     known = f", key {dead_letter.key}," if dead_letter.key not in ("", first) else ""
-    yield Event(None, "dead letter", f"message {id}{known} is a dead letter: {reason}")
+    yield TraceEvent(None, "dead letter", f"message {id}{known} is a dead letter: {reason}")
 
 
-def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> Event:
+def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
     """What an operator did; without `doubt`, the same was done later where nobody knows what became of this."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
     became = act.became if doubt or not act.may_have_happened else "not confirmed; the same was done later"
     text = f"{what}{link} by {act.operator}: {act.why}; {became}" + (f"; plan {act.plan}" if act.plan else "")
-    return Event(act.at_ms, "history", text)
+    return TraceEvent(act.at_ms, "history", text)
 
 
 def log_pattern(keys: Iterable[str]) -> str:
@@ -124,7 +126,7 @@ def log_pattern(keys: Iterable[str]) -> str:
     return f"{{ {' || '.join(terms)} }}"
 
 
-def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[Event]:
+def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[TraceEvent]:
     """What a line of the log tells, if it is about one of these keys. The function's own lines are told by their place,
     for they may hold anything.
     """
@@ -141,7 +143,7 @@ def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[Event]:
         said = "; ".join(map(str, filter(None, (told.get("message"), *parts))))
     else:
         said = f"a line of the function's own, at {place or 'an unknown place'}"
-    yield Event(int(line["timestamp"]), "log", f"{told.get('level', '')} {said}".strip())
+    yield TraceEvent(int(line["timestamp"]), "log", f"{told.get('level', '')} {said}".strip())
 
 
 _NAMED = ("key", "message_id")
@@ -152,10 +154,10 @@ MOST_OF_A_KEY = 80
 """CloudWatch takes filters of 1,024 characters."""
 
 
-def of_hook(source: str, told: Iterable[tuple[datetime | None, str]]) -> Iterator[Event]:
+def of_hook(source: str, told: Iterable[tuple[datetime | None, str]]) -> Iterator[TraceEvent]:
     """What an application's hook told."""
     for at, text in told:
-        yield Event(None if at is None else _ms(at), source, str(text))
+        yield TraceEvent(None if at is None else _ms(at), source, str(text))
 
 
 def _ms(time: datetime) -> int:

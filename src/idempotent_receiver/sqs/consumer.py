@@ -11,7 +11,7 @@ from idempotent_receiver.batch.receiver import receive
 from idempotent_receiver.batch.settings import Host, Settings
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.handler.annotations import name_of, require_transactions
+from idempotent_receiver.handler.annotations import function_name, require_transactions
 from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
 from idempotent_receiver.handler.results import Results
 from idempotent_receiver.payload import Payload
@@ -153,10 +153,10 @@ def sqs_consumer(
 def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:
     binding = bind(function)
     if binding.transactional:
-        require_transactions(options.store, name_of(function))
+        require_transactions(options.store, function_name(function))
     elif options.effects == "transaction":
         raise TypeError(
-            f"{name_of(function)} takes no Transaction, so effects='transaction' cannot be true of it: add a"
+            f"{function_name(function)} takes no Transaction, so effects='transaction' cannot be true of it: add a"
             f" parameter of type Transaction for all that it does, or leave effects='any'"
         )
     return binding

@@ -18,9 +18,9 @@ from idempotent_receiver.testing.explored_worker import ExploredWorker, watched_
 from idempotent_receiver.testing.setup import Setup
 from idempotent_receiver.testing.worker import SILENT
 
-Handler = Callable[[Any, Any], Any]
+PlayedHandler = Callable[[Any, Any], Any]
 
-_invoked: ContextVar[Handler] = ContextVar("_invoked")
+_invoked: ContextVar[PlayedHandler] = ContextVar("_invoked")
 """The consumer of the worker whose handler runs."""
 
 

@@ -148,7 +148,7 @@ class Workflow:
         except self.client.exceptions.ExecutionDoesNotExist:
             return None
         except (ClientError, BotoCoreError) as error:
-            return unavailable("DescribeExecution", error)
+            return executions_unavailable("DescribeExecution", error)
 
 
 def _jsonable(value: Any) -> Any:
@@ -162,7 +162,7 @@ def _jsonable(value: Any) -> Any:
         raise TypeError(f"the payload that parse has made is not JSON: {error}") from error
 
 
-def unavailable(operation: str, error: ClientError | BotoCoreError) -> Unknown:
+def executions_unavailable(operation: str, error: ClientError | BotoCoreError) -> Unknown:
     """Step Functions refused the operation, or did not answer."""
     code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
     return Unknown(f"{operation}: {code}")

@@ -17,7 +17,7 @@ from idempotent_receiver.protocol.execution import hand_over
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, Claim, Claimed, ClaimLost, Settled
-from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, unavailable
+from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, executions_unavailable
 
 MOST_STARTS = 10
 """Attempts to start an execution before its orphan is given up."""
@@ -126,7 +126,7 @@ class ClaimedStart:
         except client.exceptions.ExecutionAlreadyExists:
             return self.adopt() or Unknown("DescribeExecution: ExecutionDoesNotExist")
         except (ClientError, BotoCoreError) as error:
-            return unavailable("StartExecution", error)
+            return executions_unavailable("StartExecution", error)
         return self._hand_over(self.workflow.longest_seconds)
 
     def adopt(self) -> StartAnswer | None:

@@ -19,7 +19,7 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Options, Queue
-from idempotent_receiver.operations.description import OUTPUT, Description, InCode, described, differences, stated
+from idempotent_receiver.operations.description import OUTPUT, Description, InCode, description_in, differences, stated
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.sqs.received import lambda_record
 from tests.contexts import Context
@@ -101,7 +101,7 @@ def test_a_document_has_what_a_decorator_leaves_to_its_defaults() -> None:
 @pytest.mark.parametrize("seconds", [86_400, 100_000, 30 * 86_400])
 def test_a_retention_is_the_same_to_the_second(seconds: int) -> None:
     document = json.dumps(Description.of(consumer(retention_seconds=seconds)).document())
-    assert described(document).retention_seconds == seconds
+    assert description_in(document).retention_seconds == seconds
 
 
 class Odd:
@@ -118,7 +118,7 @@ def test_a_callable_is_named_and_stays_a_name_in_a_document() -> None:
     document = Description.of(handler).document()
     assert document["key"] == {"callable": f"{__name__}:by_customer"}
     assert document["payload"] == {"callable": f"{__name__}:Odd"}
-    read = described(json.dumps(document))
+    read = description_in(json.dumps(document))
     assert (read.key, read.payload) == (InCode(f"{__name__}:by_customer"), InCode(f"{__name__}:Odd"))
     assert read.document() == document
     assert differences(Description.of(handler), read) == {}
@@ -156,7 +156,7 @@ def test_a_callable_is_named_and_stays_a_name_in_a_document() -> None:
 )
 def test_a_document_that_cannot_be_meant_is_refused_by_its_field(document: str, says: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011  # the table has the texts
-        described(document)
+        description_in(document)
     assert says in str(refused.value)
     with pytest.raises(UsageError, match=f"output {OUTPUT} of stack shop: .*`receiver describe` prints, or give --con"):
         stated({OUTPUT: document}, "shop")
@@ -177,7 +177,7 @@ CODE = Description.of(consumer(key=body_field("id"), payload=Payload(without=("s
     ],
 )
 def test_what_differs_between_code_and_document_is_told_with_both_values(output: Any, different: Any) -> None:
-    assert differences(CODE, described(json.dumps(output))) == different
+    assert differences(CODE, description_in(json.dumps(output))) == different
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from idempotent_receiver.operations.mappings import (
     DISABLED,
     ENABLED,
-    POLL_SECONDS,
+    SWITCH_POLL_SECONDS,
     SWITCHED_SECONDS,
     Backlog,
     Mapping,
@@ -92,16 +92,16 @@ def switched(
 @pytest.mark.parametrize(
     ("answers", "given", "ended"),
     [
-        (["update Disabling", "get Disabling", "get Disabled"], {}, (DISABLED, 2 * POLL_SECONDS)),
-        (["update Enabling", "get Enabled"], {"state": DISABLED, "wanted": ENABLED}, (ENABLED, POLL_SECONDS)),
+        (["update Disabling", "get Disabling", "get Disabled"], {}, (DISABLED, 2 * SWITCH_POLL_SECONDS)),
+        (["update Enabling", "get Enabled"], {"state": DISABLED, "wanted": ENABLED}, (ENABLED, SWITCH_POLL_SECONDS)),
         # A deployment is changing it: it is switched afterwards.
         (
             [REFUSALS[0], "get Updating", "get Updating", "get Enabled", "update Disabled"],
             {},
-            (DISABLED, 3 * POLL_SECONDS),
+            (DISABLED, 3 * SWITCH_POLL_SECONDS),
         ),
         ([REFUSALS[1], "get Disabled"], {}, (DISABLED, 0.0)),
-        (["get Enabled", "update Disabled"], {"state": "Enabling"}, (DISABLED, POLL_SECONDS)),
+        (["get Enabled", "update Disabled"], {"state": "Enabling"}, (DISABLED, SWITCH_POLL_SECONDS)),
         # It waits no longer than it is told; a Ctrl-C ends the waiting, and not the switching.
         (["update Disabling", "get Disabling", "get Disabling"], {"seconds": 2}, ("Disabling", 2.0)),
         (["update Disabling"], {"seconds": 0}, ("Disabling", 0.0)),
@@ -117,7 +117,7 @@ def test_by_default_it_outlasts_two_changes_of_two_minutes_each() -> None:
     """A deployment has just begun one: Lambda refuses ours until that is over, and then takes its time for ours."""
 
     def states(change: str, ended: str) -> list[str]:
-        return [f"get {change}"] * round(120 / POLL_SECONDS - 1) + [f"get {ended}"]
+        return [f"get {change}"] * round(120 / SWITCH_POLL_SECONDS - 1) + [f"get {ended}"]
 
     answers = [REFUSALS[0], *states("Updating", "Enabled"), "update Disabling", *states("Disabling", "Disabled")]
     with lambda_that(*answers) as functions:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.operations.dead_letters.history import Outcome
+from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.trace import (
-    Event,
+    TraceEvent,
     in_order,
     log_pattern,
     of_act,
@@ -102,15 +102,15 @@ def test_an_execution_is_told_from_start_to_end_without_its_input() -> None:
     handed_over = written("INPROGRESS", execution=arn, in_progress_expiration=NOW_MS + 5)
     assert texts(handed_over)[0][1] == "INPROGRESS: handed over to the execution name-1"
     described = {"executionArn": arn, "startDate": at, "status": "RUNNING", "input": SECRET}
-    start = Event(int(at.timestamp() * 1000), "execution", "name-1 started")
-    assert list(of_execution(described)) == [start, Event(None, "execution", "name-1 RUNNING")]
+    start = TraceEvent(int(at.timestamp() * 1000), "execution", "name-1 started")
+    assert list(of_execution(described)) == [start, TraceEvent(None, "execution", "name-1 RUNNING")]
     ended = {**described, "status": "FAILED", "error": "States.Timeout", "cause": SECRET, "stopDate": at}
     assert list(of_execution(ended))[1] == replace(start, text="name-1 FAILED: States.Timeout")
 
 
 def test_a_dead_letter_is_told_with_its_first_id_and_its_first_time() -> None:
-    now = Event(None, "dead letter", "message m-1 is a dead letter: closed")
-    sent = Event(NOW_MS - DAY_MS, "message", "message m-1 was sent")
+    now = TraceEvent(None, "dead letter", "message m-1 is a dead letter: closed")
+    sent = TraceEvent(NOW_MS - DAY_MS, "message", "message m-1 was sent")
     assert list(of_dead_letter(dead_letter(), "closed")) == [sent, now]
     assert list(of_dead_letter(dead_letter(stamp=DIED), "closed")) == [replace(sent, text="message m-0 was sent"), now]
 
@@ -118,12 +118,12 @@ def test_a_dead_letter_is_told_with_its_first_id_and_its_first_time() -> None:
 def test_an_act_is_told_with_its_operator_its_reason_its_end_and_its_plan() -> None:
     begun = act(id="2027-01-15T08:00:00.250Z-1", message_id="m-1", why="mended")
     said = f"message m-1 moved by {OPERATOR}: mended; "
-    done, refused = begun.ended(Outcome.DONE), replace(begun.ended(Outcome.REFUSED, "NoRoom"), plan="")
-    assert of_act(done) == Event(NOW_MS + 250, "history", f"{said}done; plan p1")
+    done, refused = begun.ended(ActOutcome.DONE), replace(begun.ended(ActOutcome.REFUSED, "NoRoom"), plan="")
+    assert of_act(done) == TraceEvent(NOW_MS + 250, "history", f"{said}done; plan p1")
     assert of_act(refused).text == f"{said}refused (NoRoom)"
     unconfirmed = f"{said}begun, not confirmed{{}}: it may have happened; plan p1"
     assert of_act(begun).text == unconfirmed.format("")
-    assert of_act(begun.ended(Outcome.UNCONFIRMED, "Timeout")).text == unconfirmed.format(" (Timeout)")
+    assert of_act(begun.ended(ActOutcome.UNCONFIRMED, "Timeout")).text == unconfirmed.format(" (Timeout)")
     assert of_act(replace(done, verb="paused", message_id="")).text.startswith(f"paused by {OPERATOR}: ")
 
 
@@ -142,12 +142,17 @@ def test_a_filter_of_the_log_fits_cloudwatch_and_nothing_ends_its_texts() -> Non
 def test_a_time_of_the_applications_is_utc_unless_it_says_otherwise() -> None:
     zoneless, zoned = map(datetime.fromisoformat, ("2027-01-15T08:00:00", "2027-01-15T09:00:00+01:00"))
     assert list(of_hook("ledger", [(zoneless, "a"), (zoned, 7), (None, "b")])) == [  # type: ignore[list-item]
-        Event(NOW_MS, "ledger", "a"),
-        Event(NOW_MS, "ledger", "7"),
-        Event(None, "ledger", "b"),
+        TraceEvent(NOW_MS, "ledger", "a"),
+        TraceEvent(NOW_MS, "ledger", "7"),
+        TraceEvent(None, "ledger", "b"),
     ]
 
 
 def test_what_is_so_now_stands_between_what_was_and_what_will_be() -> None:
-    events = [Event(4, "d", "later"), Event(None, "a", "now"), Event(2, "b", "second"), Event(1, "c", "first")]
+    events = [
+        TraceEvent(4, "d", "later"),
+        TraceEvent(None, "a", "now"),
+        TraceEvent(2, "b", "second"),
+        TraceEvent(1, "c", "first"),
+    ]
     assert [each.text for each in in_order(events, 3)] == ["first", "second", "now", "later"]

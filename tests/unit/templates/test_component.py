@@ -10,7 +10,7 @@ import pytest
 
 from harness.cloud import ROOT
 from idempotent_receiver.operations.account import stack_outputs
-from idempotent_receiver.operations.description import Description, described
+from idempotent_receiver.operations.description import Description, description_in
 from tests.starter import made
 from tests.template import parsed, rendering
 from tests.unit.operations.cli.stack import CloudFormation
@@ -89,5 +89,5 @@ def test_receiver_finds_each_by_its_outputs(monkeypatch: pytest.MonkeyPatch) -> 
         stack_outputs(clients.__getitem__, f"transfers/{each}") for each in ("Consumer", "RefundsConsumer")
     )
     assert {*second} == {name for name in first if not name.startswith("Refunds")}
-    assert described(second["ConsumerDescription"]) == Description.of(second_consumer["lambda_handler"])
+    assert description_in(second["ConsumerDescription"]) == Description.of(second_consumer["lambda_handler"])
     assert "RefundsQueue" in second["QueueUrl"]

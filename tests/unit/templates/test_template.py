@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aws_lambda_powertools.shared import constants as powertools
 
-from idempotent_receiver.operations.description import Description, described
+from idempotent_receiver.operations.description import Description, description_in
 from tests.starter import made
 from tests.template import TEMPLATE, load, parsed, text_of, watched_by
 from tests.unit.templates.variants import (
@@ -202,7 +202,7 @@ def test_the_output_says_of_the_consumer_what_its_code_says(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.delitem(sys.modules, "app.consumer", raising=False)
     code = Description.of(importlib.import_module("app.consumer").lambda_handler)
-    assert described(text_of(template["Outputs"]["ConsumerDescription"]["Value"])) == code
+    assert description_in(text_of(template["Outputs"]["ConsumerDescription"]["Value"])) == code
 
 
 # Tables, and what is kept of dead letters.

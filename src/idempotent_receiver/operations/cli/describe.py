@@ -11,10 +11,10 @@ import typer
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Terminal
-from idempotent_receiver.operations.description import Description, described
+from idempotent_receiver.operations.description import Description, description_in
 from idempotent_receiver.worker.loading import loaded
 
-HANDLER = re.compile(r"[\w.]+:\w+")
+HANDLER_ARGUMENT = re.compile(r"[\w.]+:\w+")
 
 
 def describe(handler: Annotated[str, typer.Argument(help="The decorated handler, as module:function.")]) -> None:
@@ -32,10 +32,10 @@ def describe(handler: Annotated[str, typer.Argument(help="The decorated handler,
 
 def description_of(given: str) -> Description:
     """What --consumer says that a consumer is. Raises UsageError for what is neither a document nor a handler."""
-    if HANDLER.fullmatch(given) and not Path(given).exists():
+    if HANDLER_ARGUMENT.fullmatch(given) and not Path(given).exists():
         return imported(given, "--consumer")
     try:
-        return described(Path(given).read_text("utf-8"))
+        return description_in(Path(given).read_text("utf-8"))
     except FileNotFoundError:
         wanted = "name a file that `receiver describe` printed, or the handler as module:function"
         raise UsageError(f"--consumer {given}: there is no such file; {wanted}") from None

@@ -20,7 +20,7 @@ from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
-from idempotent_receiver.operations.dead_letters.selection import Plan, Planned, SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.triage import Rules
 from idempotent_receiver.operations.dead_letters.verbs import Ends
@@ -223,7 +223,7 @@ class _Command:
             queue=self.deployment.queue.arn,
             dead_letter_queue=source_name(self.session.source, self.deployment),
             options=task.options,
-            letters=[Planned.of(each) for each in plan.acting],
+            letters=[PlannedLetter.of(each) for each in plan.acting],
             new_body_sha256=task.new_body_sha256,
         )
         write_plan(saved, file)
@@ -256,7 +256,7 @@ class _Command:
         }
         self.terminal.answer(values, Group(*shown))
 
-    def _missing(self) -> list[Planned]:
+    def _missing(self) -> list[PlannedLetter]:
         return self.task.selection.missing(self.session.source.seen)
 
     def _end(self, *, found: bool) -> None:

@@ -11,9 +11,9 @@ from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
 from idempotent_receiver.operations.dead_letters.archive import document
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
-from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
-from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Returned, Summary
-from idempotent_receiver.operations.dead_letters.selection import Plan, Planned
+from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
+from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, ReturnedMessage, Summary
+from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import End
 
@@ -218,7 +218,7 @@ def _staying(left: Sequence[Letter]) -> RenderableType:
     return Group(table, remedies()) if any(each.verdict not in ACTS for each in left) else table
 
 
-def missing_table(missing: Sequence[Planned]) -> RenderableType:
+def missing_table(missing: Sequence[PlannedLetter]) -> RenderableType:
     """What the saved plan has, and SQS did not give out."""
     rows = [((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None),)) for each in missing]
     title = f"Not given out, {len(missing)} of the plan: gone since, held by somebody else, or behind what stays."
@@ -236,7 +236,7 @@ def summary_values(summary: Summary) -> dict[str, Any]:
         **summary.done,
         "beyond_limit": summary.beyond_limit,
         "unseen": summary.unseen,
-        "acted": [values(each) for each in summary.letters if each.outcome is Outcome.DONE],
+        "acted": [values(each) for each in summary.letters if each.outcome is ActOutcome.DONE],
         "left": [values(each) for each in summary.left],
     }
 
@@ -285,5 +285,5 @@ def fates_table(followed: Following) -> RenderableType:
     return Group(table, *([Text(), _listed(("key of what is not completed", "fate"), rows)] if rows else []))
 
 
-def _not_completed(followed: Following) -> list[tuple[str, Returned]]:
+def _not_completed(followed: Following) -> list[tuple[str, ReturnedMessage]]:
     return [(id, each) for id, each in followed.returned.items() if followed.fates[id] is not Fate.COMPLETED]

@@ -11,7 +11,7 @@ from idempotent_receiver.operations.cli.dlq_act import Task
 from idempotent_receiver.operations.cli.dlq_options import Acting
 from idempotent_receiver.operations.cli.terminal import Terminal, command, moment
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.journal import key_of
 from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
 from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection, hash_of
@@ -107,7 +107,9 @@ def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, 
     if deployment.history_table is None:
         return
     acts = deployment.history(terminal).of_key(key_of(letter))
-    sent = [each for each in acts if each.verb == Verb.RESENT and each.outcome != Outcome.REFUSED and not each.mirror]
+    sent = [
+        each for each in acts if each.verb == Verb.RESENT and each.outcome != ActOutcome.REFUSED and not each.mirror
+    ]
     if others := [each for each in sent if each.other != new_id]:
         last = others[-1]
         terminal.note(

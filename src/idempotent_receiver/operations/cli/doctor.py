@@ -11,8 +11,8 @@ from rich.text import Text
 from idempotent_receiver.operations.account import UsageError, require_table
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
-from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, checks_of, examine, name_of, notes
-from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
+from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, check_name, checks_of, examine, notes
+from idempotent_receiver.operations.doctor.facts import DeployedConsumer, consumer_of, gather
 
 
 @of_a_deployment
@@ -32,19 +32,19 @@ def doctor(
     if consumer.table is not None:
         require_table(client, consumer.table)
     facts = gather(client, consumer)
-    names, found, noted = [name_of(check) for check in checks_of(facts)], examine(facts), list(notes(facts))
+    names, found, noted = [check_name(check) for check in checks_of(facts)], examine(facts), list(notes(facts))
     values = {
         "checks": names,
         "findings": [asdict(each) for each in found if isinstance(each, Finding)],
         "unchecked": [asdict(each) for each in found if isinstance(each, Unchecked)],
         "notes": noted,
     }
-    terminal.answer(values, text(names, found, noted))
+    terminal.answer(values, findings_text(names, found, noted))
     if values["findings"]:
         raise typer.Exit(Exit.LEFT)
 
 
-def _consumer(deployment: Deployment, function: str | None) -> Consumer:
+def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:
     options = deployment.options
     if options.dlq is not None:
         raise UsageError("doctor takes no --dlq: it reads that from the queue's redrive policy")
@@ -54,15 +54,17 @@ def _consumer(deployment: Deployment, function: str | None) -> Consumer:
     if options.stack is not None:
         consumer = consumer_of(deployment.client, options.stack)
     elif function is not None:
-        consumer = Consumer(function=function)
+        consumer = DeployedConsumer(function=function)
     elif options.queue is not None:
-        consumer = Consumer(queue=deployment.queue.arn, table=deployment.table)
+        consumer = DeployedConsumer(queue=deployment.queue.arn, table=deployment.table)
     else:
         raise UsageError("which consumer? give --stack, --function, or --queue and --table")
     return replace(consumer, table=options.table or consumer.table, given=deployment.given)
 
 
-def text(names: Sequence[str], found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> RenderableType:
+def findings_text(
+    names: Sequence[str], found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()
+) -> RenderableType:
     """The findings, what could not be checked, what is noted, and by name what of all checks is in order."""
     lines: list[Text] = []
     for each in found:

@@ -25,7 +25,7 @@ from idempotent_receiver.local.verdict import EffectVerdict
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, interruptible, listing
 
-AGAIN = (
+RUN_AGAIN = (
     "What a killed run had done outside its Transaction, it did twice: pass\n"
     "current_claim().idempotency_key on, so that it counts once there."
 )
@@ -37,7 +37,7 @@ PLAIN = (
     "This handler does not seem to be made by sqs_consumer, so every delivery counts\n"
     "as a run. If it is, a decorator around it lacks functools.wraps."
 )
-STAYS = """
+STAYS_UP = """
 The stack is called {stack}, at {at}.
 In another terminal, in the project's folder:
 
@@ -111,7 +111,7 @@ def local(
         "missing": found.missing,
         **{each.name.lower(): sum(one.verdict is each for one in found.messages) for each in EffectVerdict},
     }
-    terminal.answer(values, text(found))
+    terminal.answer(values, verdict_text(found))
     if not found.fine:
         raise typer.Exit(Exit.LEFT)
 
@@ -154,7 +154,7 @@ def _stay(terminal: Terminal, project: LocalProject, sample: Sample, port: int) 
         }
         lines = [f"    # {meaning}\n{command(*parts)}" for meaning, parts in typed]
         missing = "" if stays.contained else f"\n\n{NO_ENGINE}"
-        shown = STAYS.format(
+        shown = STAYS_UP.format(
             stack=stays.stack.name, at=stays.cloud.endpoint_url, lines="\n".join(lines), missing=missing
         )
         if terminal.as_json:
@@ -174,7 +174,7 @@ def _parameters(given: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def text(found: Found) -> RenderableType:
+def verdict_text(found: Found) -> RenderableType:
     """How it ended for each message, and for all."""
     rows = [
         (
@@ -202,7 +202,7 @@ def remarks(found: Found, *, again: bool) -> list[str]:
     """What the verdicts do not say."""
     compared = ", ".join(map(str, found.incomparable))
     return [
-        *([AGAIN] if again and found.inside else []),
+        *([RUN_AGAIN] if again and found.inside else []),
         *([] if found.inside else [PLAIN]),
         *([] if found.claims else [CLAIMLESS]),
         *([f"{NOT_COMPARED} {compared}"] if compared else []),

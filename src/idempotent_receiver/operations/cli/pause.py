@@ -12,7 +12,7 @@ from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.account import CONSUMER, UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, typed
-from idempotent_receiver.operations.dead_letters.history import Act, History, NotKept, Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, History, NotKept, Verb
 from idempotent_receiver.operations.mappings import (
     DISABLED,
     ENABLED,
@@ -32,7 +32,7 @@ CONTAINERS = (
     'see docs/containers.md, "Pause them".'
 )
 
-Function = Annotated[
+FunctionOption = Annotated[
     str | None, typer.Option(help="Which function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
 ]
 Because = Annotated[str, typer.Option(help="Why, for the history: in your own words.")]
@@ -44,7 +44,7 @@ def pause(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    function: Function = None,
+    function: FunctionOption = None,
     wait: Wait = SWITCHED_SECONDS,
     because: Because = "",
     yes: Yes = False,
@@ -62,7 +62,7 @@ def resume(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    function: Function = None,
+    function: FunctionOption = None,
     wait: Wait = SWITCHED_SECONDS,
     because: Because = "",
     yes: Yes = False,
@@ -144,7 +144,7 @@ def _kept(deployment: Deployment, terminal: Terminal, verb: Verb, why: str) -> I
         except (NotKept, ClientError, BotoCoreError) as error:
             terminal.note(f"Not in the history: {error}")
 
-    def end(outcome: Outcome, code: str | None = None) -> None:
+    def end(outcome: ActOutcome, code: str | None = None) -> None:
         with best_effort():
             history.confirm([each.ended(outcome, code) for each in begun])
 
@@ -152,9 +152,9 @@ def _kept(deployment: Deployment, terminal: Terminal, verb: Verb, why: str) -> I
         if history.table is not None:
             begun += history.begin([_act(deployment, verb, why)])
     try:
-        yield lambda done: end(Outcome.DONE if done else Outcome.UNCONFIRMED)
+        yield lambda done: end(ActOutcome.DONE if done else ActOutcome.UNCONFIRMED)
     except ClientError as error:
-        end(Outcome.REFUSED, code_of(error))
+        end(ActOutcome.REFUSED, code_of(error))
         raise
 
 

@@ -54,7 +54,7 @@ A newer version, or something else, writes to this table. No message with such a
 key runs until this version can understand its record: upgrade it, or see
 {verdicts}."""
 
-KINDS = {
+KIND_TEXTS = {
     "unsettled": ("Claims that nobody settled", TAKEN_OVER),
     "failing": ("Keys that failed, and are tried again", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
@@ -222,7 +222,7 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
     if values["unreadable_count"]:
         summary += f", {counted(values['unreadable_count'], 'record')} unreadable"
     shown: list[RenderableType] = [Text(clean(f"{summary}."))]
-    for kind, (title, then) in KINDS.items():
+    for kind, (title, then) in KIND_TEXTS.items():
         if values[kind]:
             becomes = Text(advice(then, options), style="italic")
             shown += [Text(), Text(title, style="bold"), _named(kind, values[kind]), becomes]

@@ -24,8 +24,8 @@ from idempotent_receiver.operations.dead_letters.history import NotKept, in_doub
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.records import written_ms
 from idempotent_receiver.operations.trace import (
-    Event,
     Hook,
+    TraceEvent,
     in_order,
     log_pattern,
     of_act,
@@ -39,7 +39,7 @@ from idempotent_receiver.operations.trace import (
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Unknown
 
-HOLD_SECONDS = 30
+LOOK_HOLD_SECONDS = 30
 """How long dead letters stay invisible to others if the command dies while it looks at them."""
 
 MOST_LINES = 100
@@ -66,8 +66,8 @@ class Story:
     deployment: Deployment
     terminal: Terminal
     found: Record | None = None
-    events: list[Event] = field(default_factory=list)
-    absent: list[Event] = field(default_factory=list)
+    events: list[TraceEvent] = field(default_factory=list)
+    absent: list[TraceEvent] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class Story:
         if isinstance(found, Unknown):
             self.unread[RECORD] = found.why
         elif found is None:
-            self.absent.append(Event(None, RECORD, f"there is none with the id {self.ids[-1]} in {table}"))
+            self.absent.append(TraceEvent(None, RECORD, f"there is none with the id {self.ids[-1]} in {table}"))
         else:
             self.found = found
             self.keys[self.deployment.key_of(found.id)] = None
@@ -111,7 +111,7 @@ class Story:
             if url.endswith(".fifo"):
                 self.terminal.note("While dead letters are looked at, SQS gives out nothing more of their groups.")
             clock, looked = self.terminal.clock, 0
-            queue = DeadLetterQueue(self.deployment.client("sqs"), url, clock, hold_seconds=HOLD_SECONDS)
+            queue = DeadLetterQueue(self.deployment.client("sqs"), url, clock, hold_seconds=LOOK_HOLD_SECONDS)
             try:
                 while looked < limit and not stopped() and (raws := queue.take(min(A_TAKE, limit - looked), stopped)):
                     looked += len(raws)
@@ -166,7 +166,7 @@ class Story:
         known = [each.at_ms for each in self.events if each.at_ms is not None and each.at_ms <= self.now_ms]
         since_ms = max(self.now_ms - LOG_MS, min(known, default=0) - BEFORE_MS)
         until = self.terminal.clock.monotonic_seconds() + MOST_LOG_SECONDS
-        lines: list[Event] = []
+        lines: list[TraceEvent] = []
         asked = {"logGroupName": group, "filterPattern": log_pattern(self.keys), "startTime": since_ms}
         with self._reading(LOG, group):
             pages = self.deployment.client("logs").get_paginator("filter_log_events").paginate(**asked)

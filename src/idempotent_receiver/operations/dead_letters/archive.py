@@ -15,7 +15,7 @@ from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, MAX_BYTES_A_ROUND, Raw
 from idempotent_receiver.operations.dead_letters.triage import Decision
-from idempotent_receiver.operations.dead_letters.workers import Failed, Workers
+from idempotent_receiver.operations.dead_letters.workers import RequestFailed, Workers
 from idempotent_receiver.sqs.received import lambda_record, raw_message
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Archive:
         """All: nobody else takes from an archive."""
         return set(ids)
 
-    def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
+    def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
         """Delete dead letters; a bucket that keeps versions keeps these. Returns what failed, by id."""
         return {id: outcome for id, outcome in self.workers.outcomes(self._delete, ids) if outcome is not None}
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from math import ceil
 
-from idempotent_receiver.operations.dead_letters.history import Act, Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.run import Returned
+from idempotent_receiver.operations.dead_letters.run import ReturnedMessage
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.records import written_ms
 from idempotent_receiver.protocol.record import Record, Status
@@ -30,7 +30,7 @@ SETTLED = (Fate.COMPLETED, Fate.DEAD)
 """What does not change any more. What failed again may still be tried, and succeed."""
 
 
-def fate(before: Returned, found: Record | Unknown | None, now_ms: int) -> Fate:
+def fate(before: ReturnedMessage, found: Record | Unknown | None, now_ms: int) -> Fate:
     """What its record tells now. A record that has not changed is that of the failure before."""
     if not isinstance(found, Record) or found.expired(now_ms):
         return Fate.WAITING
@@ -46,7 +46,7 @@ def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seco
     `dead` tells that its key has had a dead letter since. A record that was written before the act is that of the
     failure before; when that was is reckoned from its expiry.
     """
-    if act.verb != Verb.MOVED or act.outcome == Outcome.REFUSED:
+    if act.verb != Verb.MOVED or act.outcome == ActOutcome.REFUSED:
         return None
     if dead:
         return Fate.DEAD
@@ -54,7 +54,7 @@ def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seco
     if isinstance(found, Record):
         written = written_ms(found, now_ms, retention_seconds)
         version = found.version if written is None or written // 1000 < act.at_ms // 1000 else None
-    return fate(Returned(act.key, act.key, version), found, now_ms)
+    return fate(ReturnedMessage(act.key, act.key, version), found, now_ms)
 
 
 class Following:
@@ -63,7 +63,7 @@ class Following:
     `returned` and `fates` are by record id.
     """
 
-    def __init__(self, session: Session, queue: DeadLetterQueue, returned: Collection[Returned]) -> None:
+    def __init__(self, session: Session, queue: DeadLetterQueue, returned: Collection[ReturnedMessage]) -> None:
         self._session, self._queue = session, queue
         self.returned = {each.record_id: each for each in returned}
         self.fates = dict.fromkeys(self.returned, Fate.WAITING)
@@ -79,7 +79,7 @@ class Following:
         return all(each is Fate.COMPLETED for each in self.fates.values())
 
     @property
-    def open(self) -> list[Returned]:
+    def open(self) -> list[ReturnedMessage]:
         """Those that are neither completed nor dead again."""
         return [each for id, each in self.returned.items() if self.fates[id] not in SETTLED]
 

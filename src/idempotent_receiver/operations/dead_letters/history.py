@@ -37,7 +37,7 @@ A_REQUEST = 25
 """DynamoDB's limit for a BatchWriteItem."""
 
 PARALLEL = 8
-MAX_TRIES = 10
+MAX_WRITE_TRIES = 10
 MAX_PAUSE_SECONDS = 5.0
 MOST_WHY = 500
 """Characters: an act fits into one write unit, unless its key is very long."""
@@ -61,7 +61,7 @@ class Verb(StrEnum):
     RESUMED = "resumed"
 
 
-class Outcome(StrEnum):
+class ActOutcome(StrEnum):
     """What became of an act. UNCONFIRMED: AWS did not say, so it may have happened."""
 
     DONE = "done"
@@ -91,7 +91,7 @@ class Act:
     other: str = ""
     mirror: bool = False
     id: str = ""
-    outcome: Outcome | str | None = None
+    outcome: ActOutcome | str | None = None
     code: str | None = None
     ended_ms: int | None = None
 
@@ -104,7 +104,7 @@ class Act:
     @property
     def may_have_happened(self) -> bool:
         """Whether nobody knows what became of it."""
-        return self.outcome in (None, Outcome.UNCONFIRMED)
+        return self.outcome in (None, ActOutcome.UNCONFIRMED)
 
     @property
     def became(self) -> str:
@@ -114,7 +114,7 @@ class Act:
             return f"begun, not confirmed{code}: it may have happened"
         return f"{self.outcome}{code}"
 
-    def ended(self, outcome: Outcome, code: str | None = None) -> "Act":
+    def ended(self, outcome: ActOutcome, code: str | None = None) -> "Act":
         """The same act with what became of it, for `confirm`; with AWS's code if it was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)
 
@@ -124,7 +124,7 @@ def in_doubt(acts: Iterable[Act]) -> set[Act]:
     known = list(acts)
     last: dict[tuple[str, str], str] = {}
     for act in known:
-        if act.outcome == Outcome.DONE:
+        if act.outcome == ActOutcome.DONE:
             same = Verb.RESENT if act.verb == Verb.TAKEN_BACK else act.verb
             for verb, of in product((act.verb, same), (act.key, act.message_id)):
                 last[verb, of] = max(act.id, last.get((verb, of), ""))
@@ -208,7 +208,7 @@ class History:
     def _put(self, puts: Sequence[Any]) -> None:
         """Put up to 25 items. A put that is sent again changes nothing."""
         assert self.table is not None
-        for attempt in range(MAX_TRIES):
+        for attempt in range(MAX_WRITE_TRIES):
             if attempt > 0:
                 self._clock.sleep(self._clock.fraction() * min(MAX_PAUSE_SECONDS, 0.1 * 2**attempt))
             try:

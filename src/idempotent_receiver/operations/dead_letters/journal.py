@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome
+from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, History
 from idempotent_receiver.operations.dead_letters.performance import Trouble
 from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.operations.dead_letters.verbs import End
@@ -54,5 +54,5 @@ def key_of(dead_letter: DeadLetter) -> str:
 
 def _ended(act: Act, trouble: Trouble | None) -> Act:
     if trouble is None:
-        return act.ended(Outcome.DONE)
+        return act.ended(ActOutcome.DONE)
     return act.ended(trouble.outcome, trouble.code)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idempotent_receiver.dynamodb.errors import code_of
-from idempotent_receiver.operations.dead_letters.history import Outcome
+from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.queue import A_CALL
 from idempotent_receiver.operations.dead_letters.resend import NotResent
 from idempotent_receiver.operations.dead_letters.session import Source
 from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.operations.dead_letters.verbs import End
-from idempotent_receiver.operations.dead_letters.workers import Failed, refused
+from idempotent_receiver.operations.dead_letters.workers import RequestFailed, refused
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, size_of
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 class Trouble(NamedTuple):
     """Why something was not done, or is not known to be: with AWS's code, and the error if the run must end for it."""
 
-    outcome: Outcome
+    outcome: ActOutcome
     code: str
     why: str
-    error: Failed | None = None
+    error: RequestFailed | None = None
 
     @classmethod
-    def of(cls, error: Failed, what: str = "AWS") -> "Trouble":
+    def of(cls, error: RequestFailed, what: str = "AWS") -> "Trouble":
         """What a failed request means."""
         code = code_of(error)
         if refused(error):
-            return cls(Outcome.REFUSED, code, f"{what} refused it: {code}", error)
-        return cls(Outcome.UNCONFIRMED, code, f"{what} did not say what became of it: {code}", error)
+            return cls(ActOutcome.REFUSED, code, f"{what} refused it: {code}", error)
+        return cls(ActOutcome.UNCONFIRMED, code, f"{what} did not say what became of it: {code}", error)
 
 
 Troubles = dict[str, Trouble]
@@ -50,11 +50,11 @@ class Performance:
         """Why dead letters were not ended, or are not known to be; and why some that were ended are not deleted."""
         undone: Troubles = {}
         if end.record is not None:
-            undone |= _written(end.record.before, held, Outcome.REFUSED)
+            undone |= _written(end.record.before, held, ActOutcome.REFUSED)
         self._send(end, _without(held, undone), undone)
         self._keep(end, _without(held, undone), undone)
         if end.record is not None:
-            undone |= _written(end.record.after, _without(held, undone), Outcome.UNCONFIRMED)
+            undone |= _written(end.record.after, _without(held, undone), ActOutcome.UNCONFIRMED)
         if not end.deletes:
             return undone, {}
         ended = [each.dead_letter.id for each in _without(held, undone)]
@@ -94,7 +94,7 @@ Entry = tuple[Decision, dict[str, Any]]
 """A dead letter, and the message to send for it."""
 
 
-def _written(write: Callable[[Decision], None], held: Sequence[Decision], otherwise: Outcome) -> Troubles:
+def _written(write: Callable[[Decision], None], held: Sequence[Decision], otherwise: ActOutcome) -> Troubles:
     """Write into the record of each, and return what could not be written."""
     undone: Troubles = {}
     for each in held:
@@ -111,13 +111,13 @@ def _without(held: Sequence[Decision], undone: Mapping[str, Trouble]) -> list[De
 
 def _unsent(code: str | None) -> Trouble:
     if code is None:
-        return Trouble(Outcome.UNCONFIRMED, "Unconfirmed", "SQS did not confirm its copy")
-    return Trouble(Outcome.REFUSED, code, f"SQS refused its copy: {code}")
+        return Trouble(ActOutcome.UNCONFIRMED, "Unconfirmed", "SQS did not confirm its copy")
+    return Trouble(ActOutcome.REFUSED, code, f"SQS refused its copy: {code}")
 
 
-def _trouble(failed: str | Failed, what: str) -> Trouble:
+def _trouble(failed: str | RequestFailed, what: str) -> Trouble:
     if isinstance(failed, str):
-        return Trouble(Outcome.REFUSED, failed, failed)
+        return Trouble(ActOutcome.REFUSED, failed, failed)
     return Trouble.of(failed, what)
 
 

@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.errors import code_of
-from idempotent_receiver.operations.dead_letters.workers import Failed, Workers
+from idempotent_receiver.operations.dead_letters.workers import RequestFailed, Workers
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLetter:
     """A message that others do not see until then, by whichever clock is ahead: in a suspended machine the monotonic
     clock may stand still.
     """
@@ -77,7 +77,7 @@ class DeadLetterQueue:
         self.seen: set[str] = set()
         """The ids of all that was taken."""
         self._deleted: set[str] = set()
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldLetter] = {}
 
     @property
     def more(self) -> bool:
@@ -148,10 +148,10 @@ class DeadLetterQueue:
         self._held |= {each["MessageId"]: hold(each["ReceiptHandle"]) for answer in answers for each in answer}
         return answers
 
-    def _hold(self, seconds: int) -> Callable[[str], Held]:
+    def _hold(self, seconds: int) -> Callable[[str], HeldLetter]:
         """What a message is held by from now on, by its receipt."""
         until_seconds, until_ms = self.clock.monotonic_seconds() + seconds, self.clock.epoch_ms() + seconds * 1000
-        return lambda receipt: Held(receipt, until_seconds, until_ms)
+        return lambda receipt: HeldLetter(receipt, until_seconds, until_ms)
 
     def _receive(self) -> Sequence[Raw]:
         try:
@@ -179,13 +179,13 @@ class DeadLetterQueue:
             del self._held[id]
         return {id for id in ids if id in self._held}
 
-    def _left_seconds(self, held: Held) -> float:
+    def _left_seconds(self, held: HeldLetter) -> float:
         by_wall_clock = (held.until_ms - self.clock.epoch_ms()) / 1000
         return min(held.until_seconds - self.clock.monotonic_seconds(), by_wall_clock)
 
-    def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
+    def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
         """Delete messages. Returns for those that may be there still SQS's code, or the failure of the whole call."""
-        undeleted: dict[str, str | Failed] = {}
+        undeleted: dict[str, str | RequestFailed] = {}
         for chunk, outcome in self.workers.outcomes(self._delete, chunks(ids)):
             undeleted |= outcome if isinstance(outcome, dict) else dict.fromkeys(chunk, outcome)
         for id in set(ids) - set(undeleted):

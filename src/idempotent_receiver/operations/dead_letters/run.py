@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from idempotent_receiver.operations.dead_letters.history import Outcome
+from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Performance, Trouble
 from idempotent_receiver.operations.dead_letters.queue import A_CALL
@@ -42,7 +42,7 @@ class Letter(NamedTuple):
     verdict: str
     reason: str
     why: str
-    outcome: Outcome | None = None
+    outcome: ActOutcome | None = None
     verb: str | None = None
     deleted: bool = False
 
@@ -74,19 +74,19 @@ class Summary:
     @property
     def left(self) -> list[Letter]:
         """Those that stay: nothing was done with them, or it is not known to be done."""
-        return [each for each in self.letters if each.outcome is not Outcome.DONE]
+        return [each for each in self.letters if each.outcome is not ActOutcome.DONE]
 
     @property
     def undeleted(self) -> list[Letter]:
         """Those that were acted on, but not deleted: they come up again."""
-        return [each for each in self.letters if each.outcome is Outcome.DONE and not each.deleted]
+        return [each for each in self.letters if each.outcome is ActOutcome.DONE and not each.deleted]
 
     def skip(self, decision: Decision, why: str | None = None) -> None:
         """Note that a dead letter stays."""
         self.letters.append(Letter.of(decision, why))
 
 
-class Returned(NamedTuple):
+class ReturnedMessage(NamedTuple):
     """A message that was sent back to the consumer; `version` is that of its record before, None without one."""
 
     record_id: str
@@ -94,7 +94,7 @@ class Returned(NamedTuple):
     version: str | None
 
 
-Progress = Callable[[Summary], None]
+OnProgress = Callable[[Summary], None]
 """Told after each wave."""
 
 
@@ -118,7 +118,7 @@ class Run:
     def __post_init__(self) -> None:
         self._source = self.session.source
         self.summary.done.update({end.verb: 0 for end in self.ends.values()})
-        self.returned: dict[str, Returned] = {}
+        self.returned: dict[str, ReturnedMessage] = {}
         """All that the consumer gets again, by its record's id."""
         self._pending: dict[str, Decision] = {}
         self._due_seconds = 0.0
@@ -127,7 +127,7 @@ class Run:
         """What would be done with the selected dead letters that are given out now. Nothing is done yet."""
         return self._planned(self.session.take(stopped=self.stopped))
 
-    def carry_out(self, plan: Plan, on_progress: Progress = lambda summary: None) -> None:
+    def carry_out(self, plan: Plan, on_progress: OnProgress = lambda summary: None) -> None:
         """Carry the plan out, and then do the same with what comes up behind it."""
         for _ in range(MAX_ROUNDS):
             self._round(plan, on_progress)
@@ -159,7 +159,7 @@ class Run:
                 fresh.append(each)
         return self.selection.plan(fresh, self.summary.acted, self.ends)
 
-    def _round(self, plan: Plan, on_progress: Progress) -> None:
+    def _round(self, plan: Plan, on_progress: OnProgress) -> None:
         for each in (*plan.changed, *plan.staying):
             self.summary.skip(each)
         for each in plan.beyond:
@@ -173,7 +173,7 @@ class Run:
             for each in list(self._pending.values()):
                 self._skip(each, UNFINISHED)
 
-    def _all(self, end: End, decisions: Sequence[Decision], on_progress: Progress) -> None:
+    def _all(self, end: End, decisions: Sequence[Decision], on_progress: OnProgress) -> None:
         """Go wave by wave. A wave returns one of each FIFO group, so that nothing overtakes a refused one."""
         lines: dict[str, deque[Decision]] = {}
         for each in decisions:
@@ -219,7 +219,7 @@ class Run:
             why = None if trouble is None else trouble.why
             if trouble is None and kept is not None:
                 why = f"it could not be deleted: {kept.why}; {end.undeleted}"
-            outcome = Outcome.DONE if trouble is None else trouble.outcome
+            outcome = ActOutcome.DONE if trouble is None else trouble.outcome
             deleted = trouble is None and kept is None
             self.summary.letters.append(Letter.of(each, why, outcome=outcome, verb=end.verb.value, deleted=deleted))
         done = [each for each in held if each.dead_letter.id not in undone]
@@ -245,9 +245,9 @@ class Run:
         self._due_seconds = max(now, self._due_seconds) + messages / self.rate
 
 
-def _returned(decisions: Iterable[Decision]) -> dict[str, Returned]:
+def _returned(decisions: Iterable[Decision]) -> dict[str, ReturnedMessage]:
     return {
-        each.dead_letter.record_id: Returned(
+        each.dead_letter.record_id: ReturnedMessage(
             each.dead_letter.record_id, each.dead_letter.key, None if each.record is None else each.record.version
         )
         for each in decisions

@@ -28,7 +28,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedLetter:
     """A dead letter in a saved plan: as much as tells whether it is still the same, and what a reviewer has to know."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -53,7 +53,7 @@ class Planned:
 
     def changed(self, decision: Decision) -> str | None:
         """What about the dead letter is no longer as planned; None if nothing is."""
-        now = Planned.of(decision)
+        now = PlannedLetter.of(decision)
         if now.body_sha256 != self.body_sha256:
             return "its body is not the one that was planned for"
         if now.verdict is not self.verdict:
@@ -78,7 +78,7 @@ class SavedPlan:
     queue: str
     dead_letter_queue: str
     options: dict[str, bool]
-    letters: list[Planned]
+    letters: list[PlannedLetter]
     new_body_sha256: str | None = None
 
     def write(self, file: Path) -> None:
@@ -118,11 +118,11 @@ class Selection:
     ids: frozenset[str] = frozenset()
     since_ms: int | None = None
     until_ms: int | None = None
-    planned: Mapping[str, Planned] | None = None
+    planned: Mapping[str, PlannedLetter] | None = None
     limit: int | None = None
 
     @classmethod
-    def of_plan(cls, letters: Iterable[Planned]) -> Self:
+    def of_plan(cls, letters: Iterable[PlannedLetter]) -> Self:
         """Exactly these dead letters."""
         planned = {each.message_id: each for each in letters}
         return cls(planned=planned, limit=len(planned))
@@ -147,7 +147,7 @@ class Selection:
             and (self.planned is None or of.id in self.planned)
         )
 
-    def missing(self, seen: Collection[str]) -> list[Planned]:
+    def missing(self, seen: Collection[str]) -> list[PlannedLetter]:
         """What the saved plan has and is not among these messageIds."""
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 

@@ -10,7 +10,7 @@ from idempotent_receiver.clock import Clock
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, Raw, chunks
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
-from idempotent_receiver.operations.dead_letters.workers import Failed, Workers
+from idempotent_receiver.operations.dead_letters.workers import RequestFailed, Workers
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknown
 
@@ -40,7 +40,7 @@ class Source(Protocol):
     def still_held(self, ids: Sequence[str]) -> set[str]:
         """Which of the ids nobody else can have taken since."""
 
-    def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
+    def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
         """Delete messages. Returns for those that may be there still AWS's code, or the failure of the whole call."""
 
     def release(self) -> None:

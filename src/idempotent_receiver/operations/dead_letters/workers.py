@@ -14,14 +14,14 @@ WORKERS = 8
 T = TypeVar("T")
 R = TypeVar("R")
 
-Failed = ClientError | BotoCoreError
+RequestFailed = ClientError | BotoCoreError
 """What a request raises that AWS refused, or that did not reach it."""
 
 _REFUSING = ("AccessDenied", "KMS", "Kms", "InvalidClientToken", "UnrecognizedClient", "ExpiredToken", "OptInRequired")
 """How codes begin by which AWS says that it has done nothing, whatever the status of the response."""
 
 
-def refused(error: Failed) -> bool:
+def refused(error: RequestFailed) -> bool:
     """Whether AWS has done nothing, for sure: it refused the whole request, by a permission, a key or its content."""
     if not isinstance(error, ClientError):
         return False
@@ -37,12 +37,12 @@ class Workers:
         self.count = count
         self._threads = ThreadPoolExecutor(count) if count > 1 else None
 
-    def outcomes(self, request: Callable[[T], R], of: Iterable[T]) -> list[tuple[T, R | Failed]]:
+    def outcomes(self, request: Callable[[T], R], of: Iterable[T]) -> list[tuple[T, R | RequestFailed]]:
         """What each request was made of, in order, and what it returned or how it failed. All are made, even where one
         fails.
         """
 
-        def outcome(one: T) -> tuple[T, R | Failed]:
+        def outcome(one: T) -> tuple[T, R | RequestFailed]:
             try:
                 return one, request(one)
             except (ClientError, BotoCoreError) as error:

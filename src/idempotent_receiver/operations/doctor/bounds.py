@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from idempotent_receiver.operations.description import DAY_SECONDS
-from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
-from idempotent_receiver.operations.doctor.facts import Facts, Function
+from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known
+from idempotent_receiver.operations.doctor.facts import DeployedFunction, Facts
 
 MIN_RECEIVES = 5
 LONGEST_TIMEOUT_SECONDS, LONGEST_ON_INSTANCES_SECONDS = 900, 5400
@@ -101,7 +101,7 @@ def concurrency(facts: Facts) -> Iterator[Problem]:
         yield from _concurrency(known(function.mapping), function.reserved)
 
 
-def _concurrency(mapping: Answer, may_run: int | Unavailable | None) -> Iterator[Problem]:
+def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator[Problem]:
     maximum = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
     pollers = mapping.get("ProvisionedPollerConfig")
     if pollers and maximum is not None:
@@ -151,7 +151,7 @@ def _most_batches(mapping: Answer) -> int | None:
     return None if maximum is None else int(maximum)
 
 
-def _longest_timeout(function: Function) -> int:
+def _longest_timeout(function: DeployedFunction) -> int:
     return LONGEST_TIMEOUT_SECONDS if known(function.instances) is None else LONGEST_ON_INSTANCES_SECONDS
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from idempotent_receiver.operations.description import OUTPUT, differences
-from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
+from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known
 from idempotent_receiver.operations.doctor.bounds import (
     account_limit,
     concurrency,
@@ -100,7 +100,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
 def permissions(facts: Facts) -> Iterator[Problem]:
     """The role of the function or the task may do what the consumer needs."""
     denied = known(facts.denied)
-    missing = [each for each in denied if not isinstance(each, Unavailable)]
+    missing = [each for each in denied if not isinstance(each, NotAnswered)]
     if missing:
         whose, policy = (
             ("task", "TaskRole in container.yaml")
@@ -193,25 +193,25 @@ def without_claims(facts: Facts) -> bool:
 def notes(facts: Facts) -> Iterator[str]:
     """What somebody chose, which is no finding: a promise that a consumer gives up, an alarm that is off, a pause."""
     dead, alarms = facts.dead_letter_queue, facts.alarms
-    if not (dead is None or isinstance(dead, Unavailable) or isinstance(alarms, Unavailable)):
+    if not (dead is None or isinstance(dead, NotAnswered) or isinstance(alarms, NotAnswered)):
         counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
         if not counted:
             yield (
                 f"no alarm watches for arrivals in {name_of_queue(dead)}: dead letters that stay hide new ones. "
                 "Deploy with DeadLetterArrivals=true, where metric math is known: local clouds refuse it."
             )
-    queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {name_of_queue(facts.queue)}"
-    if not isinstance(facts.settings, Unavailable) and without_claims(facts):
+    queue = "its queue" if isinstance(facts.queue, NotAnswered) else f"queue {name_of_queue(facts.queue)}"
+    if not isinstance(facts.settings, NotAnswered) and without_claims(facts):
         yield (
             f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of "
             "docs/guarantees.md, one at a time. Two workers may run one message, and one of them commits. What the "
             "handler does outside its Transaction may happen several times at once."
         )
-    functions = [] if isinstance(facts.functions, Unavailable) else facts.functions
-    states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, Unavailable)]
+    functions = [] if isinstance(facts.functions, NotAnswered) else facts.functions
+    states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, NotAnswered)]
     if {"Disabled", "Disabling"} & {*states}:
         yield f"the event source mapping is disabled: Lambda does not read {queue} until `receiver resume`"
-    closed = {} if isinstance(facts.closed_tables, Unavailable) else facts.closed_tables
+    closed = {} if isinstance(facts.closed_tables, NotAnswered) else facts.closed_tables
     for variable, table in closed.items():
         yield (
             f"the role may do nothing to a DynamoDB table {table}, which the variable {variable} names: if the handler "
@@ -219,7 +219,7 @@ def notes(facts: Facts) -> Iterator[str]:
         )
 
 
-def name_of(check: Callable[[Facts], Iterator[Problem]]) -> str:
+def check_name(check: Callable[[Facts], Iterator[Problem]]) -> str:
     """A check's name, as people and scripts read it."""
     return check.__name__.replace("_", "-")
 
@@ -232,9 +232,9 @@ def examine(facts: Facts) -> list[Finding | Unchecked]:
 def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iterator[Finding | Unchecked]:
     try:
         for text, remedy in check(facts):
-            yield Finding(name_of(check), text, remedy)
-    except Unavailable as missing:
-        yield Unchecked(name_of(check), str(missing))
+            yield Finding(check_name(check), text, remedy)
+    except NotAnswered as missing:
+        yield Unchecked(check_name(check), str(missing))
 
 
 Watched = tuple[str | None, str, str, str | None]
@@ -244,7 +244,7 @@ Watched = tuple[str | None, str, str, str | None]
 def _needed_alarms(facts: Facts) -> dict[str, Watched]:
     queue, dead = known(facts.queue), known(facts.dead_letter_queue)
     service = ours = None
-    if not isinstance(facts.settings, Unavailable):
+    if not isinstance(facts.settings, NotAnswered):
         service = facts.settings.get("POWERTOOLS_SERVICE_NAME")
         ours = facts.settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
     alarms: dict[str, Watched] = {

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.account import CONSUMER, Client, UsageError, named, split_stack, stack_outputs
 from idempotent_receiver.operations.description import DAY_SECONDS, Description, stated
-from idempotent_receiver.operations.doctor.asking import Answer, Unavailable, asked, known
+from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, asked, known
 from idempotent_receiver.operations.doctor.roles import (
     Role,
     closed_tables,
@@ -28,20 +28,20 @@ from idempotent_receiver.operations.doctor.roles import (
     of_a_task,
 )
 
-CONTAINER = "worker"
+RECEIVER_CONTAINER = "worker"
 """The container of deploy/container.yaml in which the worker runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class DeployedFunction:
     """A function that reads the queue. None means that no concurrency is `reserved`, or that it runs on Lambda's own
     `instances`.
     """
 
-    configuration: Answer | Unavailable
-    instances: Answer | Unavailable | None
-    reserved: int | Unavailable | None
-    mapping: Answer | Unavailable
+    configuration: Answer | NotAnswered
+    instances: Answer | NotAnswered | None
+    reserved: int | NotAnswered | None
+    mapping: Answer | NotAnswered
 
     @property
     def name(self) -> str:
@@ -56,32 +56,32 @@ class Facts:
     None means that there is no `dead_letter_queue`, or that the consumer is a function and has no `container`.
     """
 
-    functions: Sequence[Function] | Unavailable
-    account: Answer | Unavailable
+    functions: Sequence[DeployedFunction] | NotAnswered
+    account: Answer | NotAnswered
     """Lambda's limits for all functions of the account."""
-    container: Answer | Unavailable | None
-    settings: Mapping[str, str] | Unavailable
+    container: Answer | NotAnswered | None
+    settings: Mapping[str, str] | NotAnswered
     """Its environment variables."""
-    queue: Answer | Unavailable
-    dead_letter_queue: Answer | Unavailable | None
-    keys: Mapping[str, Answer | Unavailable] | Unavailable
+    queue: Answer | NotAnswered
+    dead_letter_queue: Answer | NotAnswered | None
+    keys: Mapping[str, Answer | NotAnswered] | NotAnswered
     """What KMS says of the keys of its queues, by the ARN, id or alias that a queue has."""
-    table: Answer | Unavailable
-    time_to_live: Answer | Unavailable
-    denied: Sequence[str | Unavailable] | Unavailable
+    table: Answer | NotAnswered
+    time_to_live: Answer | NotAnswered
+    denied: Sequence[str | NotAnswered] | NotAnswered
     """Actions that the role is denied, with their resource."""
-    closed_tables: Mapping[str, str] | Unavailable
+    closed_tables: Mapping[str, str] | NotAnswered
     """Tables on which the role may do nothing, by the variable that names them."""
-    alarms: Sequence[Answer] | Unavailable
-    retention_seconds: int | Unavailable
-    given: Description | Unavailable | None = None
+    alarms: Sequence[Answer] | NotAnswered
+    retention_seconds: int | NotAnswered
+    given: Description | NotAnswered | None = None
     """What --consumer says that the consumer is."""
-    stated: Description | Unavailable | None = None
+    stated: Description | NotAnswered | None = None
     """What its stack says that it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumer:
+class DeployedConsumer:
     """What to look at: a function and its event source mapping, if known; or the ARN of a queue that workers read, and
     their ECS service, if known; and the table of the records.
     """
@@ -102,10 +102,10 @@ class Consumer:
         return None if namespace is None else f"{namespace}#any"
 
 
-def consumer_of(client: Client, stack: str) -> Consumer:
+def consumer_of(client: Client, stack: str) -> DeployedConsumer:
     """The consumer that a stack of this project's templates made. Raises UsageError where there is none."""
     outputs = stack_outputs(client, stack)
-    known = Consumer(table=outputs.get("RecordsTable"), stated=stated(outputs, stack))
+    known = DeployedConsumer(table=outputs.get("RecordsTable"), stated=stated(outputs, stack))
     if CONSUMER not in outputs and "ServiceName" in outputs and "QueueArn" in outputs:
         cluster, service = outputs.get("ClusterName"), outputs["ServiceName"]
         return replace(known, queue=outputs["QueueArn"], cluster=cluster, service=service)
@@ -130,16 +130,16 @@ def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
     return arn.split(":")[6] == function
 
 
-def gather(client: Client, consumer: Consumer) -> Facts:
+def gather(client: Client, consumer: DeployedConsumer) -> Facts:
     """Ask AWS for everything. Raises UsageError where there is no such function."""
     return _of_workers(client, consumer) if consumer.function is None else _of_a_function(client, consumer)
 
 
-def _of_a_function(client: Client, consumer: Consumer) -> Facts:
+def _of_a_function(client: Client, consumer: DeployedConsumer) -> Facts:
     functions = client("lambda")
     mapping = asked(lambda: _mapping(functions, consumer))
     # What runs is the version behind the alias that the mapping invokes, if it invokes one.
-    invoked = consumer.function if isinstance(mapping, Unavailable) else mapping["FunctionArn"]
+    invoked = consumer.function if isinstance(mapping, NotAnswered) else mapping["FunctionArn"]
     with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
         configuration = _configuration(functions, invoked)
     function = _function(functions, configuration, mapping)
@@ -148,7 +148,7 @@ def _of_a_function(client: Client, consumer: Consumer) -> Facts:
     return _of_either(client, consumer, queue=queue, settings=settings, functions=[function], container=None, role=role)
 
 
-def _of_workers(client: Client, consumer: Consumer) -> Facts:
+def _of_workers(client: Client, consumer: DeployedConsumer) -> Facts:
     arn = str(consumer.queue)
     queue = asked(lambda: _queue(client("sqs"), arn))
     functions = asked(lambda: _functions_on(client("lambda"), arn))
@@ -163,13 +163,13 @@ def _of_workers(client: Client, consumer: Consumer) -> Facts:
 
 def _of_either(
     client: Client,
-    consumer: Consumer,
+    consumer: DeployedConsumer,
     *,
-    queue: Answer | Unavailable,
-    settings: Mapping[str, str] | Unavailable,
-    functions: Sequence[Function] | Unavailable,
-    container: Answer | Unavailable | None,
-    role: Role | Unavailable,
+    queue: Answer | NotAnswered,
+    settings: Mapping[str, str] | NotAnswered,
+    functions: Sequence[DeployedFunction] | NotAnswered,
+    container: Answer | NotAnswered | None,
+    role: Role | NotAnswered,
 ) -> Facts:
     dynamodb = client("dynamodb")
     dead_letter_queue = asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
@@ -211,11 +211,11 @@ def settings_of(function: Answer) -> Mapping[str, str]:
     return (function.get("Environment") or {}).get("Variables") or {}
 
 
-def _function(functions: Any, configuration: Answer | Unavailable, mapping: Answer | Unavailable) -> Function:
+def _function(functions: Any, configuration: Answer | NotAnswered, mapping: Answer | NotAnswered) -> DeployedFunction:
     reserved = asked(
         lambda found: functions.get_function_concurrency(FunctionName=found["FunctionName"]), configuration
     )
-    return Function(
+    return DeployedFunction(
         configuration=configuration,
         instances=asked(lambda found: _instances(functions, found), configuration),
         reserved=asked(lambda found: found.get("ReservedConcurrentExecutions"), reserved),
@@ -223,27 +223,27 @@ def _function(functions: Any, configuration: Answer | Unavailable, mapping: Answ
     )
 
 
-def _functions_on(functions: Any, queue: str) -> list[Function]:
+def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
     """Every function that a mapping lets read the queue."""
     pages = functions.get_paginator("list_event_source_mappings").paginate(EventSourceArn=queue)
     mappings = [dict(each) for each in pages.search("EventSourceMappings[?State!='Disabled']")]
     return [_function(functions, asked(_configuration, functions, each["FunctionArn"]), each) for each in mappings]
 
 
-def _task(ecs: Any, consumer: Consumer) -> Answer:
+def _task(ecs: Any, consumer: DeployedConsumer) -> Answer:
     if consumer.service is None:
-        raise Unavailable("only of a stack of deploy/container.yaml can the task be read: give --stack")
+        raise NotAnswered("only of a stack of deploy/container.yaml can the task be read: give --stack")
     services = ecs.describe_services(cluster=consumer.cluster, services=[consumer.service])["services"]
     if not services:
-        raise Unavailable(f"cluster {consumer.cluster} has no service {consumer.service}")
+        raise NotAnswered(f"cluster {consumer.cluster} has no service {consumer.service}")
     definition = ecs.describe_task_definition(taskDefinition=services[0]["taskDefinition"])
     return dict(definition["taskDefinition"])
 
 
 def _container(task: Answer) -> Answer:
-    found = [each for each in task["containerDefinitions"] if each["name"] == CONTAINER]
+    found = [each for each in task["containerDefinitions"] if each["name"] == RECEIVER_CONTAINER]
     if not found:
-        raise Unavailable(f"the task has no container {CONTAINER}")
+        raise NotAnswered(f"the task has no container {RECEIVER_CONTAINER}")
     return dict(found[0])
 
 
@@ -255,18 +255,18 @@ def _instances(functions: Any, function: Answer) -> Answer | None:
     """The user's own instances that it runs on. An older boto3 would leave them out of AWS's answer."""
     known = functions.meta.service_model.operation_model("GetFunctionConfiguration").output_shape.members
     if "CapacityProviderConfig" not in known:
-        raise Unavailable("this boto3 does not know Lambda Managed Instances: upgrade boto3 to 1.42 or later")
+        raise NotAnswered("this boto3 does not know Lambda Managed Instances: upgrade boto3 to 1.42 or later")
     provider: Answer = function.get("CapacityProviderConfig") or {}
     return provider.get("LambdaManagedInstancesCapacityProviderConfig")
 
 
-def _mapping(functions: Any, consumer: Consumer) -> Answer:
+def _mapping(functions: Any, consumer: DeployedConsumer) -> Answer:
     if consumer.mapping is not None:
         return _without_metadata(functions.get_event_source_mapping(UUID=consumer.mapping))
     found = functions.get_paginator("list_event_source_mappings").paginate(FunctionName=consumer.function)
     mappings = list(found.search("EventSourceMappings[?contains(EventSourceArn, ':sqs:')]"))
     if len(mappings) != 1:
-        raise Unavailable(
+        raise NotAnswered(
             f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack, or --function "
             "NAME:ALIAS if its mapping invokes an alias"
         )
@@ -284,7 +284,7 @@ def _dead_letter_queue(sqs: Any, queue: Answer) -> Answer | None:
     return None if arn is None else _queue(sqs, arn)
 
 
-def _keys(kms: Any, queues: Sequence[Answer | None]) -> dict[str, Answer | Unavailable]:
+def _keys(kms: Any, queues: Sequence[Answer | None]) -> dict[str, Answer | NotAnswered]:
     names = [each["KmsMasterKeyId"] for each in queues if each is not None and each.get("KmsMasterKeyId")]
     return {name: asked(_key, kms, name) for name in names if not managed_by_aws(name)}
 
@@ -300,7 +300,7 @@ def _key(kms: Any, name: str) -> Answer:
 
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
-        raise Unavailable("the environment has no RECORDS_TABLE: name the table with --table")
+        raise NotAnswered("the environment has no RECORDS_TABLE: name the table with --table")
     return dict(dynamodb.describe_table(TableName=name)["Table"])
 
 
@@ -308,12 +308,12 @@ def _alarms(cloudwatch: Any) -> list[Answer]:
     return list(cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"]).search("MetricAlarms"))
 
 
-def _retention_seconds(consumer: Consumer, settings: Mapping[str, str] | Unavailable) -> int:
-    variables = {} if isinstance(settings, Unavailable) else settings
+def _retention_seconds(consumer: DeployedConsumer, settings: Mapping[str, str] | NotAnswered) -> int:
+    variables = {} if isinstance(settings, NotAnswered) else settings
     # The variable goes first: code that reads it was imported here without it.
     if "RECORD_RETENTION_DAYS" in variables:
         return int(float(variables["RECORD_RETENTION_DAYS"]) * DAY_SECONDS)
     for each in (consumer.given, consumer.stated):
         if each is not None and each.retention_seconds is not None:
             return each.retention_seconds
-    raise Unavailable("no RECORD_RETENTION_DAYS in its environment is known: give --consumer")
+    raise NotAnswered("no RECORD_RETENTION_DAYS in its environment is known: give --consumer")

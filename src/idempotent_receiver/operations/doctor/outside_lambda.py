@@ -3,7 +3,7 @@
 from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterator
 
-from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
+from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known
 from idempotent_receiver.operations.doctor.facts import Facts, settings_of
 from idempotent_receiver.worker.supervisor import DRAIN_SECONDS
 
@@ -54,11 +54,11 @@ ON_A_TASK = (one_table, stop_timeout, health_check)
 def _option(container: Answer, name: str) -> str | None:
     """What the container's command gives `receiver work` for an option."""
     if not container.get("command"):
-        raise Unavailable("the task gives the image no command")
+        raise NotAnswered("the task gives the image no command")
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(name, dest="value")
     try:
         value: str | None = parser.parse_known_args(container["command"])[0].value
     except ArgumentError as error:
-        raise Unavailable(f"the task's command cannot be read: {error}") from None
+        raise NotAnswered(f"the task's command cannot be read: {error}") from None
     return value

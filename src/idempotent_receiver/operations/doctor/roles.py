@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from idempotent_receiver.operations.doctor.asking import Answer, Unavailable, asked
+from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, asked
 
 FROM_A_QUEUE = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 ON_RECORDS = ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")
@@ -63,7 +63,7 @@ def of_a_function(function: Answer) -> Role:
 def of_a_task(task: Answer, cluster: str) -> Role:
     """The role of an ECS task, which asks ECS to protect it. Its log is written by another role."""
     if "taskRoleArn" not in task:
-        raise Unavailable("the task has no role of its own")
+        raise NotAnswered("the task has no role of its own")
     _, partition, _, region, account, *_ = task["taskDefinitionArn"].split(":")
     itself = f"arn:{partition}:ecs:{region}:{account}:task/{cluster}/any"
     return Role(task["taskRoleArn"], [Need("ecs", ["UpdateTaskProtection"], itself)])
@@ -103,9 +103,9 @@ def managed_by_aws(key: str) -> bool:
     return key.rpartition(":")[2].startswith("alias/aws/")
 
 
-def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Sequence[Need]) -> list[str | Unavailable]:
+def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Sequence[Need]) -> list[str | NotAnswered]:
     """What the role is denied, as IAM itself decides: actions with their resource. Empty if nothing is."""
-    found: list[str | Unavailable] = [_told(need, _denied(iam, role, need)) for need in (*needs, *role.needs)]
+    found: list[str | NotAnswered] = [_told(need, _denied(iam, role, need)) for need in (*needs, *role.needs)]
     found += [asked(_denied_of_a_key, iam, kms, role, need) for need in of_keys]
     return [each for each in found if each != ""]
 
@@ -129,7 +129,7 @@ def _denied_of_a_key(iam: Any, kms: Any, role: Role, need: Need) -> str:
     refused = _denied(iam, role, replace(need, resource=key["Arn"]))
     if refused and ".amazonaws.com" not in iam.meta.endpoint_url:
         # Emulators ignore the context, so they take a grant with a condition for none.
-        raise Unavailable(f"only AWS knows whether the role may use the key {key['Arn']}")
+        raise NotAnswered(f"only AWS knows whether the role may use the key {key['Arn']}")
     return _told(replace(need, resource=f"{key['Arn']} through {need.context[0]['ContextKeyValues'][0]}"), refused)
 
 

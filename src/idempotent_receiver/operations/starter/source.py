@@ -14,14 +14,14 @@ from urllib.request import url2pathname
 
 from idempotent_receiver.operations.account import UsageError
 
-NAME = "idempotent-receiver"
+LIBRARY_NAME = "idempotent-receiver"
 EXTRAS = "cli,local,testing"
 VENDOR = "vendor"
 BUILD_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LibrarySource:
     """How a project requires the library: `plain` for what is deployed, `full` for the developer's machine."""
 
     plain: str
@@ -30,30 +30,30 @@ class Source:
     """The wheel to put into the project's folder, if it is on no index."""
 
 
-def source(folder: Path) -> Source:
+def source(folder: Path) -> LibrarySource:
     """The library that runs here. A checkout's wheel is built into this folder. Raises UsageError if it cannot be."""
     try:
-        installed = distribution(NAME)
+        installed = distribution(LIBRARY_NAME)
     except PackageNotFoundError:
-        raise UsageError(f"{NAME} is not installed, only importable: install it with pip or uv") from None
+        raise UsageError(f"{LIBRARY_NAME} is not installed, only importable: install it with pip or uv") from None
     origin = json.loads(installed.read_text("direct_url.json") or "null")
     if origin is None:
         release = ".".join(installed.version.split(".")[:2])
-        return Source(f"{NAME}~={release}", f"{NAME}[{EXTRAS}]~={release}")
+        return LibrarySource(f"{LIBRARY_NAME}~={release}", f"{LIBRARY_NAME}[{EXTRAS}]~={release}")
     if "vcs_info" in origin:
         where = f"{origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}"
-        return Source(f"{NAME} @ {where}", f"{NAME}[{EXTRAS}] @ {where}")
+        return LibrarySource(f"{LIBRARY_NAME} @ {where}", f"{LIBRARY_NAME}[{EXTRAS}] @ {where}")
     if urlsplit(origin["url"]).scheme != "file":
-        return Source(f"{NAME} @ {origin['url']}", f"{NAME}[{EXTRAS}] @ {origin['url']}")
+        return LibrarySource(f"{LIBRARY_NAME} @ {origin['url']}", f"{LIBRARY_NAME}[{EXTRAS}] @ {origin['url']}")
     wheel = _wheel(origin, folder)
     path = f"./{VENDOR}/{wheel.name}"
-    return Source(path, f"{path}[{EXTRAS}]", wheel)
+    return LibrarySource(path, f"{path}[{EXTRAS}]", wheel)
 
 
 def _wheel(origin: dict[str, Any], folder: Path) -> Path:
     path = Path(url2pathname(urlsplit(origin["url"]).path))
     if not path.exists():
-        raise UsageError(f"{NAME} was installed from {path}, which is gone: install it again")
+        raise UsageError(f"{LIBRARY_NAME} was installed from {path}, which is gone: install it again")
     return path if path.suffix == ".whl" else _built(path, folder)
 
 

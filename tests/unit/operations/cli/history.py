@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome
+from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, History
 from tests.manual_clock import START_MS, ManualClock
 from tests.unit.operations.cli.stack import FLAKY, client
 from tests.unit.operations.dead_letters.acts import act
@@ -25,5 +25,5 @@ class Kept:
 
     def done(self, ago_seconds: float, key: str = FLAKY, **changed: Any) -> Act:
         begun = self.begin(ago_seconds, key, **changed)
-        self.history.confirm([begun.ended(Outcome.DONE)])
+        self.history.confirm([begun.ended(ActOutcome.DONE)])
         return begun

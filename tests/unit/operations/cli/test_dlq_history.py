@@ -12,7 +12,7 @@ from botocore.client import BaseClient
 from idempotent_receiver.operations.cli.dlq_options import epoch_ms
 from idempotent_receiver.operations.cli.history import AGAIN
 from idempotent_receiver.operations.cli.terminal import Exit
-from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from tests.template import text_of
 from tests.unit.operations.cli.stack import CLOSED, FLAKY, Receiver, Stack, denied
 from tests.unit.templates.variants import listed, operators
@@ -70,8 +70,8 @@ def test_foreign_items_are_left_out_and_counted(receiver: Receiver, stack: Stack
 
 def test_what_aws_refused_or_did_not_answer_has_its_code(receiver: Receiver, kept: Kept) -> None:
     refused, open_ = kept.begin(30), kept.begin(20, CLOSED)
-    kept.history.confirm([refused.ended(Outcome.REFUSED, "InvalidMessageContents")])
-    kept.history.confirm([open_.ended(Outcome.UNCONFIRMED, "ReadTimeoutError")])
+    kept.history.confirm([refused.ended(ActOutcome.REFUSED, "InvalidMessageContents")])
+    kept.history.confirm([open_.ended(ActOutcome.UNCONFIRMED, "ReadTimeoutError")])
     shown = receiver.on("dlq history").out
     assert "refused (InvalidMessageContents)" in shown
     assert "begun, not confirmed (ReadTimeoutError): it may have happened" in shown

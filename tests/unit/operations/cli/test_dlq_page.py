@@ -13,7 +13,7 @@ from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import dlq_page
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.following import Fate, became
-from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from idempotent_receiver.operations.page import html_of
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from tests.browser import seen
@@ -88,7 +88,7 @@ def test_a_move_that_the_key_was_moved_after_again_ended_in_the_dead_letter_queu
 ) -> None:
     """And a dead letter that is still the one that was to be moved is not dead again."""
     (flaky,) = reported(receiver, f"--key {FLAKY}")["letters"]
-    own = {"queue": stack.arn, "outcome": Outcome.DONE}
+    own = {"queue": stack.arn, "outcome": ActOutcome.DONE}
     kept.begin(60, queue="another")  # a minute ago; so are the next
     moves = [("twice", "m-1"), ("twice", "m-2"), ("undeleted", "m-3"), ("undeleted", "m-3")]
     for key, id in [*moves, (FLAKY, flaky["message"]["messageId"])]:
@@ -110,7 +110,7 @@ def test_a_stack_without_a_history_has_a_page_all_the_same(receiver: Receiver, s
 
 
 NOW_MS = 1_800_000_000_000
-MOVED = act("k", id="2027-01-15T07:00:00.000Z-1", outcome=Outcome.DONE)
+MOVED = act("k", id="2027-01-15T07:00:00.000Z-1", outcome=ActOutcome.DONE)
 
 
 def written(status: str, after_seconds: float) -> Record:
@@ -140,7 +140,7 @@ def test_a_failure_from_before_the_move_is_not_what_became_of_it(found: Record |
 
 
 def test_only_a_move_becomes_something() -> None:
-    for changed in ({"verb": Verb.DELETED}, {"outcome": Outcome.REFUSED}):
+    for changed in ({"verb": Verb.DELETED}, {"outcome": ActOutcome.REFUSED}):
         other = act("k", id=MOVED.id, **changed)
         assert became(other, written("COMPLETED", 5), NOW_MS, DEFAULT_RETENTION_SECONDS, dead=False) is None
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from idempotent_receiver import message_id
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Summary
-from idempotent_receiver.operations.dead_letters.selection import Planned, Selection
+from idempotent_receiver.operations.dead_letters.selection import PlannedLetter, Selection
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
 from idempotent_receiver.operations.dead_letters.verbs import delete_ends, redrive_ends, take_back_ends
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
@@ -121,7 +121,7 @@ def test_a_plan_has_a_line_for_each_verdict_and_for_each_letter_that_stays() -> 
     counts = ["1 MOVE", "1 PERMANENT --include-permanent", "1 UNKEYED", "1 BEYOND_LIMIT --limit"]
     assert screen(report.plan_tables(plan, ENDS)) == [*counts, "UNKEYED", "m-30", *permanent, STAY]
     assert screen(report.plan_tables(Selection().plan(FEW[2:], 0, ENDS), ENDS)) == ["1 MOVE"]
-    missing = [Planned.of(each) for each in FEW]
+    missing = [PlannedLetter.of(each) for each in FEW]
     assert screen(report.missing_table(missing)) == ["3", "UNKEYED", "m-30", "m-31 MOVE", "k-32 MOVE", "m-32"]
 
 
@@ -136,11 +136,11 @@ def test_a_summary_names_what_stays_against_the_plan() -> None:
     """What stays by the plan was told with it, and what was not confirmed or finished needs no line for each."""
     plan = Selection(limit=2).plan([*FEW, *MANY[:1]], 0, ENDS)
     told = {each.dead_letter.id for each in plan.decisions}
-    refused = {"outcome": Outcome.REFUSED, "verb": Verb.MOVED}
+    refused = {"outcome": ActOutcome.REFUSED, "verb": Verb.MOVED}
     letters = [Letter.of(each) for each in (*plan.staying, *plan.beyond)]
     letters += [Letter.of(MANY[5], why) for why in (UNFINISHED, UNCONFIRMED)]
     letters += [Letter.of(MANY[1], "SQS refused its copy: NoRoom", **refused)]
-    letters += [Letter.of(MANY[2], "it could not be deleted: Busy", outcome=Outcome.DONE, verb=Verb.MOVED)]
+    letters += [Letter.of(MANY[2], "it could not be deleted: Busy", outcome=ActOutcome.DONE, verb=Verb.MOVED)]
     done = Counter({str(Verb.DROPPED): 5, str(Verb.MOVED): 2})
     summary = Summary(done=done, letters=letters, beyond_limit=True, unseen=7)
     rows = ["k-12 PERMANENT", "m-12 SQS NoRoom", "k-13 PERMANENT", "m-13", STAY]

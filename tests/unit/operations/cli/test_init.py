@@ -14,7 +14,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import init as command
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.starter.project import WATCH
-from idempotent_receiver.operations.starter.source import Source
+from idempotent_receiver.operations.starter.source import LibrarySource
 from tests.ctrl_c import heeded
 from tests.starter import QUEUE, made
 from tests.template import WATCH as SHIPPED
@@ -33,7 +33,9 @@ class Ran:
 def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """Runs the command in an empty folder; the library is on an index."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "source", lambda folder: Source("idempotent-receiver~=0.1", "the-same[cli]~=0.1"))
+    monkeypatch.setattr(
+        command, "source", lambda folder: LibrarySource("idempotent-receiver~=0.1", "the-same[cli]~=0.1")
+    )
 
     def run(line: str) -> Ran:
         with pytest.raises(SystemExit) as ended:
@@ -118,7 +120,7 @@ def test_a_failure_on_the_way_leaves_nothing(
         assert (project / "template.yaml").exists(), "it was half made"
         raise UsageError("no room")
 
-    monkeypatch.setattr(command, "source", lambda folder: Source("a", "b", folder / "a.whl"))
+    monkeypatch.setattr(command, "source", lambda folder: LibrarySource("a", "b", folder / "a.whl"))
     monkeypatch.setattr(command, "vendor", vendor)
     assert (receiver("init orders").code, list(tmp_path.iterdir())) == (2, [])
 
@@ -127,10 +129,10 @@ def test_a_failure_on_the_way_leaves_nothing(
 def test_a_signal_on_the_way_leaves_nothing(
     receiver: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    def source(folder: Path) -> Source:
+    def source(folder: Path) -> LibrarySource:
         assert [each.name.partition("-")[0] for each in tmp_path.iterdir()] == [".orders"], "it was being made"
         os.kill(os.getpid(), number)
-        return Source("a", "b")
+        return LibrarySource("a", "b")
 
     monkeypatch.setattr(command, "source", source)
     with heeded():

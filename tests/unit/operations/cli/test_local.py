@@ -131,7 +131,7 @@ def test_it_makes_the_runs_and_tells_how_each_message_ended(
     lines = ["order.json 1 2 2 COMPLETED -", "bad.json 1 2 5 -", "1", "current_claim().idempotency_key", "2 1 1"]
     assert figures(ran.out) == lines
     assert "1 worker killed: before it was recorded" in ran.out
-    assert (local.AGAIN in ran.out, ran.err) == (True, "building\n")
+    assert (local.RUN_AGAIN in ran.out, ran.err) == (True, "building\n")
     assert bars == [["out of queue", 2, (1, 2)]]
     local.local(function="Returns", events=Path("others"))
     assert figures(capsys.readouterr().out) == lines
@@ -162,14 +162,14 @@ def test_what_the_function_printed_is_shown_where_it_is_asked_for(receiver: Rece
     assert "receiver: no start" in ran.err
 
 
-SAID = {local.AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING, local.NOT_COMPARED}
+SAID = {local.RUN_AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING, local.NOT_COMPARED}
 
 
 @pytest.mark.parametrize(
     ("messages", "given", "says"),
     [
         ([ended(), ended(EffectVerdict.DEAD_LETTER)], {}, set()),
-        ([ended(runs=2)], {}, {local.AGAIN}),
+        ([ended(runs=2)], {}, {local.RUN_AGAIN}),
         ([ended(runs=2, tables=EffectVerdict.ONCE)], {}, set()),
         ([TWICE], {}, set()),
         ([ended(runs=2)], {"inside": False}, {local.PLAIN}),
@@ -183,7 +183,7 @@ def test_what_the_runs_cannot_see_or_the_handler_has_to_do_is_said(
 ) -> None:
     console = Console(width=100, file=io.StringIO())
     for died in ([], ["here", "there"]):
-        console.print(local.text(replace(FOUND, messages=messages, killed=died, **given)))
+        console.print(local.verdict_text(replace(FOUND, messages=messages, killed=died, **given)))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert {each for each in SAID if each in told} == says
     assert "0 workers killed: no handler came to its end" in told

@@ -235,7 +235,7 @@ def test_a_text_that_sends_its_reader_to_a_page_sends_him_to_one_that_he_has(
     monkeypatch.setattr(documentation, "metadata", lambda name: about)
     assert '"Orphans" on the page "operating" of https://docs.example.com/receiver' in receiver(SCAN).said
     monkeypatch.undo()
-    for _, then in records.KINDS.values():
+    for _, then in records.KIND_TEXTS.values():
         for page, title in re.findall(r'see\s+docs/(\w+)\.md, "([^"]+)"', records.advice(then, ()), re.IGNORECASE):
             assert f"# {title}\n" in (ROOT / f"docs/{page}.md").read_text()
 

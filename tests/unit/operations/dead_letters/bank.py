@@ -17,7 +17,7 @@ from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Run, Summary
-from idempotent_receiver.operations.dead_letters.selection import Planned
+from idempotent_receiver.operations.dead_letters.selection import PlannedLetter
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import End, Ends, redrive_ends
@@ -269,10 +269,10 @@ def counted(bank: Bank) -> Counter[str]:
     return Counter(name for name, _ in bank.sqs.calls)
 
 
-def planned(bank: Bank, **rules: Any) -> list[Planned]:
+def planned(bank: Bank, **rules: Any) -> list[PlannedLetter]:
     """What a redrive of everything would do now."""
     with bank.session(**rules) as session:
-        return [Planned.of(each) for each in bank.run(session).plan().acting]
+        return [PlannedLetter.of(each) for each in bank.run(session).plan().acting]
 
 
 def names_in(queue: Queue) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from idempotent_receiver.operations.dead_letters.following import Fate, Following, became
-from idempotent_receiver.operations.dead_letters.history import Act, Outcome, Verb
+from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, Verb
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Unknown
 from tests.manual_clock import START_MS
@@ -89,8 +89,8 @@ def written(status: str, at_ms: int, **attributes: Any) -> Record:
         (MOVED, None, False, Fate.WAITING),
         (MOVED, Unknown("throttled"), False, Fate.WAITING),
         (MOVED, written("COMPLETED", START_MS), True, Fate.DEAD),
-        (replace(MOVED, outcome=Outcome.DONE), None, False, Fate.WAITING),
-        (replace(MOVED, outcome=Outcome.REFUSED), None, True, None),
+        (replace(MOVED, outcome=ActOutcome.DONE), None, False, Fate.WAITING),
+        (replace(MOVED, outcome=ActOutcome.REFUSED), None, True, None),
         (replace(MOVED, verb=Verb.ARCHIVED), None, True, None),
     ],
 )

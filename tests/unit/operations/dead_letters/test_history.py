@@ -14,12 +14,12 @@ from moto import mock_aws
 from idempotent_receiver import message_attribute, message_id
 from idempotent_receiver.operations.dead_letters.history import (
     A_REQUEST,
-    MAX_TRIES,
+    MAX_WRITE_TRIES,
     MOST_WHY,
     Act,
+    ActOutcome,
     History,
     NotKept,
-    Outcome,
     Verb,
     in_doubt,
 )
@@ -82,9 +82,9 @@ def test_an_act_is_in_the_table_before_it_is_done_and_has_no_outcome_yet(history
     assert (kept.at_ms, kept.outcome, kept.ended_ms) == (START_MS, None, None)
 
 
-@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("outcome", ActOutcome)
 def test_a_confirmed_act_says_what_became_of_it_when_and_all_that_it_said_before(
-    history: History, clock: ManualClock, outcome: Outcome
+    history: History, clock: ManualClock, outcome: ActOutcome
 ) -> None:
     (begun,) = history.begin([act()])
     clock.sleep(1.25)
@@ -133,7 +133,7 @@ def test_what_dynamodb_left_is_sent_again_and_nothing_else(
     dynamodb.unprocessed = 3
     with pytest.raises(NotKept, match="table history takes no more writes for now: try again later"):
         history.begin([act(f"k{number}") for number in range(5)])
-    assert dynamodb.sizes == [5] + [3] * (MAX_TRIES - 1)
+    assert dynamodb.sizes == [5] + [3] * (MAX_WRITE_TRIES - 1)
     assert clock.sleeps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.5, 2.5, 2.5, 2.5])
 
 
@@ -194,12 +194,12 @@ def test_a_missing_table_is_named(dynamodb: Counting, clock: ManualClock) -> Non
 def test_without_a_table_nothing_is_kept_and_nothing_fails(clock: ManualClock) -> None:
     history = History(None, None, clock)  # type: ignore[arg-type]  # nothing is asked of it
     begun = history.begin([act()])
-    history.confirm([begun[0].ended(Outcome.DONE)])
+    history.confirm([begun[0].ended(ActOutcome.DONE)])
     assert [each.key for each in begun] == ["bank#k1"]
     assert (history.of_key("bank#k1"), list(history.between(0, START_MS))) == ([], [])
 
 
-@pytest.mark.parametrize("unfit", [act(id="begun"), act(outcome=Outcome.DONE)])
+@pytest.mark.parametrize("unfit", [act(id="begun"), act(outcome=ActOutcome.DONE)])
 def test_what_was_not_begun_or_has_not_ended_cannot_be_confirmed(history: History, unfit: Act) -> None:
     with pytest.raises(AssertionError):
         history.confirm([unfit])
@@ -217,7 +217,7 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
     begun = journal.begin(resent, decisions)
     again = [replace(begun[0], message_id=id) for id in ("refused", "lost", "done")]
     timed_out = Trouble.of(ReadTimeoutError(endpoint_url="x"))
-    journal.confirm(again, {"refused": Trouble(Outcome.REFUSED, "Busy", "SQS refused it"), "lost": timed_out})
+    journal.confirm(again, {"refused": Trouble(ActOutcome.REFUSED, "Busy", "SQS refused it"), "lost": timed_out})
 
     whys = [why or each.why for each in decisions]
     told = {**to, "verb": Verb.RESENT, "message_id": "m-1", "key": "m-1"}
@@ -228,9 +228,9 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
     deleted = delete_ends()[Verdict.MOVE]
     assert [act.why for act in journal.begin(deleted, decisions)] == whys
     assert [(act.outcome, act.code) for act in kept[0]] == [
-        (Outcome.REFUSED, "Busy"),
-        (Outcome.UNCONFIRMED, "ReadTimeoutError"),
-        (Outcome.DONE, None),
+        (ActOutcome.REFUSED, "Busy"),
+        (ActOutcome.UNCONFIRMED, "ReadTimeoutError"),
+        (ActOutcome.DONE, None),
     ]
 
 
@@ -241,9 +241,9 @@ def test_a_long_reason_is_cut(history: History) -> None:
 
 def test_a_resent_letters_act_is_under_both_of_its_keys_and_counts_once(history: History) -> None:
     (begun,) = history.begin([act("old", verb=Verb.RESENT, other="new")])
-    history.confirm([begun.ended(Outcome.DONE)])
+    history.confirm([begun.ended(ActOutcome.DONE)])
     (old,), (new,) = history.of_key("old"), history.of_key("new")
-    assert (old.other, old.mirror, old.outcome) == ("new", False, Outcome.DONE)
+    assert (old.other, old.mirror, old.outcome) == ("new", False, ActOutcome.DONE)
     assert new == replace(old, key="new", other="old", mirror=True)
     assert list(history.between(0, START_MS + 1)) == [old]
 
@@ -285,7 +285,7 @@ def test_a_scan_by_time_gives_out_foreign_items_of_any_time_too(history: History
 
 
 DOUBT = act("k", id="2027-01-15T08:00:01.000Z-1", message_id="m", verb=Verb.RESENT)
-DONE = replace(DOUBT, id="2027-01-15T08:00:02.000Z-1", outcome=Outcome.DONE)
+DONE = replace(DOUBT, id="2027-01-15T08:00:02.000Z-1", outcome=ActOutcome.DONE)
 
 
 @pytest.mark.parametrize(
@@ -297,12 +297,12 @@ DONE = replace(DOUBT, id="2027-01-15T08:00:02.000Z-1", outcome=Outcome.DONE)
         (replace(DONE, verb=Verb.TAKEN_BACK), False),
         (replace(DONE, key="k-2", message_id="m-2"), True),
         (replace(DONE, verb=Verb.MOVED), True),
-        (replace(DONE, outcome=Outcome.REFUSED), True),
+        (replace(DONE, outcome=ActOutcome.REFUSED), True),
         (replace(DONE, id="2027-01-15T08:00:00.000Z-1"), True),
     ],
 )
 def test_a_later_success_with_the_same_letter_or_key_leaves_no_doubt(later: Act, open_: bool) -> None:
-    for doubt in (DOUBT, replace(DOUBT, outcome=Outcome.UNCONFIRMED)):
+    for doubt in (DOUBT, replace(DOUBT, outcome=ActOutcome.UNCONFIRMED)):
         assert in_doubt([doubt, later]) == in_doubt([later, doubt]) == ({doubt} if open_ else set())
     pauses = [replace(each, message_id="", key=each.id) for each in (DOUBT, DONE)]
     assert in_doubt(pauses) == {pauses[0]}, "no messageId is no letter"

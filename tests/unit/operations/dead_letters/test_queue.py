@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from idempotent_receiver.operations.dead_letters import performance, queue
-from idempotent_receiver.operations.dead_letters.history import Outcome
+from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Summary
@@ -194,7 +194,7 @@ def test_only_what_sqs_confirms_is_done_and_only_what_it_certainly_did_not_do_is
     performing = Performance(SimpleNamespace(send_message_batch=send), session.source)  # type: ignore[arg-type]
     undone, _ = performing.perform(redrive_ends(bank.queue.url)[Verdict.MOVE], decisions)
     troubles = [undone.get(each.dead_letter.id) for each in decisions]
-    assert [Outcome.DONE if each is None else each.outcome for each in troubles] == outcomes
+    assert [ActOutcome.DONE if each is None else each.outcome for each in troubles] == outcomes
     assert len(bank.dead.messages) == outcomes.count("unconfirmed") + outcomes.count("refused")
 
 

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from idempotent_receiver import MemoryStore, body_field
-from idempotent_receiver.operations.dead_letters.history import Outcome
+from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.dead_letters.verbs import resend_ends, take_back_ends
@@ -156,7 +156,7 @@ def taken(bank: Bank) -> Decision:
 def test_a_fix_that_failed_may_be_sent_again_within_five_minutes_and_takes_effect_once(fifo: bool) -> None:
     bank = dead(fifo=fifo)
     for name in ("permanent-1", "permanent-2"):
-        assert resend(bank, name).outcome is Outcome.DONE
+        assert resend(bank, name).outcome is ActOutcome.DONE
         bank.deliver()
     bank.mended = True
     assert resend(bank, "permanent-1").deleted
@@ -173,7 +173,7 @@ def test_a_resend_that_was_repeated_takes_effect_once(fifo: bool, by_body: bool)
     """The first was sent, and nobody knows whether its record was completed."""
     bank = dead(fifo=fifo, **({"key": body_field("name")} if by_body else {}))
     first = resend(bank, "fixed", records(bank, COMPLETED=LOST))
-    assert (first.outcome, first.deleted) == (Outcome.UNCONFIRMED, False)
+    assert (first.outcome, first.deleted) == (ActOutcome.UNCONFIRMED, False)
     assert "resend it with the same body" in first.why
 
     assert resend(bank, "fixed").deleted
@@ -252,7 +252,7 @@ def test_without_permission_to_write_records_nothing_is_sent_and_nothing_deleted
     bank = throttled(1)
     before = dict(bank.store.items)
     letter = resend(bank, "fixed", records(bank, denied))
-    assert letter.outcome is Outcome.REFUSED
+    assert letter.outcome is ActOutcome.REFUSED
     assert "AccessDeniedException" in letter.why
     assert (bank.queue.messages, len(bank.dead.messages), bank.store.items) == ([], 1, before)
 
@@ -279,7 +279,7 @@ def test_a_resend_that_was_taken_back_leaves_the_record_as_it_was_and_never_runs
 
     letter = take_back(bank)
 
-    assert (letter.outcome, letter.verb, len(bank.dead.messages)) == (Outcome.DONE, "taken back", 1)
+    assert (letter.outcome, letter.verb, len(bank.dead.messages)) == (ActOutcome.DONE, "taken back", 1)
     barred = resend(bank, "fixed")
     assert "was taken back: change the body, even by a space" in barred.why
     bank.mended = True
@@ -303,7 +303,7 @@ def test_what_the_consumer_has_got_is_not_taken_back_and_the_same_body_ends_it()
 
     letter = take_back(bank)
 
-    assert (letter.outcome, "its new body has reached the consumer" in letter.why) == (Outcome.REFUSED, True)
+    assert (letter.outcome, "its new body has reached the consumer" in letter.why) == (ActOutcome.REFUSED, True)
     assert resend(bank, "fixed").deleted
     bank.deliver()
     assert bank.done == Counter(["fixed"])

@@ -11,7 +11,7 @@ import pytest
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
 from idempotent_receiver.operations.dead_letters.history import Verb
-from idempotent_receiver.operations.dead_letters.selection import Planned, Selection
+from idempotent_receiver.operations.dead_letters.selection import PlannedLetter, Selection
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.dead_letters.verbs import (
     Ends,
@@ -80,7 +80,7 @@ def strangers() -> Bank:
 
 def everything(bank: Bank) -> Selection:
     """A saved plan of all that is there."""
-    return Selection.of_plan(map(Planned.of, taken(bank).values()))
+    return Selection.of_plan(map(PlannedLetter.of, taken(bank).values()))
 
 
 def taken(bank: Bank) -> dict[str, Any]:

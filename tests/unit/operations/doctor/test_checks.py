@@ -15,10 +15,18 @@ from rich.console import Console
 
 from harness.cloud import ROOT
 from idempotent_receiver import body_field
-from idempotent_receiver.operations.cli.doctor import text
+from idempotent_receiver.operations.cli.doctor import findings_text
 from idempotent_receiver.operations.description import DAY_SECONDS, Description
-from idempotent_receiver.operations.doctor.asking import Unavailable
-from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, checks_of, examine, name_of, notes
+from idempotent_receiver.operations.doctor.asking import NotAnswered
+from idempotent_receiver.operations.doctor.checks import (
+    CHECKS,
+    Finding,
+    Unchecked,
+    check_name,
+    checks_of,
+    examine,
+    notes,
+)
 from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.payload import EVERYTHING, Payload
 from tests.consumer_facts import facts, facts_outside_lambda
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHIPPED, OUTSIDE = facts(), facts_outside_lambda()
-UNKNOWN = Facts(**{each.name: Unavailable("AccessDenied") for each in fields(Facts)})
+UNKNOWN = Facts(**{each.name: NotAnswered("AccessDenied") for each in fields(Facts)})
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 PROVIDER = "arn:aws:lambda:us-east-1:123456789012:capacity-provider:instances"
@@ -253,8 +261,8 @@ def test_nothing_is_found_on_what_is_shipped_or_within_bounds(in_order: Facts) -
 def test_containers_beside_the_function_have_checks_of_their_own() -> None:
     compared = replace(OUTSIDE, given=IN_CODE, stated=IN_CODE)
     assert checks_of(compared) == list(CHECKS)
-    assert [name_of(check) for check in CHECKS if check not in checks_of(OUTSIDE)] == ["description"]
-    only_outside = [name_of(check) for check in checks_of(OUTSIDE) if check not in checks_of(SHIPPED)]
+    assert [check_name(check) for check in CHECKS if check not in checks_of(OUTSIDE)] == ["description"]
+    only_outside = [check_name(check) for check in checks_of(OUTSIDE) if check not in checks_of(SHIPPED)]
     assert only_outside == ["one-table", "stop-timeout", "health-check"]
 
 
@@ -274,7 +282,7 @@ def test_a_function_that_reads_the_workers_queue_can_spoil_it(check: str, spoile
 
 
 def test_of_workers_whose_task_is_unknown_it_checks_what_the_queue_and_the_table_say() -> None:
-    unknown = Unavailable("give --stack")
+    unknown = NotAnswered("give --stack")
     by_queue = replace(OUTSIDE, container=unknown, settings=unknown, denied=unknown, functions=[])
     unchecked = ["permissions", "stop-timeout", "health-check"]
     assert examine(by_queue) == [Unchecked(name, "give --stack") for name in unchecked]
@@ -327,25 +335,25 @@ def test_a_table_in_which_two_regions_can_both_claim_a_key_is_found_and_is_not_p
 def test_the_global_table_that_is_let_pass_is_named_with_what_it_lacks(document: str, begins: str) -> None:
     """A claim holds in one with strong consistency, but AWS takes no transactions there and deletes nothing by TTL."""
     assert examine(amended("table", **STRONG)) == []
-    text = (ROOT / document).read_text().partition(begins)[2]
-    paragraph = " ".join(text.partition("\n- **" if begins.startswith("-") else "\n")[0].split())
+    findings_text = (ROOT / document).read_text().partition(begins)[2]
+    paragraph = " ".join(findings_text.partition("\n- **" if begins.startswith("-") else "\n")[0].split())
     for word in ("multi-Region strong consistency", "no transactions", "no TTL", "`Transaction`"):
         assert word in paragraph
 
 
 def test_every_check_is_documented_in_its_order_and_has_a_fault_that_it_finds() -> None:
-    assert list(FAULTS) == [name_of(check) for check in CHECKS]
+    assert list(FAULTS) == [check_name(check) for check in CHECKS]
     section = (ROOT / "docs/operating.md").read_text().partition("\n## Doctor\n")[2].partition("\n## ")[0]
-    assert re.findall(r"(?m)^\| `([a-z-]+)` \|", section) == [name_of(check) for check in CHECKS]
+    assert re.findall(r"(?m)^\| `([a-z-]+)` \|", section) == [check_name(check) for check in CHECKS]
 
 
 def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
-    assert examine(UNKNOWN) == [Unchecked(name_of(check), "AccessDenied") for check in CHECKS]
+    assert examine(UNKNOWN) == [Unchecked(check_name(check), "AccessDenied") for check in CHECKS]
 
 
 def test_what_of_a_role_is_not_known_hides_nothing_that_is() -> None:
     """A key that AWS does not describe is one of several things that a role needs."""
-    role = replace(SHIPPED, denied=["sqs:A on orders", Unavailable("DescribeKey was refused")])
+    role = replace(SHIPPED, denied=["sqs:A on orders", NotAnswered("DescribeKey was refused")])
     finding, unchecked = examine(role)
     assert isinstance(finding, Finding)
     assert "may not sqs:A on orders" in finding.text
@@ -379,7 +387,7 @@ def test_a_time_out_beyond_90_minutes_is_found_on_managed_instances_too() -> Non
 
 def test_what_only_a_long_or_wide_function_needs_is_not_asked_of_others() -> None:
     """An operator who may not look at the account, or whose boto3 is old, still has the other checks."""
-    unknown = Unavailable("AccessDenied")
+    unknown = NotAnswered("AccessDenied")
     assert examine(replace(with_function(reserved=10), account=unknown)) == []
     assert examine(replace(SHIPPED, account=unknown)) == [Unchecked("account-limit", "AccessDenied")]
     assert [each.check for each in examine(running(900, instances=unknown))] == ["managed-instances"]
@@ -394,22 +402,22 @@ def test_every_function_on_the_queue_is_compared_with_the_account() -> None:
 
 
 def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
-    found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
+    found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=NotAnswered("AccessDenied")))
     assert [(type(each), each.check) for each in found] == [(Finding, "partial-responses"), (Unchecked, "alarms")]
 
 
 def shown(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> str:
     console = Console(width=80, file=io.StringIO())
-    console.print(text([name_of(check) for check in checks_of(SHIPPED)], found, noted))
+    console.print(findings_text([check_name(check) for check in checks_of(SHIPPED)], found, noted))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
-    names = [name_of(check) for check in checks_of(SHIPPED)]
+    names = [check_name(check) for check in checks_of(SHIPPED)]
     said = " ".join(shown([]).split())
     assert said == f"in order: {', '.join(names)} 15 checks: 15 in order, 0 findings, 0 not checked."
 
-    found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
+    found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=NotAnswered("AccessDenied")))
     in_order = shown(found).partition("in order: ")[2]
     assert "partial-responses" not in in_order
     assert "alarms" not in in_order
@@ -431,7 +439,7 @@ def counting(namespace: str, queue: str) -> Facts:
     ("consumer", "says"),
     [
         (WITHOUT_CLAIMS, ["queue Queue are not claimed", "promise 2"]),
-        (replace(WITHOUT_CLAIMS, queue=Unavailable("AccessDenied")), ["its queue are not claimed"]),
+        (replace(WITHOUT_CLAIMS, queue=NotAnswered("AccessDenied")), ["its queue are not claimed"]),
         (with_mapping(State="Disabled"), ["Lambda does not read queue Queue until `receiver resume`"]),
         (with_mapping(State="Disabling"), ["Lambda does not read queue Queue until `receiver resume`"]),
         # A local cloud refuses the alarm, so it must not be a finding there.
@@ -442,7 +450,7 @@ def counting(namespace: str, queue: str) -> Facts:
         (with_mapping(State="Enabled"), []),
         (replace(SHIPPED, closed_tables={"TOTALS_TABLE": "totals"}), ["table totals, which the variable TOTALS_TABLE"]),
         (replace(UNWATCHED, dead_letter_queue=None), []),
-        (replace(UNWATCHED, alarms=Unavailable("AccessDenied")), []),
+        (replace(UNWATCHED, alarms=NotAnswered("AccessDenied")), []),
         (SHIPPED, []),
         (replace(SHIPPED, settings={}), []),
         (UNKNOWN, []),
@@ -454,7 +462,7 @@ def test_what_a_consumer_gives_up_or_nobody_watches_is_noted_and_is_no_finding(
     noted = list(notes(consumer))
     assert len(noted) == bool(says)
     for note in noted:
-        assert [text for text in says if text not in note] == []
+        assert [findings_text for findings_text in says if findings_text not in note] == []
         assert f"note: {note}" in " ".join(shown([], [note]).split())
     assert not [each for each in examine(consumer) if isinstance(each, Finding)] or not says
     assert "\n## 2. One at a time\n" in (ROOT / "docs/guarantees.md").read_text()

@@ -18,8 +18,8 @@ from botocore.session import get_session
 from harness.cloud import ROOT
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.description import DAY_SECONDS, Description
-from idempotent_receiver.operations.doctor.asking import Unavailable
-from idempotent_receiver.operations.doctor.facts import Consumer, Facts, Function, consumer_of, gather
+from idempotent_receiver.operations.doctor.asking import NotAnswered
+from idempotent_receiver.operations.doctor.facts import DeployedConsumer, DeployedFunction, Facts, consumer_of, gather
 
 ACCOUNT = "123456789012"
 
@@ -168,11 +168,11 @@ class Aws:
         return action in self.denies or resource in self.denies
 
 
-BY_NAME = Consumer(function="orders")
-BY_STACK = Consumer(function="orders", mapping="m-1")
-WORKERS = Consumer(queue=QUEUE, cluster="cluster", service="service", table="records")
+BY_NAME = DeployedConsumer(function="orders")
+BY_STACK = DeployedConsumer(function="orders", mapping="m-1")
+WORKERS = DeployedConsumer(queue=QUEUE, cluster="cluster", service="service", table="records")
 EXPECTED = Facts(
-    functions=[Function(configuration=CONFIGURATION, instances=INSTANCES, reserved=10, mapping=MAPPING)],
+    functions=[DeployedFunction(configuration=CONFIGURATION, instances=INSTANCES, reserved=10, mapping=MAPPING)],
     account=ACCOUNT_LIMIT,
     container=None,
     settings=VARIABLES,
@@ -189,7 +189,7 @@ EXPECTED = Facts(
 OF_WORKERS = replace(
     EXPECTED,
     container=WORKER,
-    functions=[Function(configuration={"FunctionName": "audit"}, instances=None, reserved=None, mapping=READS)],
+    functions=[DeployedFunction(configuration={"FunctionName": "audit"}, instances=None, reserved=None, mapping=READS)],
 )
 
 
@@ -198,7 +198,7 @@ OF_WORKERS = replace(
     [(BY_NAME, EXPECTED, ROLE), (BY_STACK, EXPECTED, ROLE), (WORKERS, OF_WORKERS, TASK_ROLE)],
     ids=["a function by its name", "by its stack", "workers"],
 )
-def test_what_aws_says_is_what_is_judged(consumer: Consumer, expected: Facts, role: str) -> None:
+def test_what_aws_says_is_what_is_judged(consumer: DeployedConsumer, expected: Facts, role: str) -> None:
     aws = Aws()
     assert gather(aws.client, consumer) == expected
     assert aws.role == role
@@ -207,14 +207,14 @@ def test_what_aws_says_is_what_is_judged(consumer: Consumer, expected: Facts, ro
 def unavailable(found: Facts) -> dict[str, str]:
     """What is not known, and why."""
     facts = {each.name: getattr(found, each.name) for each in fields(Facts)}
-    if not isinstance(found.functions, Unavailable):
+    if not isinstance(found.functions, NotAnswered):
         (function,) = found.functions
-        facts |= {each.name: getattr(function, each.name) for each in fields(Function)}
+        facts |= {each.name: getattr(function, each.name) for each in fields(DeployedFunction)}
     for name, several in (("denied", found.denied), ("keys", found.keys)):
-        if not isinstance(several, Unavailable):
+        if not isinstance(several, NotAnswered):
             of = several.values() if isinstance(several, dict) else several
-            facts[name] = next((each for each in of if isinstance(each, Unavailable)), None)
-    return {name: str(value) for name, value in facts.items() if isinstance(value, Unavailable)}
+            facts[name] = next((each for each in of if isinstance(each, NotAnswered)), None)
+    return {name: str(value) for name, value in facts.items() if isinstance(value, NotAnswered)}
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def unavailable(found: Facts) -> dict[str, str]:
     ],
 )
 def test_what_aws_refuses_leaves_what_rests_on_it_unknown_and_nothing_else(
-    consumer: Consumer, operation: str, missing: str
+    consumer: DeployedConsumer, operation: str, missing: str
 ) -> None:
     aws = Aws(operation)
     if operation == "list_event_source_mappings" and consumer is BY_NAME:
@@ -282,7 +282,9 @@ ELSEWHERE = "http://127.0.0.1"
         (replace(BY_NAME, table="none"), {}, "table", "EndpointConnectionError"),
     ],
 )
-def test_what_cannot_be_known_is_named_with_its_remedy(consumer: Consumer, aws: Any, fact: str, says: str) -> None:
+def test_what_cannot_be_known_is_named_with_its_remedy(
+    consumer: DeployedConsumer, aws: Any, fact: str, says: str
+) -> None:
     assert re.search(says, unavailable(gather(Aws(**aws).client, consumer))[fact])
 
 
@@ -306,7 +308,7 @@ def deployed(configuration: Any = (), queue: Any = (), dead: Any = (), table: An
     )
 
 
-def judged(aws: Aws, consumer: Consumer = BY_NAME) -> list[tuple[str, list[str]]]:
+def judged(aws: Aws, consumer: DeployedConsumer = BY_NAME) -> list[tuple[str, list[str]]]:
     """What IAM is asked about the role, in order."""
     assert gather(aws.client, consumer).denied == []
     return [(resource, actions) for resource, actions, _ in aws.judgements]
@@ -375,7 +377,7 @@ def test_the_log_is_where_the_function_says() -> None:
     ("consumer", "given"),
     [(BY_NAME, []), (replace(BY_NAME, stated=Description(namespace="refunds")), ["refunds#any"])],
 )
-def test_a_role_is_judged_by_a_record_of_its_namespace(consumer: Consumer, given: list[str]) -> None:
+def test_a_role_is_judged_by_a_record_of_its_namespace(consumer: DeployedConsumer, given: list[str]) -> None:
     """One that may touch only its own records is denied a request that names none of them."""
     aws = deployed(queue=PLAIN)
     gather(aws.client, consumer)
@@ -496,7 +498,7 @@ def stacked(outputs: dict[str, str], *mappings: str) -> Aws:
 @pytest.mark.parametrize("mappings", [["m-1"], ["other", "m-1"], ["refused", "m-1"], ["refused"]])
 def test_a_stacks_function_is_found_with_its_own_mapping(mappings: list[str]) -> None:
     found = consumer_of(stacked(OUTPUTS, *mappings).client, "shop")
-    assert found == Consumer(function="orders", mapping=mappings[-1], table="records", stated=STATED)
+    assert found == DeployedConsumer(function="orders", mapping=mappings[-1], table="records", stated=STATED)
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS, SERVICE])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.operations.description import Description, described
+from idempotent_receiver.operations.description import Description, description_in
 from idempotent_receiver.operations.starter.project import WATCH, Project, contents
 from tests.starter import BODY_FIELD, CHOICES, QUEUE, made
 from tests.template import WATCH as SHIPPED
@@ -93,7 +93,7 @@ def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkey
     exec(made(choice)["src/order_totals/handler.py"], handler)
     code = Description.of(handler["lambda_handler"])
     output = rendering(parsed(made(choice)["template.yaml"])).rendered()["Outputs"]["ConsumerDescription"]["Value"]
-    assert described(text_of(output)) == code
+    assert description_in(text_of(output)) == code
 
 
 @every_choice

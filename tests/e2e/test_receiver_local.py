@@ -410,7 +410,7 @@ def test_a_handler_without_the_library_is_found_out(runs: dict[str, Ran]) -> Non
     ran = runs["plain"]
     assert ran.code == 1, ran.err
     assert "2 messages: 2 TWICE" in ran.out
-    assert "does not seem to be made by sqs_consumer" in ran.out
+    assert "does not seem to be decorated with sqs_consumer" in ran.out
 
 
 @on_linux
@@ -481,7 +481,7 @@ def typed(program: subprocess.Popen[str]) -> list[list[str]]:
     said = ""
     for line in program.stdout:
         said += line
-        if line.startswith("It stays until"):
+        if line.startswith("Press Ctrl-C to stop it"):
             break
     block = said.partition("project's folder:\n\n")[2].partition("\n\n")[0].replace("\\\n", "")
     return [shlex.split(line) for line in block.splitlines() if not line.strip().startswith("#")]

@@ -111,8 +111,8 @@ def test_what_is_not_looked_at_is_said(receiver: Receiver, stack: Stack) -> None
 def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver, given: str, id: str) -> None:
     ran = receiver(f"trace {given} --table records --json")
     assert (ran.code, ran.json["status"], ran.json["record"]) == (Exit.LEFT, "ABSENT", None)
-    assert [each["text"] for each in ran.json["events"]] == [f"there is none with the id {id} in records"]
-    assert "Nothing is known of" in ran.err
+    assert [each["text"] for each in ran.json["events"]] == [f"no record with the id {id} in records"]
+    assert "Nothing is known about" in ran.err
 
 
 def test_no_attempt_is_told_of_a_message_whose_handler_never_started(receiver: Receiver, stack: Stack) -> None:

@@ -160,7 +160,7 @@ container, with .tools/sam/bin/sam if `sam` is not installed:
   sam build
   sam local invoke Consumer -e events/fresh.json
 {missing}
-It stays until you press Ctrl-C, and leaves nothing.
+Press Ctrl-C to stop it. Nothing is left behind.
 """)
     sys.stdout.flush()
 

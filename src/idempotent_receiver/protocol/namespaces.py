@@ -25,7 +25,7 @@ def checked(namespace: object) -> str | None:
         )
     if "#" in namespace:
         raise ValueError(
-            f"namespace {namespace!r} has a '#', which ends the namespace in a record's id: choose one without it; for a "
+            f"namespace {namespace!r} has a '#', which ends the namespace in a record's id: choose another; for a "
             "prefix that Powertools wrote, see docs/from-powertools.md"
         )
     try:

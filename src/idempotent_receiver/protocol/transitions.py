@@ -116,7 +116,7 @@ class OtherPayload:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """This version cannot read the record, and leaves it untouched."""
+    """The record is one that this version cannot read, and it is left untouched."""
 
     reason: str
 

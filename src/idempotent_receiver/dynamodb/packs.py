@@ -18,9 +18,9 @@ unknown                                 all are unknown, and none is sent again 
 So a commit fails for good only if it failed alone, was named by its reason, or two of its shape failed for it. A call
 sends it with others at most three times, plus once for each halving: six for a pack of fifty.
 
-Concurrent transactions that share an item conflict, and larger ones share more. So a conflict or throttling quarters the
-`Bound` on later packs, down to one commit each. Every fourth pack that the bound cut short and that took effect raises
-it by an eighth.
+Concurrent transactions that share an item conflict, and larger ones share more. So a conflict or throttling quarters
+the `Bound` on later packs, down to one commit each. Every fourth pack that the bound cut short and that took effect
+raises it by an eighth.
 """
 
 import threading

@@ -117,9 +117,9 @@ def sqs_consumer(
     it they are dropped, because no caller waits for them.
     `retention_seconds` is how long a record lasts. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time reserved to settle
-    and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`, and
-    logs their tracebacks.
-    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: the process ends itself.
+    and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`,
+    and logs their tracebacks.
+    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout stops no run: the process ends itself.
     `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` are Powertools' by default, or any
     object with `add_metric` and `flush_metrics`.
 

@@ -53,8 +53,9 @@ def idempotent(
     `payload` says which part of the arguments must be the same under one key: by default all except a Lambda
     context and `self`, in their JSON form. An argument equal to its default counts as not given. If only the first
     required one is given, it is the payload itself; several form an object by name. None compares nothing.
-    Arguments without a JSON form, such as a client, must be named: `payload=Payload(without=["session",
-    "order.client"])`, or     `key=payload_key(without=...)` if the key is made from the payload; on a method, it must name `self` as well.
+    Arguments without a JSON form, such as a client, must be named:
+    `payload=Payload(without=["session", "order.client"])`, or `key=payload_key(without=...)` if the key is made from
+    the payload; on a method, it must name `self` as well.
     `lease_seconds`, required outside Lambda, is how long a call may run before another may take over its key. Inside,
     the lease lasts until the invocation's deadline plus `lease_margin_seconds`.
     `results` stores results that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
@@ -64,8 +65,8 @@ def idempotent(
 
     The wrapped function raises what the function raises, and instead of a result InProgress, FingerprintMismatch,
     LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable; and UnusableKey, before anything
-    runs, for arguments that could not be distinguished from others. Raises TypeError or ValueError at set-up for options
-    that cannot work.
+    runs, for arguments that could not be distinguished from others. Raises TypeError or ValueError at set-up for
+    options that cannot work.
     """
     if lease_seconds is not None:
         options.require_lease(lease_seconds)

@@ -66,7 +66,7 @@ def require_namespace(store: Any) -> None:
     """Raise ValueError for a store without a namespace."""
     if store.namespace is None:
         raise ValueError(
-            "this key needs a store with a namespace, or two consumers of a table would suppress each other's messages: "
+            "this key needs a store with a namespace, or consumers of one table would suppress each other's messages: "
             'DynamoDBStore(table_name=..., namespace="payments")'
         )
 

@@ -384,7 +384,7 @@ def test_a_response_that_is_not_returned_is_found_out(runs: dict[str, Ran]) -> N
     assert ran.code == 1, ran.err
     lost = [each for each in ran.messages.values() if each["verdict"] != "once"]
     assert {each["verdict"] for each in lost} == {"NEVER"}
-    assert any("the handler's response did not say so" in each["why"] for each in lost)
+    assert any("the handler's response did not report it" in each["why"] for each in lost)
 
 
 def test_what_a_client_of_its_own_does_twice_is_found_out(runs: dict[str, Ran]) -> None:
@@ -438,8 +438,8 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
     ("handler", "template", "said"),
     [
         (BROKEN, TEMPLATE, "handler.lambda_handler does not start: No module named 'no_such_module'"),
-        (PLAIN, WITHOUT_QUEUE, "no function of the template consumes a queue"),
-        (PLAIN, TEMPLATE.replace("src/", "source/"), "there is no such folder: correct CodeUri"),
+        (PLAIN, WITHOUT_QUEUE, "no function in the template consumes a queue"),
+        (PLAIN, TEMPLATE.replace("src/", "source/"), "does not exist: correct CodeUri"),
         (PLAIN, TEMPLATE.replace("./tables.yaml", "./table.yaml"), "table.yaml, and there is none"),
         (
             PLAIN,

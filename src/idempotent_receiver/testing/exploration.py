@@ -62,13 +62,13 @@ def explore(
     concurrent run of a handler with `effects="transaction"`: nothing claims its message, and its effects exist once.
 
     Two more violations can be allowed with a reason: a request by the handler's own client (boto3 is refused, also
-    under moto, and sockets do not connect), with `network="DynamoDB Local"`; and a handler that touches no table, state or
-    fake, with `no_effects="it only counts"`.
+    under moto, and sockets do not connect), with `network="DynamoDB Local"`; and a handler that touches no table,
+    state or fake, with `no_effects="it only counts"`.
 
     The same input gives the same result. `most_schedules` limits the schedules, with a warning: assert that the
     result is `complete`. Those with the fewest faults come first. `replay` plays one schedule, as a story names it.
-    `check=False` returns the violations instead of raising them. `seconds` is the function's time limit. `store` makes the store of
-    each schedule, a `MemoryStore` or a class made from it.
+    `check=False` returns the violations instead of raising them. `seconds` is the function's time limit. `store`
+    makes the store of each schedule, a `MemoryStore` or a class made from it.
 
     Raises TypeError or ValueError, with the remedy, for input that cannot be explored.
     """

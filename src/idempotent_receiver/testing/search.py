@@ -80,8 +80,8 @@ class Search:
         """What the handler would have sent, past its transaction and every fake."""
         what = "with its own client, and nothing undoes that after a crash"
         remedy = (
-            "write through the Transaction, or replace the client with a fake, as the fixture calls does; what only reads "
-            "may be a plain function. If a client needs a server, name it: network='DynamoDB Local'"
+            "write through the Transaction, or replace the client with a fake, as the fixture calls does; reads "
+            "may be plain functions. If a client needs a server, name it: network='DynamoDB Local'"
         )
         return [HandlerFinding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
 

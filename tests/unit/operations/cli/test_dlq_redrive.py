@@ -69,7 +69,7 @@ def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
     assert re.search(r"\b4 +BEYOND_LIMIT +stays for now", ran.err)
     assert (ran.code, ran.json["plan"]) == (1, {"MOVE": 1, "BEYOND_LIMIT": 4})
     assert (ran.json["moved"], len(ran.json["left"]), ran.json["beyond_limit"]) == (1, 4, True)
-    assert {each["why"] for each in ran.json["left"]} == {"more than --limit allows: run again for it"}
+    assert {each["why"] for each in ran.json["left"]} == {"over --limit: run again"}
     assert "1 moved, 0 dropped as done, 3 left in place." in receiver.on(f"{line} --yes").out
 
 

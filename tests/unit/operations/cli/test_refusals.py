@@ -201,7 +201,7 @@ def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pyte
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(account, "boto3", boto3)
     ran = receiver("trace k --table records")
-    assert (ran.code, ran.out, "--region, or set AWS_DEFAULT_REGION" in ran.err) == (terminal.Exit.USAGE, "", True)
+    assert (ran.code, ran.out, "--region or set AWS_DEFAULT_REGION" in ran.err) == (terminal.Exit.USAGE, "", True)
 
 
 @pytest.mark.parametrize("unsaid", [False, True], ids=["", "though SQS does not say whose any queue is"])

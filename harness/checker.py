@@ -4,7 +4,7 @@ It imports nothing from the library, so it cannot share its errors: it knows no 
 clients saw.
 
 **Why the check is complete.** For its clients a key is a register that is written once: an effect writes it, and an
-acknowledgement or a reply that says "done" reads it as written. Nobody ever reads "not done": a failure makes no claim.
+acknowledgement or a reply that says "done" reads it as written. None ever reads "not done": a failure makes no claim.
 So a key's operations have a legal order if and only if there is at most one write, every read returns the payload and
 result of that write, and no read ended before the write can have happened. (Place the write at the first possible
 moment, and each read at its end: that respects all intervals, and each read follows the write.) Keys share nothing, so

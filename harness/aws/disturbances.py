@@ -1,7 +1,7 @@
 """What a soak does to a stack while messages are being processed: acts that AWS permits an operator, each undone at the
 end.
 
-All of them use AWS's API, because nothing of ours can intervene between a Lambda function and its table.
+All of them use AWS's API, because the harness cannot intervene between a Lambda function and its table.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _remove(clients: Clients, name: str) -> Iterator[str]:
     for stack in (f"{name}-api", f"{name}{FIFO}", name):
         yield from removed(f"stack {stack}", _delete, clients, stack)
     yield from removed(f"the buckets of {name}", _delete_buckets, clients, name)
-    yield from removed(f"what is named {name}", lambda: found.extend(_listed(clients, name)))
+    yield from removed(f"resources named {name}", lambda: found.extend(_listed(clients, name)))
     yield from found
 
 

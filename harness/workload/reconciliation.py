@@ -168,7 +168,9 @@ class Reconciliation:
 
     @cached_property
     def overlaps(self) -> int:
-        """Runs that began during another's live claim; if nobody watched, second attempts according to the records."""
+        """Runs that began during another's live claim; if runs were not observed, second attempts according to
+        the records.
+        """
         seen = sum(finding.rule in ("OVERLAP", "LATE") for finding in self._as_claimed)
         return seen if self.witnessed else self._attempted_again(at_once=True)
 

@@ -27,7 +27,7 @@ from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, 
 CallKey = Callable[..., str]
 
 NOT_FINAL = Failure(type="NotFinal")
-"""The failure of a call whose result must not be stored: the caller gets it all the same."""
+"""The failure of a call whose result must not be stored: the caller still gets it."""
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 0.5

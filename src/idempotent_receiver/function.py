@@ -130,7 +130,7 @@ class _Wrapped:
             try:
                 begun = await _to_its_end(call.claim)
             except asyncio.CancelledError:
-                # Nobody is left to run it, and without an invocation to end it, the lease may be long.
+                # No caller is left to run it, and without an invocation to end it, the lease may be long.
                 await _to_its_end(call.release)
                 raise
             if not isinstance(begun, Attempt):
@@ -239,7 +239,7 @@ def _error(ended: Ending, key: str) -> BaseException:
         case outcome.NotStarted():
             return errors.NotStarted(key, "too little time was left to start; nothing ran")
         case outcome.Completed() | outcome.Duplicate() | outcome.DeadLettered() | AlreadyFailed():
-            raise AssertionError("a result is no error, a function has no dead letters, and no failure is its answer")
+            raise AssertionError("results, dead letters and stored failures are not errors of a call")
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:

@@ -109,8 +109,7 @@ class Payload:
         parameters = [part for pair in query if pair[0] not in self.without_query for part in pair]
         if parameters:
             # Without a query nothing is added, so that earlier records keep their fingerprints. The hashed text then
-            # begins with
-            # a digit, so no body can imitate a query.
+            # begins with a digit, so no body can imitate a query.
             digest.update(f"?{len(parameters)}:".encode())
         for part in (*parameters, *context):
             # With its length, so that no two contexts join to the same text.

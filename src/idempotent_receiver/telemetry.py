@@ -169,11 +169,11 @@ class Telemetry:
         self._try_to_write(level, text, _fields_of(failure_of(error)))
 
     def report_error(self, text: str, error: Exception) -> None:
-        """Log a problem beside an answer, with the text of the error, which is the library's own."""
+        """Log a problem that does not affect the answer, with the text of the error, which is the library's own."""
         self._try_to_write(ERROR, text, {"error_type": type(error).__name__, "why": str(error)})
 
     def report_message_error(self, text: str, error: Exception, fields: Fields) -> None:
-        """Log a problem beside a message's own outcome."""
+        """Log a problem that does not affect a message's outcome."""
         self._try_to_write(ERROR, text, {**fields, "error_type": type(error).__name__})
 
     def report_too_short(self, seconds: float, stop_margin_seconds: float) -> None:

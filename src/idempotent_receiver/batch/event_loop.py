@@ -152,8 +152,8 @@ class Loop:
         """End `turn`: cancel what is left and wait for at most this long. Returns what still runs.
 
         There is no time limit after a coroutine was cancelled: its message comes again, and the coroutine must not
-        resume beside it. Nor is there one when too many loops are left alone: a timeout then ends the process with all
-        of them.
+        resume alongside it. Nor is there one when too many loops are left alone: a timeout then ends the process with
+        all of them.
         """
 
         def end() -> None:

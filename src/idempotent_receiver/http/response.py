@@ -132,8 +132,8 @@ def without_answer(
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", detail)
         case _:
             # Its end could not be recorded or its transaction not committed; or the store could not be reached or too
-            # little
-            # time was left. In the latter cases this request did nothing, but an earlier one with its key may have.
+            # little time was left. In the latter cases this request did nothing, but an earlier one with its key may
+            # have.
             return unsettled()
     retry_after_seconds = max(1, min(retry_after_seconds, -(-left_ms // 1000)))
     detail = "Try again later: you will get that request's response."

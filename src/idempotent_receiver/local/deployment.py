@@ -184,7 +184,7 @@ _ADAPTED = {"AWS::Lambda::EventSourceMapping": _let_poll, "AWS::DynamoDB::Table"
 def upload(clients: Clients, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:
     """Upload the folder, zipped, or the file; return its S3 address."""
     if not code.exists():
-        raise DeployError(f"there is no code at {code}")
+        raise DeployError(f"no code at {code}")
     body, suffix = (zipped(code, overlay), ".zip") if code.is_dir() else (code.read_bytes(), code.suffix)
     return f"s3://{CODE_BUCKET}/{store(clients, body, suffix)}"
 

@@ -87,7 +87,7 @@ def _resent(record: Record, key_of: KeyOf) -> str:
     if (found := resent(record)) is not None:
         return f"RESENT as {key_of(found.new_id)}, by {found.operator}: {found.why}"
     if (found := taken_back(record)) is not None:
-        return f"TAKEN_BACK: no handler ran, and {key_of(found.old_id)} goes on, by {found.operator}: {found.why}"
+        return f"TAKEN_BACK: no handler ran, and {key_of(found.old_id)} continues, by {found.operator}: {found.why}"
     return ""
 
 
@@ -102,7 +102,7 @@ def of_execution(described: Mapping[str, Any]) -> Iterator[TraceEvent]:
 
 
 def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]:
-    """When the message was first sent, under which key, and that it is a dead letter."""
+    """The first send of the message, with its key, and its state as a dead letter."""
     stamp, id = dead_letter.stamp, dead_letter.id
     first = id if stamp is None else stamp.original_id
     yield TraceEvent(dead_letter.since_ms, "message", f"message {first} was sent")

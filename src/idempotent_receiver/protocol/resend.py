@@ -2,7 +2,7 @@
 
 **The order.** Claim the old key for the resend, send the new body under its new key, complete the old key, delete the
 dead letter. A crash leaves a claim that names the new key, never a message that could take effect with two bodies:
-copies of the old body meet the claim, fail and wait, and nobody drops them. Completing before the send could lose the
+copies of the old body meet the claim, fail and wait, and are never dropped. Completing before the send could lose the
 message; completing after a send without a claim could run it twice.
 
 **The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps the record's

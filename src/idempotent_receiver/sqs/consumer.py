@@ -256,8 +256,8 @@ class _Invocation:
     def _close(self, executor: Executor) -> None:
         """End what handlers left running, within a stop margin and before the answer is due.
 
-        After a handler has raised, there is no such limit: its message comes again, and leftovers must not resume
-        beside it.
+        After a handler has raised, there is no such limit: its message comes again, and leftovers must not run
+        alongside it.
         """
         margin = self.options.stop_margin_seconds
         within_seconds = min(margin, self.deadline.left_seconds - margin / 4)

@@ -140,8 +140,7 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
             "s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), "sequencer": str(sequencer)} as found},
         } if sequencer and isinstance(version := found.get("versionId"), str | None):
             # As JSON, so that no two different events join to the same text; hashed, because a URL-encoded object key
-            # may be
-            # longer than a record's id.
+            # may be longer than a record's id.
             return sha256(json.dumps([bucket, key, name, sequencer, version]).encode()).hexdigest()
     raise UnusableKey(
         "no sequencer to make the S3 event's key from: S3 gives one to objects created or deleted; "

@@ -1,4 +1,4 @@
-"""The faults at fakes' calls in an explored run: they are delayed, refused or lost, or the worker crashes."""
+"""Faults in calls of fakes during an explored run: delays, refusals, lost answers and crashes."""
 
 import threading
 from collections.abc import Coroutine

@@ -73,7 +73,7 @@ class Search:
         told = f"the handler made no progress for {stuck.MOST_SECONDS:g} seconds and was stopped"
         remedy = f"bound every loop and every wait, and {findings.NO_LOCK}"
         run = self._runs.last
-        _cut(run.story, after="does not go on")
+        _cut(run.story, after="makes no progress")
         self._tell([HandlerFinding("stuck", told, remedy)], run)
 
     def _sent(self) -> list[HandlerFinding]:

@@ -88,7 +88,7 @@ class Child:
         os.kill(self.process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and its process group: what its handlers started must not run on beside the next attempt."""
+        """Kill it and its process group: what its handlers started must not keep running during the next attempt."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -280,7 +280,7 @@ class Supervisor:
         if child.overdue():
             child.kill()
             child.dead_by_seconds = None  # it may take several checks until it is gone
-            logger.error("a worker process could not renew a lease, and is ended before the lease is")
+            logger.error("a worker process could not renew a lease and is killed before the lease ends")
 
     def _signalled(self, *_: object) -> None:
         self._signals += 1

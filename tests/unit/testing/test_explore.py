@@ -469,7 +469,7 @@ def test_a_lock_that_another_attempt_holds_ends_with_its_story(calls: Calls, mon
 
     with pytest.raises(AssertionError, match=r"did not go on for 0\.3 seconds, and was stopped") as caught:
         explore(locking, ORDER)
-    assert "  12. the handler of C does not go on\n  Remedy: " in str(caught.value)
+    assert "  12. the handler of C makes no progress\n  Remedy: " in str(caught.value)
     assert not lock.locked()
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (signal.SIG_DFL, (0.0, 0.0))
 

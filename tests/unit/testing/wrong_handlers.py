@@ -406,7 +406,7 @@ def _charge_once(cents: int, key: str) -> None:
     services.charge(cents, key)
 
 
-@wrong("caches", "a balance from memory is written", "in the end", state=STATE)
+@wrong("caches", "a balance from memory is written", "at the end", state=STATE)
 @consumer
 def cached_balance(order: dict, tx: Transaction) -> None:
     balances["alice"] -= order["cents"]

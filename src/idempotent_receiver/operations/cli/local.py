@@ -60,7 +60,7 @@ def local(
     *,
     template: Annotated[Path, typer.Argument(help="The project's SAM template.")] = Path("template.yaml"),
     events: Annotated[
-        Path | None, typer.Option(help="The folder of sample SQS events; by default `events` beside the template.")
+        Path | None, typer.Option(help="The folder of sample SQS events; by default `events` next to the template.")
     ] = None,
     function: Annotated[
         str | None, typer.Option(help="The consumer's name in the template, if it has several.")
@@ -191,9 +191,7 @@ def verdict_text(found: Found) -> RenderableType:
     return Group(
         listing(("message", "sent", "delivered", "runs", "record", "tables", "took effect"), rows),
         Text(),
-        Text(
-            f"{counted(len(found.killed), 'worker')} killed: {'; '.join(found.killed) or 'no handler came to its end'}"
-        ),
+        Text(f"{counted(len(found.killed), 'worker')} killed: {'; '.join(found.killed) or 'no handler finished'}"),
         *map(Text, remarks(found, again=again)),
         Text(f"{counted(len(found.messages), 'message')}: {summary}", style="bold green" if found.fine else "bold red"),
         *([Text(NOTHING)] if {*counts} == {EffectVerdict.DEAD_LETTER} else []),

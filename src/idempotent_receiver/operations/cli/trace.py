@@ -57,7 +57,7 @@ A_TAKE = 100
 
 @dataclass
 class Story:
-    """The story of one key. A source that cannot be read is named, and the story goes on without it.
+    """The story of one key. A source that cannot be read is named, and the story continues without it.
 
     `keys` and `ids` are all the names of its message, and of its records.
     """

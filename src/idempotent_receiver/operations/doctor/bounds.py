@@ -23,14 +23,14 @@ DEFAULT_POLLERS = 200
 
 
 def visibility(facts: Facts) -> Iterator[Problem]:
-    """A throttled batch must not reappear while Lambda still retries it (AWS: six time-outs, plus the window)."""
+    """A throttled batch must not reappear while Lambda still retries it (AWS: six timeouts, plus the window)."""
     for function in known(facts.functions):
         timeout = int(known(function.configuration)["Timeout"])
         window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)
         hidden, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
         if hidden < least:
             yield (
-                f"a message is hidden for {hidden} s, but six time-outs of {timeout} s + {window} s of window: {least}",
+                f"a message is hidden for {hidden} s, but six timeouts of {timeout} s + {window} s of window: {least}",
                 f"set the queue's VisibilityTimeout to {least} or more",
             )
 

@@ -92,7 +92,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
     for function in known(facts.functions):
         if known(function.instances) is not None:
             yield (
-                "on Lambda Managed Instances a timeout stops no run: it continues beside the one that takes over",
+                "on Lambda Managed Instances a timeout stops no run: it continues alongside its take-over",
                 "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
             )
 
@@ -265,7 +265,7 @@ def _needed_alarms(facts: Facts) -> dict[str, Watched]:
         (function,) = known(facts.functions)
         name = known(function.configuration)["FunctionName"]
         alarms["throttles"] = ("AWS/Lambda", "Throttles", "FunctionName", name)
-        alarms["errors and time-outs"] = ("AWS/Lambda", "Errors", "FunctionName", name)
+        alarms["errors and timeouts"] = ("AWS/Lambda", "Errors", "FunctionName", name)
     if dead is not None:
         alarms["dead letters"] = _messages_in(dead)
         alarms["dead letters that grow old"] = (

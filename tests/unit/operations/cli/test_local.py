@@ -186,7 +186,7 @@ def test_what_the_runs_cannot_see_or_the_handler_has_to_do_is_said(
         console.print(local.verdict_text(replace(FOUND, messages=messages, killed=died, **given)))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert {each for each in SAID if each in told} == says
-    assert "0 workers killed: no handler came to its end" in told
+    assert "0 workers killed: no handler finished" in told
     assert "2 workers killed: here; there" in told
     assert (DOUBLED in told) is (messages == [TWICE])
 

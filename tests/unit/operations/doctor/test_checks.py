@@ -181,7 +181,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: without_alarm("Unsettled"), ["on unsettled messages;"]),
         (lambda: without_alarm("ClaimFailures"), ["on failed claims;"]),
         (lambda: without_alarm("Failed"), ["on messages that keep failing;"]),
-        (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and time-outs;"]),
+        (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and timeouts;"]),
         (lambda: without_alarm("Throttles"), []),
         (lambda: without_alarm("Errors"), []),
         (UNWATCHED_WORKERS, ["on lost claims, unsettled messages;", "of watch.yaml and container.yaml"]),

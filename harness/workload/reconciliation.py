@@ -215,7 +215,7 @@ class Reconciliation:
 
     @property
     def must_happen(self) -> dict[str, int]:
-        """What a run must have met, or it proves nothing. For a disturbed run, other checks say what it met."""
+        """What must have happened in a run for it to prove anything. For a disturbed run, other checks tell."""
         if self.disturbed:
             return {}
         dying = any(message.kind in DEATHS for message in self.workload.messages)

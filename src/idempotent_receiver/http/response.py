@@ -1,4 +1,4 @@
-"""The library's own HTTP responses, and their forms for the sources of requests.
+"""The library's own HTTP responses, in the form that each source of requests expects.
 
 Errors are `application/problem+json` (RFC 9457). They tell a client what to do next, and nothing about internals.
 """

@@ -34,7 +34,7 @@ from idempotent_receiver.worker.suspects import Suspects
 logger = logging.getLogger("idempotent_receiver.worker")
 
 SHORTEST_RUN_SECONDS = 0.001
-"""The minimum that a run counts for."""
+"""Shorter runs count as this long."""
 
 PROCESS_LOOK_SECONDS = 0.5
 """How often a process checks whether it should drain."""

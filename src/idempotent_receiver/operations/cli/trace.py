@@ -233,9 +233,9 @@ def trace(
 ) -> None:
     """Tell the story of one key.
 
-    It starts with the record and its result. Then, in order of time: the record's writes, its workflow execution, its
-    dead letters, operators' acts, log lines, and what a hook of the application adds. Times of writes are derived from
-    the record's expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and
+    It starts with the record and its result. Then, in chronological order: the record's writes, its workflow execution,
+    its dead letters, operators' acts, log lines, and what a hook of the application adds. Times of writes are derived
+    from the record's expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and
     functions, --table alone is enough.
     """
     if not key:

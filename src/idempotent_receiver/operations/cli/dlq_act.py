@@ -1,6 +1,6 @@
 """How every command that acts on dead letters goes: a plan, an agreement, the run, and what became of each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment
-from idempotent_receiver.operations.cli.dlq_options import Acting, none_of, write_plan
+from idempotent_receiver.operations.cli.dlq_options import Task, none_of, write_plan
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, flag, moment, typed
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
@@ -19,40 +19,16 @@ from idempotent_receiver.operations.dead_letters.history import NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
-from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.run import Run
+from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan
 from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.triage import Rules
-from idempotent_receiver.operations.dead_letters.verbs import Ends
 from idempotent_receiver.operations.mappings import DISABLED, mappings_of
 
 BEHIND = {
     True: "the same rules apply to what comes up behind it",
     False: "what comes up behind it needs another",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What a command is to do. `asks` begins its question, `doing` names what goes on. `options` are those that a saved
-    plan keeps, `saved` is the plan that is carried out. `check` raises UsageError for a plan that cannot be, and
-    returns what the answer adds for scripts. With `wait_held`, it first waits for what others hold; with
-    `follow_seconds`, it follows for so long what becomes of what it returned.
-    """
-
-    command: str
-    asks: str
-    doing: str
-    ends: Ends
-    acting: Acting
-    selection: Selection
-    options: dict[str, bool] = field(default_factory=dict)
-    new_body_sha256: str | None = None
-    saved: SavedPlan | None = None
-    rate: float = DEFAULT_RATE
-    check: Callable[[Plan], Mapping[str, str]] = lambda plan: {}
-    wait_held: bool = False
-    follow_seconds: float | None = None
 
 
 def queue_session(deployment: Deployment, terminal: Terminal, hold: int, **rules: bool) -> Session:

@@ -10,9 +10,9 @@ from rich.text import Text
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
 from idempotent_receiver.operations.dead_letters.archive import document
-from idempotent_receiver.operations.dead_letters.following import Fate, Following
+from idempotent_receiver.operations.dead_letters.following import Fate, Following, ReturnedMessage
 from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
-from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, ReturnedMessage, Summary
+from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import End

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from idempotent_receiver.operations.dead_letters.following import ReturnedMessage
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Performance, Trouble
-from idempotent_receiver.operations.dead_letters.queue import A_CALL
+from idempotent_receiver.operations.dead_letters.queue import A_CALL, DEFAULT_RATE
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision
@@ -26,7 +27,6 @@ MAX_A_WAVE = 100
 WAVE_SECONDS = 0.25
 """A wave is about what the rate allows in this time, and whole batches of it, so that a consumer sees no bursts."""
 
-DEFAULT_RATE = 100.0
 BEYOND_LIMIT = "more than --limit allows: run again for it"
 UNCONFIRMED = "it was not confirmed"
 UNFINISHED = "the run ended before it"
@@ -84,14 +84,6 @@ class Summary:
     def skip(self, decision: Decision, why: str | None = None) -> None:
         """Note that a dead letter stays."""
         self.letters.append(Letter.of(decision, why))
-
-
-class ReturnedMessage(NamedTuple):
-    """A message that was sent back to the consumer; `version` is that of its record before, None without one."""
-
-    record_id: str
-    key: str
-    version: str | None
 
 
 OnProgress = Callable[[Summary], None]
@@ -202,7 +194,7 @@ class Run:
         undone, undeleted = self.performance.perform(end, held)
         self._note(end, held, undone, undeleted)
         if self.journal is not None:
-            self.journal.confirm(begun, undone)
+            self.journal.confirm(begun, {id: (each.outcome, each.code) for id, each in undone.items()})
         for trouble in (*undone.values(), *undeleted.values()):
             if trouble.error is not None:
                 raise trouble.error

@@ -108,7 +108,7 @@ def gone_through(bank: Bank, writes: Records, text: str | None) -> Run:
     with bank.session() as session:
         new_body = NewBody(records=writes, edited=lambda letter: edited(session, letter, text or ""))
         taking_back = TakingBack(records=writes)
-        ends = take_back_ends(taking_back) if text is None else resend_ends(bank.queue.url, new_body)
+        ends = take_back_ends(taking_back) if text is None else resend_ends(bank.queue.url, new_body, new_body.edited)
         run = bank.run(session, ends=ends, rate=ONE_BY_ONE)
         run.carry_out(run.plan())
     return run

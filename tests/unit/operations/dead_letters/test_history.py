@@ -217,7 +217,7 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
     begun = journal.begin(resent, decisions)
     again = [replace(begun[0], message_id=id) for id in ("refused", "lost", "done")]
     timed_out = Trouble.of(ReadTimeoutError(endpoint_url="x"))
-    journal.confirm(again, {"refused": Trouble(ActOutcome.REFUSED, "Busy", "SQS refused it"), "lost": timed_out})
+    journal.confirm(again, {"refused": (ActOutcome.REFUSED, "Busy"), "lost": (timed_out.outcome, timed_out.code)})
 
     whys = [why or each.why for each in decisions]
     told = {**to, "verb": Verb.RESENT, "message_id": "m-1", "key": "m-1"}

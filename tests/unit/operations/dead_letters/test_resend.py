@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class ByKey(MutableMapping[TableKey, TableItem]):
     """The records' items, as a transaction's table has them."""
 
-    def __init__(self, items: dict[str, Item]) -> None:
+    def __init__(self, items: dict[str, TableItem]) -> None:
         self._items = items
 
     def __getitem__(self, key: TableKey) -> TableItem:

@@ -126,9 +126,12 @@ def test_a_plan_has_a_line_for_each_verdict_and_for_each_letter_that_stays() -> 
 
 def test_a_plan_says_what_stays_where_the_verb_acts_on_others_of_its_verdict() -> None:
     """A foreign one has to be named; of a dead letter that may run, no resend can be taken back."""
-    for each, ends in ((decision(40, function="f"), delete_ends()), (FEW[2], take_back_ends(Any))):  # type: ignore[arg-type]
-        (row,) = report.plan_values(Selection().plan([each], 0, ends), ends)
+    back = take_back_ends(Any)  # type: ignore[arg-type]
+    for each, ends in ((decision(40, function="f"), delete_ends()), (FEW[2], back), (MANY[0], back)):
+        plan = Selection().plan([each], 0, ends)
+        (row,), (stays,) = report.plan_values(plan, ends), plan.staying
         assert row["becomes"].startswith("stays: ")
+        assert "--include-permanent" not in stays.why, "it is not for this verb"
 
 
 def test_a_summary_names_what_stays_against_the_plan() -> None:

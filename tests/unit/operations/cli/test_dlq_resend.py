@@ -10,8 +10,10 @@ import pytest
 
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.unit.operations.cli.stack import CONFLICT, DEAD, FLAKY, SECRET, Receiver, Stack, denied
+from tests.unit.operations.dead_letters.acts import OPERATOR
 
 RESEND = f"dlq resend --key {FLAKY} --body new"
 
@@ -155,3 +157,13 @@ def test_a_new_key_that_was_used_for_another_payload_is_refused(receiver: Receiv
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
     assert f"the key {key} of the new body was used for another payload: give it another" in ran.err
+
+
+def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text("{}", "utf-8")
+    key = receiver.on(f"{RESEND} --json").json["new_key"]
+    resend = Resend(old_id=key, new_id="third", fingerprint="f", operator=OPERATOR, why="the fix failed too")
+    stack.record(key, "COMPLETED", "{}", owner=OPERATOR, resent=resend.to_json())
+    ran = receiver.on(f"{RESEND} --yes")
+    assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
+    assert f"the key {key} of the new body was itself sent again, as third" in ran.err

@@ -147,7 +147,13 @@ def test_it_answers_scripts_too_and_fails_where_a_message_took_effect_twice(rece
     message = {**told, "tables": "TWICE", "verdict": "TWICE", "why": None, "differs": [DOUBLED]}
     counts = {"once": 0, "twice": 1, "never": 0, "dead_letter": 0, "unfinished": 0, "unrecorded": 0}
     more = {"not_compared": ["Totals.at"], "unexplained": [], "missing": ["no redrive policy"]}
-    assert ran.json == {"schema": 1, "messages": [message], "workers_killed": ["before it was recorded"], **more, **counts}
+    assert ran.json == {
+        "schema": 1,
+        "messages": [message],
+        "workers_killed": ["before it was recorded"],
+        **more,
+        **counts,
+    }
     assert ran.code == Exit.LEFT
 
 

@@ -108,7 +108,8 @@ class _Command:
     def _shown(self, plan: Plan) -> set[str]:
         """Show the plan, and return the ids of what it has told about."""
         source = self.session.source
-        self.values = {"plan_id": self.plan_id, "plan": report.counts(plan), **self.task.check(plan)}
+        self.values = {"command": f"dlq {self.task.command}", "plan_id": self.plan_id}
+        self.values |= {"plan": report.counts(plan), **self.task.check(plan)}
         if self._more(plan) and self.task.selection.planned is None:
             self.terminal.note(f"The plan is for what is given out now; {BEHIND[self.task.acting.save_plan is None]}.")
         which = "archived" if isinstance(source, Archive) else "visible"
@@ -219,7 +220,6 @@ class _Command:
         stray = source.stray if isinstance(source, Archive) else []
         shown += [clean(f"No archived dead letters, and left alone: {', '.join(stray)}")] if stray else []
         values = {
-            "command": f"dlq {self.task.command}",
             **self.values,
             "confirmed": self.confirmed,
             "stopped": self.stopped(),

@@ -15,7 +15,7 @@ from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import End
+from idempotent_receiver.operations.dead_letters.verbs import NOT_BEGUN, End
 
 SHOWN_OF_A_GROUP = 20
 
@@ -198,6 +198,8 @@ def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]
     """How many dead letters have which verdict, and what would become of them."""
     stay = {each.verdict for each in plan.staying}  # it has no room, or has to be named
     becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
+    if Verdict.MOVE not in ends:  # it takes a resend back, and has none of a redrive's options
+        becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 
 

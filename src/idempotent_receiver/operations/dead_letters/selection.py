@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import ConfigDict, TypeAdapter
 
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NAMED, End, Ends
+from idempotent_receiver.operations.dead_letters.verbs import NAMED, NOT_BEGUN, End, Ends
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 
@@ -161,7 +161,8 @@ class Selection:
             if (why := self._changed(each)) is not None:
                 changed.append(replace(each, why=why))
             elif end is None:
-                staying.append(each)
+                unbegun = each.verdict in NOT_BEGUN and Verdict.MOVE not in ends
+                staying.append(replace(each, why="no resend of it has begun") if unbegun else each)
             elif (barred := self._barred(each, end)) is not None:
                 staying.append(barred)
             else:

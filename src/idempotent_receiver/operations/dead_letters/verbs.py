@@ -72,6 +72,9 @@ Ends = Mapping[Verdict, End]
 NAMED = frozenset({Verdict.FOREIGN})
 """Acted on only if its message or its group is named: nothing says that it is this consumer's."""
 
+NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
+"""What has no resend to take back, whatever a redrive would do with it."""
+
 _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 
 

@@ -279,7 +279,7 @@ def test_a_resend_that_was_taken_back_leaves_the_record_as_it_was_and_never_runs
 
     letter = take_back(bank)
 
-    assert (letter.outcome, letter.verb, len(bank.dead.messages)) == (ActOutcome.DONE, "taken back", 1)
+    assert (letter.outcome, letter.verb, len(bank.dead.messages)) == (ActOutcome.DONE, "taken-back", 1)
     barred = resend(bank, "fixed")
     assert "was taken back: change the body, even by a space" in barred.why
     bank.mended = True

@@ -120,19 +120,27 @@ class Run:
         return self._planned(self.session.take(stopped=self.stopped))
 
     def carry_out(self, plan: Plan, on_progress: OnProgress = lambda summary: None) -> None:
-        """Carry the plan out, and then do the same with what comes up behind it."""
+        """Carry the plan out, and then do the same with what comes up behind it.
+
+        The plan is emptied on the way: bodies are large, and none is kept once its dead letter is acted on.
+        """
+        following: Plan | None = plan
         for _ in range(MAX_ROUNDS):
-            self._round(plan, on_progress)
+            if following is None:
+                break
+            self._round(following, on_progress)
             if self.stopped() or self.summary.acted == self.selection.limit or not self._source.more:
                 break
-            taken = self.session.take(stopped=self.stopped)
-            if not taken:
-                break
-            plan = self._planned(taken)
+            following = self._following()
         # There, but not given out: more than a run may hold, or behind what stays in its group.
         if self._source.more and self.selection.planned is None:
             self.summary.unseen = self._source.unseen()
         on_progress(self.summary)
+
+    def _following(self) -> Plan | None:
+        """The plan for what has come up; None if there is nothing."""
+        taken = self.session.take(stopped=self.stopped)
+        return self._planned(taken) if taken else None
 
     def decline(self, plan: Plan) -> None:
         """Note that all of the plan stays, because it was not confirmed."""
@@ -158,17 +166,18 @@ class Run:
             self.summary.skip(each, BEYOND_LIMIT)
         self.summary.beyond_limit |= bool(plan.beyond)
         self._pending = {each.dead_letter.id: each for each in plan.acting}
+        plan.clear()
         try:
             for end in dict.fromkeys(self.ends.values()):
-                self._all(end, [each for each in plan.acting if self.ends[each.verdict] == end], on_progress)
+                self._all(end, on_progress)
         finally:
             for each in list(self._pending.values()):
                 self._skip(each, UNFINISHED)
 
-    def _all(self, end: End, decisions: Sequence[Decision], on_progress: OnProgress) -> None:
+    def _all(self, end: End, on_progress: OnProgress) -> None:
         """Go wave by wave. A wave returns one of each FIFO group, so that nothing overtakes a refused one."""
         lines: dict[str, deque[Decision]] = {}
-        for each in decisions:
+        for each in (each for each in self._pending.values() if self.ends[each.verdict] == end):
             lines.setdefault(each.dead_letter.line if end.returns else each.dead_letter.id, deque()).append(each)
         size = _wave_size(self.rate) if end.returns else MAX_A_WAVE
         while lines and not self.stopped():

@@ -1,7 +1,7 @@
 """Which dead letters an operator means, the plan that comes of it, and that plan in a file, to carry out later."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,11 +20,16 @@ class Plan:
     changed since they were planned, or by their verdicts.
     """
 
-    decisions: Sequence[Decision]
-    acting: Sequence[Decision]
-    beyond: Sequence[Decision]
-    changed: Sequence[Decision]
-    staying: Sequence[Decision]
+    decisions: list[Decision]
+    acting: list[Decision]
+    beyond: list[Decision]
+    changed: list[Decision]
+    staying: list[Decision]
+
+    def clear(self) -> None:
+        """Let go of the dead letters."""
+        for each in (self.decisions, self.acting, self.beyond, self.changed, self.staying):
+            each.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +156,7 @@ class Selection:
         """What the saved plan has and is not among these messageIds."""
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
-    def plan(self, decisions: Sequence[Decision], acted: int, ends: Ends) -> Plan:
+    def plan(self, decisions: list[Decision], acted: int, ends: Ends) -> Plan:
         """What to do with included dead letters once `acted` were acted on; any without an end stays."""
         due: list[Decision] = []
         changed: list[Decision] = []

@@ -34,7 +34,8 @@ def test_a_record_without_a_version_is_unchanged_if_status_lease_and_expiration_
 
 def test_attributes_and_back() -> None:
     """A record is read as it was written, and absent attributes stay absent."""
-    full = existing(Status.FAILED, data="1", error="{}", in_progress_expiration=5, execution="arn", input="{}")
+    texts = {"data": "1", "error": "{}", "execution": "arn", "input": "{}", "resent": "{}"}
+    full = existing(Status.FAILED, in_progress_expiration=5, **texts)
     bare = Record(id="k", status="COMPLETED")
 
     assert from_attributes(attributes(full)) == full

@@ -1,1 +1,1 @@
-"""The test harness: AWS on this machine, the template deployed onto it, and single invocations of its function."""
+"""The test harness: AWS on this machine, the template deployed to it, and single invocations of its function."""

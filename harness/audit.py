@@ -1,7 +1,7 @@
-"""Audits dependencies: `python -m harness.audit` checks their licences, and asks for known vulnerabilities.
+"""Audits dependencies: `python -m harness.audit` checks their licences and looks up known vulnerabilities.
 
-Licences are read from the installed packages, which needs no network. OSV is asked for vulnerabilities, in one request
-for everything that is pinned; if it cannot be asked, the audit says so and does not fail.
+Licences come from the installed packages, without network access. OSV is asked about all pinned packages in one
+request; if it cannot be reached, the audit says so and does not fail.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ OSV_SECONDS = 15
 PERMISSIVE = frozenset(
     {"MIT", "MIT-0", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "ISC", "PSF-2.0", "CNRI-Python"}
 )
-"""What we deploy or ask our users to install has one of these."""
+"""Accepted licences for packages that we deploy or that our users must install."""
 
 FOR_DEVELOPMENT = PERMISSIVE | {"MPL-2.0"}
-"""What only runs here may demand that changes to it be published: we pass nothing of it on."""
+"""Also accepted for packages that only run here, because we distribute none of them: licences that require publishing
+changes.
+"""
 
 CLASSIFIED = {
     "MIT License": "MIT",
@@ -41,10 +43,10 @@ CLASSIFIED = {
     "Python Software Foundation License": "PSF-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-"""Licences by their names in PyPI's older classifiers, and in packages that have none."""
+"""Licences by their names in PyPI's older classifiers, and in packages without one."""
 
 EXEMPT: dict[str, str] = {}
-"""Vulnerabilities that do not concern us, by their id, each with its reason."""
+"""Known vulnerabilities that do not affect us, by id, each with its reason."""
 
 
 @dataclass(frozen=True, order=True)
@@ -54,22 +56,22 @@ class Package:
 
 
 def licence_of(metadata: Any) -> str:
-    """A package's licence as an expression, or as the package words it."""
+    """A package's licence as an expression, or in the package's own words."""
     if metadata.get("License-Expression"):
         return str(metadata["License-Expression"])
     classes = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier", []) if each.startswith("License ::")]
     known = [CLASSIFIED.get(each, each) for each in classes if each != "OSI Approved"]
-    said = str(metadata.get("License") or "none that it names")
+    said = str(metadata.get("License") or "no licence named")
     return " AND ".join(known) or CLASSIFIED.get(said, said)
 
 
 def allowed(expression: str, licences: frozenset[str]) -> bool:
-    """Whether an expression can be met: one side of each OR, and both of each AND."""
+    """Whether an expression can be satisfied: one side of each OR, and both of each AND."""
     return any(all(part.strip(" ()") in licences for part in side.split(" AND ")) for side in expression.split(" OR "))
 
 
 def passed_on(lock: dict[str, Any]) -> set[str]:
-    """The names of what our library needs, its command line included, and whatever that needs."""
+    """The names of our library's dependencies, including those of its command line, recursively."""
     packages = {each["name"]: each for each in lock["package"]}
     needed: set[str] = set()
     waiting = [OURS]
@@ -95,7 +97,7 @@ def bad_licences(lock: dict[str, Any]) -> list[str]:
 
 
 def pinned(lock: dict[str, Any], requirements: list[Path]) -> list[Package]:
-    """Everything that is pinned, here or in a tool's own environment."""
+    """Every pinned package, of this project or of a tool's environment."""
     found = {Package(each["name"], each["version"]) for each in lock["package"] if "registry" in each["source"]}
     for path in requirements:
         pins = re.findall(r"(?m)^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;\\]+)", path.read_text())
@@ -104,7 +106,7 @@ def pinned(lock: dict[str, Any], requirements: list[Path]) -> list[Package]:
 
 
 def vulnerabilities(packages: list[Package], url: str = OSV) -> list[str]:
-    """A line for each known vulnerability. Raises OSError where it cannot be asked."""
+    """A line for each known vulnerability. Raises OSError if the database cannot be reached."""
     queries = [{"package": {"name": each.name, "ecosystem": "PyPI"}, "version": each.version} for each in packages]
     request = urllib.request.Request(
         url, json.dumps({"queries": queries}).encode(), {"Content-Type": "application/json"}
@@ -124,17 +126,17 @@ def _normal(name: str) -> str:
 
 
 def main(url: str = OSV) -> int:
-    """Check both, and say what was found; return the exit status."""
+    """Run both checks and print the findings; returns the exit status."""
     lock = tomllib.loads((ROOT / "uv.lock").read_text())
     packages = pinned(lock, sorted((ROOT / "tools").glob("*.txt")))
     bad = [f"licence not on the list: {each}" for each in bad_licences(lock)]
     try:
         bad += [f"known vulnerability: {each}" for each in vulnerabilities(packages, url)]
-        told = "known vulnerabilities were asked for"
+        told = "known vulnerabilities were looked up"
     except (OSError, ValueError, KeyError) as error:
         reason = getattr(error, "reason", None) or error
-        sys.stdout.write(f"NOT CHECKED for known vulnerabilities: {url} could not be asked ({reason})\n")
-        told = "known vulnerabilities were NOT asked for"
+        sys.stdout.write(f"NOT CHECKED for known vulnerabilities: {url} could not be reached ({reason})\n")
+        told = "known vulnerabilities were NOT looked up"
     sys.stdout.write("".join(f"{each}\n" for each in bad))
     sys.stdout.write(f"licences were checked; {told}, for {len(packages)} pinned packages\n")
     return 1 if bad else 0

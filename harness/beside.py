@@ -1,9 +1,9 @@
-"""Put deploy/api.yaml or deploy/workflow.yaml beside the consumer's stack; and say what each must know of that stack.
+"""Deploys deploy/api.yaml or deploy/workflow.yaml next to the consumer's stack, with what each must know about it.
 
-Both go onto a local cloud as they stand, and so does the workflow's definition, with two exceptions. The local cloud
-calls every failure of a function `Runtime.HandlerError`, so that name is added to what is retried. No pause between
-retries is longer than LONGEST_PAUSE_SECONDS, so that nobody waits long where that name means a refusal. Retry and Catch
-by an error's own name are shown on another engine (tests/workflow).
+Both are deployed to a local cloud unchanged, as is the workflow's definition, with two exceptions. The local cloud
+reports every failure of a function as `Runtime.HandlerError`, so that name is added to the retried errors. Pauses
+between retries are at most LONGEST_PAUSE_SECONDS, so that no one waits long if the name stands for a refusal. Retry and
+Catch by an error's own name are tested on another engine (tests/workflow).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARED = {
     "api": ("QueueUrl", "QueueArn", "RecordsTable", "EntriesTable"),
     "workflow": ("QueueUrl", "QueueArn", "AccountsTable", "EntriesTable"),
 }
-"""The parameters of each template that name what it shares with the consumer."""
+"""Each template's parameters that name resources shared with the consumer."""
 
 
 def deploy_beside(
@@ -53,7 +53,7 @@ def deploy_beside(
     parameters: Mapping[str, str] | None = None,
     named: bool = False,
 ) -> Stack:
-    """Deploy `api` or `workflow` for a deployed consumer, with the code in this folder, and return once it is made.
+    """Deploy `api` or `workflow` for a deployed consumer, with the code in this folder, and return once it exists.
 
     `values`, `overlay` and `named` are as for `deploy`.
     """
@@ -71,7 +71,7 @@ def deploy_beside(
 
 
 def with_api(clients: Clients, consumer: Stack) -> Stack:
-    """The consumer's stack and that of its API as one, if it has one."""
+    """The consumer's stack, merged with its API's stack if it has one."""
     try:
         return joined(consumer, describe_function(clients, f"{consumer.name}-api"))
     except ClientError as error:
@@ -91,7 +91,7 @@ def joined(consumer: Stack, api: Stack) -> Stack:
 
 
 def shared(consumer: Stack, what: str) -> dict[str, str]:
-    """The parameters that name what it shares with its consumer."""
+    """The parameters that name the resources shared with the consumer."""
     known = {
         "QueueUrl": consumer.outputs["QueueUrl"],
         "QueueArn": consumer.outputs["QueueArn"],
@@ -115,25 +115,25 @@ def definition() -> dict[str, Any]:
 
 
 def main(what: str, environment: str) -> int:
-    """Print samconfig's parameters and these, of the stack that samconfig.toml names; return the exit status."""
+    """Print samconfig's parameters and these, for the stack in samconfig.toml; returns the exit status."""
     name = _table(ROOT / "samconfig.toml", environment)["global"]["parameters"]["stack_name"]
     try:
         consumer = describe_function(Account(), name)
         told = shared(consumer, what)
     except ClientError as error:
         missing = "does not exist" in str(error)
-        remedy = "Deploy it first: make deploy" if missing else "Look at the account, the region and your permissions."
-        print(f"the consumer's stack {name} cannot be asked: {error}\n{remedy}", file=sys.stderr)
+        remedy = "Deploy it first: make deploy" if missing else "Check the account, the region and your permissions."
+        print(f"the consumer's stack {name} cannot be read: {error}\n{remedy}", file=sys.stderr)
         return 1
     except BotoCoreError as error:
-        print(f"AWS cannot be asked for the consumer's stack {name}: {error}\n{REMEDY}", file=sys.stderr)
+        print(f"AWS cannot be reached to read the consumer's stack {name}: {error}\n{REMEDY}", file=sys.stderr)
         return 1
     except KeyError as missing:
         print(f"the stack {name} has no {missing.args[0]}: is it the consumer with its ledger?", file=sys.stderr)
         return 1
-    # A key of one's own encrypts what they share, so it is wanted here too.
+    # A customer managed key encrypts the shared resources, so it is needed here too.
     told |= {"KmsKeyArn": consumer.parameters["KmsKeyArn"]} if consumer.parameters.get("KmsKeyArn") else {}
-    # `sam deploy` takes either these or samconfig's.
+    # `sam deploy` accepts either these or samconfig's.
     own = _table(DEPLOY / f"{what}.samconfig.toml", environment)["deploy"]["parameters"].get("parameter_overrides", [])
     print(*own, *(f"{parameter}={value}" for parameter, value in told.items()))
     return 0

@@ -1,4 +1,4 @@
-"""A history (`history.py`), put in order: what happened to each key, for `checker.py` to judge. It judges nothing."""
+"""A history (`history.py`) grouped by key, for `checker.py` to judge. This module judges nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Run:
 
 @dataclass
 class Key:
-    """All that happened to a key."""
+    """Everything that happened to a key."""
 
     name: str
     sent: list[Sent] = field(default_factory=list)
@@ -56,7 +56,9 @@ class Key:
     answers: list[Answered] = field(default_factory=list)
 
     def maker(self, effect: Effect) -> Run | None:
-        """The run that an effect is of: its worker's last of that payload, rather one that has not failed."""
+        """The run that produced an effect: its worker's latest with that payload, preferably one that has not
+        failed.
+        """
         of = {sent.message for sent in self.sent if sent.payload == effect.payload}
         theirs = [run for run in self.runs if run.start.worker == effect.worker and run.start.message in of]
         begun = [run for run in theirs if run.start.at <= effect.at]
@@ -64,12 +66,14 @@ class Key:
 
     @property
     def made(self) -> list[Effect]:
-        """The effects but those of handlers that failed, after which a key is not done."""
+        """The effects, except those of failed handlers, after which a key is not done."""
         return [effect for effect in self.effects if (run := self.maker(effect)) is None or not run.failed]
 
 
 class ByKey:
-    """A history by keys. `strangers`: events of what was not sent, or not given to that worker or started, and why."""
+    """A history by key. `strangers`: events of messages not sent, not given to that worker or not started, with the
+    reason.
+    """
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -121,7 +125,7 @@ class ByKey:
         return self.keys.setdefault(name, Key(name))
 
     def _known(self, event: Event, message: str, worker: str | None = None) -> bool:
-        """Whether this was sent, and given to that worker."""
+        """Whether this message was sent, and given to that worker."""
         sent = self.sent.get(message)
         if sent is None or sent.at > event.at:
             self._stranger(message, "was not sent", event)
@@ -135,14 +139,14 @@ class ByKey:
     def _apply(self, key: Key, event: Effect) -> None:
         key.effects.append(event)
         if not any(sent.payload == event.payload for sent in key.sent):
-            self._stranger(key.name, "took effect, and was not sent", event)
+            self._stranger(key.name, "took effect, but was not sent", event)
         elif event.worker and self.watched and key.maker(event) is None:
-            self._stranger(key.name, f"took effect, and {event.worker} had not started it", event)
+            self._stranger(key.name, f"took effect, but {event.worker} had not started it", event)
 
     def _end(self, event: Ended) -> None:
         run = self._latest.get((event.message, event.worker))
         if run is None:
-            self._stranger(event.message, "ended, and had not started", event)
+            self._stranger(event.message, "ended, but had not started", event)
         else:
             run.end = event
 
@@ -152,7 +156,9 @@ class ByKey:
                 run.settled = event
 
     def _holds_until(self, run: Run, key: Key) -> float:
-        """A claim ends when it is settled after its handler's end; where nobody sees that, with this or its effect."""
+        """A claim ends when it is settled after its handler's end; if that was not observed, with that end or its
+        effect.
+        """
         until = NEVER if run.start.until is None else run.start.until
         ended = None if run.end is None else run.end.at
         if any(other.settled for other in key.runs):
@@ -161,7 +167,7 @@ class ByKey:
         return min(until, min((at for at in own if at >= run.start.at), default=NEVER if ended is None else ended))
 
     def paused_before(self, run: Run) -> bool:
-        """Whether its worker was stopped between the delivery and the start."""
+        """Whether its worker was suspended between delivery and start."""
         given = self.delivered[run.start.message, run.start.worker]
         since = given[bisect_right(given, run.start.at) - 1] if given else 0.0
         return any(since <= at <= run.start.at for at in self.paused.get(run.start.worker, ()))

@@ -1,4 +1,4 @@
-"""Those who ask AWS: an account that the environment names, and a client of the API, which signs its requests."""
+"""Clients of AWS: the account in the environment, and a client of the API that signs its requests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30
 REMEDY = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."
-"""What to do where AWS cannot be asked."""
+"""The remedy if AWS cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a request was answered with. Header names are in lower case; the body of a failure is text."""
+    """The response to a request. Header names are in lower case; the body of a failure is text."""
 
     status: int
     headers: Mapping[str, str]
@@ -59,7 +59,7 @@ class Caller:
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         request = AWSRequest(method, f"{self.url}/{path}", headers=headers, data=body)
         SigV4Auth(self.credentials, "execute-api", self.region).add_auth(request)
-        # A proxy that the environment names must not be asked for what is on loopback.
+        # A proxy in the environment must not be used for loopback.
         proxies = {} if self.url.startswith("http:") else getproxies()
         response = URLLib3Session(proxies=proxies, timeout=TIMEOUT_SECONDS).send(request.prepare())
         return Answer(
@@ -70,16 +70,16 @@ class Caller:
 
 
 class Account:
-    """The AWS account that the caller's environment names."""
+    """The AWS account in the caller's environment."""
 
     @functools.cache  # noqa: B019  # a program has one account
     def client(self, service: Any) -> Any:
-        # A function may take its fifteen minutes to answer.
+        # A function may take its full fifteen minutes to answer.
         patient = Config(read_timeout=910, retries={"mode": "standard", "total_max_attempts": 5})
         return boto3.client(service, config=patient)
 
     def caller(self, stack: Stack) -> Caller | None:
-        """Whoever this is, at the stack's API, if it has one."""
+        """A caller with these credentials at the stack's API, if it has one."""
         session, url = boto3.Session(), api_url(stack, self.client("lambda").meta.endpoint_url)
         credentials = session.get_credentials()
         if url is None or credentials is None:
@@ -94,7 +94,7 @@ def at_local_cloud(cloud: Cloud, stack: Stack) -> Caller | None:
 
 
 def api_url(stack: Stack, endpoint_url: str) -> str | None:
-    """Where a stack's API is, if it has one: a local cloud has it at another address than AWS."""
+    """The address of a stack's API, if it has one: a local cloud's differs from AWS's."""
     if "RestApi" not in stack.resources:
         return None
     if ".amazonaws.com" in endpoint_url:

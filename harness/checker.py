@@ -1,30 +1,30 @@
-"""Decides from a history alone (`history.py`) whether everything took effect once, and nothing was told too early.
+"""Decides from a history alone (`history.py`) whether everything took effect once, and nothing was reported too early.
 
-It imports nothing of the library, so it cannot share an error with it: it knows no record, version or lease, only what
+It imports nothing from the library, so it cannot share its errors: it knows no records, versions or leases, only what
 clients saw.
 
 **Why the check is complete.** For its clients a key is a register that is written once: an effect writes it, and an
 acknowledgement or a reply that says "done" reads it as written. Nobody ever reads "not done": a failure makes no claim.
-So a key's operations have a legal order if and only if there is at most one write, every read tells the payload and
-result of that write, and no read ended before the write can have been made. (Put the write at the first moment at which
-it can have been made, and each read at its end: that respects all intervals, and each read follows the write.) Keys
-share nothing, so a history is linearisable if each of them is. Where general checkers search, this takes one pass.
+So a key's operations have a legal order if and only if there is at most one write, every read returns the payload and
+result of that write, and no read ended before the write can have happened. (Place the write at the first possible
+moment, and each read at its end: that respects all intervals, and each read follows the write.) Keys share nothing, so
+a history is linearisable if each key's is. Where general checkers search, this takes one pass.
 
 Everything else is a rule of its own:
 
 LOST     at the end every message has taken effect, is a dead letter, or is still in its queue
 DOUBLED  no effect takes place twice, nor one that may be repeated once it is done, nor two payloads' under one key
-WRONG    an effect moves what its message says, and one that must not take place, or whose handler failed, does not
+WRONG    an effect moves what its message says; a forbidden effect, or that of a failed handler, does not happen
 EARLY    nothing is acknowledged, or answered, before its effect has been applied or its dead letter confirmed
-ANSWER   all answers to a key tell its effect's result, and all but one are marked as replayed
+ANSWER   all answers to a key have its effect's result, and all but one are marked as replayed
 AGAIN    no handler starts with a claim for a key that is done
 BOTH     nothing is done and a dead letter. One exception: a late duplicate of a dead letter may be done, so its run
          must have started after the one that made the dead letter had ended
-OVERLAP  while a claim is live nobody else runs that key with a claim
-LATE     no handler starts after its claim's end, except in a worker that was paused
-ORDER    nothing of a FIFO group starts, or takes effect, before all earlier ones are done or dead letters
-MONEY    every account has what it had, and what the effects have moved
-STRANGER nothing happens to what was not sent, or in a worker that was not given it, or that did not start it
+OVERLAP  while a claim is live, no other worker runs that key with a claim
+LATE     no handler starts after its claim's end, except in a paused worker
+ORDER    no message of a FIFO group starts or takes effect before all earlier ones are done or dead letters
+MONEY    every account has its initial balance plus what the effects moved
+STRANGER nothing happens to a message that was not sent, or in a worker that did not receive or start it
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """What must not be: by which rule, of which key or message, and the events that show it."""
+    """A violation: the rule, the key or message, and the events that show it."""
 
     rule: str
     of: str
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
 
 
 def check(history: Iterable[Event]) -> list[Finding]:
-    """Everything in a history that must not be. Events of one time are in the given order, and none of them early."""
+    """All violations in a history. Events at the same time are in the given order, and none of them counts as early."""
     seen = ByKey(sorted(history, key=lambda event: event.at))
     found = [finding for key in seen.keys.values() for finding in _of_key(key, seen)]
     found += [Finding("STRANGER", of, what, (event,)) for of, what, event in seen.strangers]
@@ -76,7 +76,7 @@ def _of_key(key: Key, seen: ByKey) -> Iterator[Finding]:
 
 
 def _done_since(key: Key) -> dict[str, float]:
-    """Since when payloads of a key are done for certain: applied once and for all, acknowledged or answered as done."""
+    """Since when payloads of a key are certainly done: applied permanently, acknowledged, or answered as done."""
     payloads = {sent.message: sent.payload for sent in key.sent}
     confirmed = {letter.message for letter in key.letters}
     told = [(payloads[each.message], each.at) for each in key.acknowledged if each.message not in confirmed]
@@ -110,7 +110,7 @@ def _effects(key: Key, done: Mapping[str, float]) -> Iterator[Finding]:
         if run is not None and run.failed and effect.once:
             yield Finding("WRONG", key.name, "took effect, and its handler failed", (run.start, effect))
         if not effect.once and _began(effect, run) > done.get(effect.payload, NEVER):
-            yield Finding("DOUBLED", key.name, "took effect again when it was done", (effect,))
+            yield Finding("DOUBLED", key.name, "took effect again after it was done", (effect,))
         for of in (each for each in key.sent if each.payload == effect.payload):
             if of.must is False:
                 yield Finding("WRONG", of.message, "took effect, and must not", (of, effect))
@@ -119,7 +119,7 @@ def _effects(key: Key, done: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def _began(effect: Effect, run: Run | None) -> float:
-    """When it was decided that this takes place: with its run, as long as that lasted. A claim's start AGAIN judges."""
+    """When it was decided that this takes place: during its run. Whether a claim may start is for AGAIN to judge."""
     if run is None or (run.end is not None and run.end.at < effect.earliest):
         return effect.earliest
     return run.start.at if run.start.until is None else 0.0
@@ -141,18 +141,18 @@ def _early(key: Key) -> Iterator[Finding]:
 
 
 def _answers(key: Key) -> Iterator[Finding]:
-    """The one result is the effect's, or that of the first answer where nobody saw the effect's."""
+    """The one result is the effect's, or the first answer's if the effect was not observed."""
     told: list[Effect | Answered] = [*key.effects, *key.answers]
     results = [one.result for one in told if one.result is not None]
     for answer in key.answers:
         if results and answer.result != results[0]:
-            yield Finding("ANSWER", key.name, f"the result is {results[0]}, and another was told", (answer,))
+            yield Finding("ANSWER", key.name, f"the result is {results[0]}, but an answer had another", (answer,))
         applied = max((effect.at for effect in key.effects if effect.payload == answer.payload), default=NEVER)
         if not answer.replayed and answer.since > applied:
-            yield Finding("ANSWER", key.name, "it was done before it was asked for, and not marked", (answer,))
+            yield Finding("ANSWER", key.name, "it was done before the request, but not marked", (answer,))
     first = [answer for answer in key.answers if not answer.replayed]
     if len(first) > 1:
-        yield Finding("ANSWER", key.name, "two requests were told that they had it done", tuple(first))
+        yield Finding("ANSWER", key.name, "two requests were answered as the first", tuple(first))
 
 
 def _again(key: Key, done: Mapping[str, float], seen: ByKey) -> Iterator[Finding]:
@@ -179,17 +179,17 @@ def _both(key: Key, done: Mapping[str, float], seen: ByKey) -> Iterator[Finding]
         began = failed.start.at if failed else max((at for at in given if at <= letter.at), default=letter.at)
         over = failed.end.at if failed and failed.end else began
         if done.get(payload, NEVER) < began:
-            yield Finding("BOTH", letter.message, "became a dead letter when it was done", (letter, *key.effects))
+            yield Finding("BOTH", letter.message, "became a dead letter after it was done", (letter, *key.effects))
             continue
         for effect in key.effects:
             if effect.once and effect.payload == payload:
                 ran = _latest(key.runs, effect.worker, effect.at)
                 if (effect.earliest if ran is None else ran.start.at) < over:
-                    yield Finding("BOTH", letter.message, "is a dead letter, and took effect", (letter, effect))
+                    yield Finding("BOTH", letter.message, "is a dead letter, but took effect", (letter, effect))
 
 
 def _latest(runs: Sequence[Run], worker: str | None, at: float, message: str | None = None) -> Run | None:
-    """The last run that this worker had started by then."""
+    """The latest run that this worker had started by then."""
     for run in reversed(runs):
         if run.start.worker == worker and run.start.at <= at and message in (None, run.start.message):
             return run
@@ -229,14 +229,14 @@ def _in_order(seen: ByKey) -> Iterator[Finding]:
 
 
 def _doings(key: Key, sent: Sent) -> Iterator[Event]:
-    """The runs of a message and, if nobody saw runs, the effect of its key. A later run has no earlier effect."""
+    """The runs of a message, or the effect of its key if no runs were observed. A later run has no earlier effect."""
     yield from (run.start for run in key.runs if run.start.message == sent.message)
     if not key.runs and sent is key.sent[0]:
         yield from key.effects
 
 
 def _ended_at(key: Key, sent: Sent) -> float:
-    """When this no longer blocks its group."""
+    """When this stops blocking its group."""
     letters = (letter.at for letter in key.letters if letter.message == sent.message and letter.confirmed)
     effects = (effect.earliest for effect in key.made if effect.payload == sent.payload)
     return min(min(letters, default=NEVER), min(effects, default=NEVER))
@@ -252,6 +252,6 @@ def _balanced(seen: ByKey) -> Iterator[Finding]:
         balance = balances.get(account)
         if balance is None:
             if moved[account]:
-                yield Finding("MONEY", account, f"{moved[account]} went to no account that there is")
+                yield Finding("MONEY", account, f"{moved[account]} went to an account that does not exist")
         elif balance.closing != balance.opening + moved[account]:
             yield Finding("MONEY", account, f"the effects have moved {moved[account]}", (balance,))

@@ -1,4 +1,4 @@
-"""Put template.yaml onto a local cloud, with the function's code from a folder."""
+"""Deploys template.yaml to a local cloud, with the function's code from a folder."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def deploy(
     parameters: Mapping[str, str] | None = None,
     named: bool = False,
 ) -> Stack:
-    """Deploy template.yaml, or this text in its place, with the code in the folder, and return once everything is made.
+    """Deploy template.yaml, or the text given instead, with the code in the folder, and return once everything exists.
 
-    `edits` are those that the documents describe, by their headings; `values` are new values of properties. `overlay`
-    has files, by their path in the folder, that are put in place of the folder's or beside them. The architecture is
-    left alone: the local cloud runs the code on this machine, whatever the template says of it. `named`: whether tables
-    and queues have their logical ids for names, as `sam local` has them.
+    `edits` are documented edits, by their headings; `values` are new property values. `overlay` maps paths in the
+    folder to files that replace or supplement the folder's. The architecture is unchanged: the local cloud runs the
+    code on this machine regardless. `named`: whether tables and queues are named by their logical ids, as under `sam
+    local`.
     """
     text = TEMPLATE.read_text() if template is None else template
     text = with_values(edited(text, *edits), **values or {})
@@ -46,7 +46,7 @@ def deploy(
 
 
 def code_uri_of(cloud: Cloud, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:
-    """Where the code of all functions is, once it is uploaded: they share it."""
+    """The address of all functions' code, uploaded once because they share it."""
     if not code.is_dir():
-        raise DeployError(f"there is no built function at {code}: run `make build`")
+        raise DeployError(f"no built function at {code}: run `make build`")
     return upload(cloud, code, overlay)

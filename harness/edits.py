@@ -1,6 +1,6 @@
-"""The edits of templates that the documents describe, applied to a template's text: tests and deployments try them so.
+"""Applies documented template edits to a template's text, so that tests and deployments can try them.
 
-An edit is a diff in a page, without line numbers. A line of `...` stands for all up to the next blank line.
+An edit is a diff in a page, without line numbers. A line of `...` stands for everything up to the next blank line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class EditError(Exception):
 
 
 def edits() -> dict[str, list[str]]:
-    """The diffs of each heading, of all pages."""
+    """The diffs under each heading of all pages."""
     found: dict[str, list[str]] = {}
     for page in PAGES:
         heading = ""
@@ -32,7 +32,7 @@ def edits() -> dict[str, list[str]]:
 
 
 def edited(template: str, *headings: str) -> str:
-    """The template with the edits of these headings, in this order. Raises EditError where one does not fit."""
+    """The template with the edits under these headings, in order. Raises EditError if one does not fit."""
     for heading in headings:
         for diff in edits()[heading]:
             template = applied(template, diff)
@@ -40,7 +40,7 @@ def edited(template: str, *headings: str) -> str:
 
 
 def applied(template: str, diff: str) -> str:
-    """The template with one diff. Hunks are divided by blank lines; each has to fit exactly one place."""
+    """The template with one diff. Blank lines separate hunks; each hunk must fit exactly one place."""
     lines = template.split("\n")
     for hunk in re.split(r"\n(?:\s*\n)+", diff.strip("\n")):
         asked = hunk.split("\n")
@@ -52,7 +52,7 @@ def applied(template: str, diff: str) -> str:
 
 
 def _at(lines: list[str], at: int, hunk: list[str]) -> list[str] | None:
-    """The lines with the hunk applied here; None if it does not fit. A comment at a line's end may be left out."""
+    """The lines with the hunk applied here; None if it does not fit. A trailing comment may be left out."""
     made = lines[:at]
     for change, wanted in ((line[:1], line[1:]) for line in hunk):
         if change == "+":
@@ -70,7 +70,7 @@ def _at(lines: list[str], at: int, hunk: list[str]) -> list[str] | None:
 
 
 def with_values(template: str, **values: object) -> str:
-    """The template with these properties' values, each of which it has exactly once: Timeout=10."""
+    """The template with new values for properties that occur exactly once: Timeout=10."""
     for name, value in values.items():
         template, found = re.subn(rf"(?m)^( +{name}:) [^\s#]+", rf"\1 {value}", template)
         if found != 1:

@@ -1,7 +1,7 @@
-"""Lambda on this machine: the built function under the Runtime Interface Emulator, which Lambda's images contain.
+"""Lambda on this machine: runs the built function under the Runtime Interface Emulator, which Lambda's images contain.
 
 The emulator comes with SAM. The client that fetches events for the function comes from PyPI, as in Lambda's own Python.
-The emulator handles time-outs and crashes, so they end as they do on Lambda.
+The emulator handles timeouts and crashes, so they end as on Lambda.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ RUNTIME = ROOT / ".tools" / "runtime"
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
 
 GRACE_SECONDS = 15.0
-"""How much longer than the function's time-out we wait: for its start, and for the emulator to notice."""
+"""How much longer than the function's timeout we wait: for its start, and for the emulator to notice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeInterfaceEmulator:
-    """How the emulator is started: it answers on our port, and starts the function when the first event comes."""
+    """How to start the emulator: it answers on our port, and starts the function at the first event."""
 
     name: str
     code: Path
@@ -51,7 +51,7 @@ class RuntimeInterfaceEmulator:
         ]
 
     def environment(self, port: int) -> Mapping[str, str]:
-        """Return what Lambda would set, and what this function is configured with."""
+        """Return the variables that Lambda would set, plus this function's configuration."""
         return {
             "AWS_LAMBDA_FUNCTION_NAME": self.name,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",
@@ -62,7 +62,7 @@ class RuntimeInterfaceEmulator:
         }
 
     def ready(self, port: int) -> bool:
-        """Say whether something listens; the emulator has no other sign, and an event would be run."""
+        """Say whether something listens; the emulator gives no other sign, and an event would run."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
         return False
@@ -76,7 +76,7 @@ class Function:
         self._one_at_a_time = threading.Lock()  # the emulator crashes on two
 
     def invoke(self, event: object) -> Any:
-        """Return the function's parsed answer; an exception, time-out or crash is one too, with an `errorType`."""
+        """Return the function's parsed answer; an exception, timeout or crash also counts, with an `errorType`."""
         request = urllib.request.Request(self._url, data=json.dumps(event).encode(), method="POST")
         with self._one_at_a_time:
             try:
@@ -95,7 +95,7 @@ def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body)
     except json.JSONDecodeError:
-        # Lambda gives a time-out this type; the emulator says no more than a sentence.
+        # Lambda gives a timeout this type; the emulator returns only a sentence.
         return {"errorType": "Sandbox.Timedout", "errorMessage": body.decode(errors="replace")}
 
 
@@ -110,7 +110,7 @@ def running_function(
 ) -> Iterator[Function]:
     """Run the function built in this folder, with this environment, for any number of events."""
     if not (code / "app").is_dir():
-        raise ServerError(f"there is no built function at {code}: run `make build`")
+        raise ServerError(f"no built function at {code}: run `make build`")
     program = RuntimeInterfaceEmulator(
         name=name, code=code, handler=handler, variables=environment, timeout_seconds=timeout_seconds
     )
@@ -121,5 +121,5 @@ def running_function(
 def _binary() -> Path:
     machine = MACHINES.get(platform.machine().lower())
     if sys.platform != "linux" or machine is None:
-        raise ServerError("Lambda's emulator runs on Linux alone; elsewhere a container engine is needed")
+        raise ServerError("Lambda's emulator runs only on Linux; elsewhere a container engine is needed")
     return next(SAM.glob(f"lib/python3*/site-packages/samcli/local/rapid/aws-lambda-rie-{machine}"))

@@ -1,9 +1,8 @@
-"""The history of a run: what its clients saw happen, an event each. `checker.py` judges it.
+"""The history of a run: what its clients observed, as events. `checker.py` judges it.
 
-Simulations, chaos and `make run` all write histories in this form. An event says what somebody outside the library saw:
-whoever sends, the queue, whoever invokes workers and acts on their answers, the handler, and whatever the handler's
-effects are applied to. Nothing is imported here, so a history can be made of anything: `at` is a time on one clock, in
-whichever unit, virtual or real.
+Simulations, chaos and `make run` all write histories in this form. An event is an observation from outside the library:
+by a sender, the queue, the invoker of workers, the handler, or the target of its effects. Nothing is imported here, so
+a history can be made from anything: `at` is a time on one clock, in any unit, virtual or real.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent(Event):
-    """A message was sent: to have the effect of its `payload` under its `key`, once.
+    """A message was sent, whose `payload` must take effect once under its `key`.
 
-    In a FIFO queue messages of one `group` are in the order of their sending. `must`: whether it must take effect; None
-    if a dead letter will do. `moves`: what its effect must be, if that is known. A redriven message is sent again, with
-    its key and another id.
+    In a FIFO queue, messages of one `group` are in sending order. `must`: whether it must take effect; None if a dead
+    letter is also acceptable. `moves`: what its effect must be, if known. A redriven message is sent again, with its
+    key and another id.
     """
 
     message: str
@@ -38,7 +37,7 @@ class Sent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Event):
-    """A worker was given a message, for the so many-th receive."""
+    """A worker received a message, for this receive count."""
 
     message: str
     worker: str
@@ -47,7 +46,7 @@ class Delivered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """A handler was entered. With a claim nobody else may run its key `until` then, or until it is settled."""
+    """A handler was entered. With a claim, no other worker may run its key `until` then, or until it is settled."""
 
     message: str
     worker: str
@@ -65,7 +64,7 @@ class Ended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(Event):
-    """A worker has given its claim up; where anybody sees that. Otherwise a claim counts until its handler's end."""
+    """A worker settled its claim, if observed. Otherwise a claim counts until its handler's end."""
 
     key: str
     worker: str
@@ -73,10 +72,10 @@ class Settled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect(Event):
-    """What a handler does to the outside was applied: not before `since`, and by `at` for certain.
+    """A handler's effect was applied: not before `since`, and certainly by `at`.
 
-    `once`: it must never be applied twice, as what went through a transaction. Any other effect may be repeated, but
-    not after somebody was told that it is done. `result`: what whoever asks must be told.
+    `once`: it must never be applied twice, as part of a transaction. Any other effect may be repeated, but not after it
+    was reported as done. `result`: what requests must be answered.
     """
 
     key: str
@@ -102,9 +101,9 @@ class Acknowledged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLettered(Event):
-    """A message is in the dead-letter queue: a worker sent it (empty: who knows which), or the queue moved it (None).
+    """A message is in the dead-letter queue: a worker sent it (empty if unknown), or the queue moved it (None).
 
-    `confirmed`: the worker was told that its letter is there.
+    `confirmed`: the worker was told that its dead letter arrived.
     """
 
     message: str
@@ -114,9 +113,9 @@ class DeadLettered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Event):
-    """A request, made at `since`, was told that its payload's effect is done, with this result.
+    """A request, made at `since`, was answered that its payload's effect is done, with this result.
 
-    `replayed`: that another request has had it done.
+    `replayed`: that another request had caused it.
     """
 
     key: str
@@ -128,7 +127,7 @@ class Answered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(Event):
-    """A worker was stopped. What it does when it goes on, it may do after its claims have ended: they fence it."""
+    """A worker was suspended. When it continues, it may act after its claims have ended: the fence stops it."""
 
     worker: str
 

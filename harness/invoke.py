@@ -1,9 +1,9 @@
-"""Run the built function once, for an event in a file, and compare its answer with the one that is expected.
+"""Run the built function once, with an event from a file, and compare its answer with the expected one.
 
     python -m harness.invoke events/fresh.json
 
-It runs under Lambda's emulator, with a local cloud of its own. Then it says what became of each message, which the
-answer alone does not.
+It runs under Lambda's emulator, with its own local cloud. Then it reports what became of each message, which the
+answer alone does not show.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ EVENTS = ROOT / "events"
 GIVEN = EVENTS / "given"
 EXPECTED = EVENTS / "expected"
 EMULATED = sys.platform == "linux"
-"""Lambda's emulator is a program for Linux. Elsewhere the local cloud runs the function, and names no error's type."""
+"""Lambda's emulator is a Linux program. Elsewhere, the local cloud runs the function and reports no error type."""
 
 
 @contextlib.contextmanager
 def deployed(*, code: Path = HOST_BUILD) -> Iterator[tuple[Cloud, Stack]]:
-    """A stack on a cloud of its own, with what is given in its tables."""
+    """A stack on its own cloud, with the given items in its tables."""
     with running_cloud() as cloud:
         consumer = deploy(cloud, code=code)
         stack = joined(consumer, deploy_beside(cloud, consumer, "api", code=code))
@@ -55,14 +55,14 @@ def deployed(*, code: Path = HOST_BUILD) -> Iterator[tuple[Cloud, Stack]]:
 
 @contextlib.contextmanager
 def application(name: str = "Consumer", *, code: Path = HOST_BUILD) -> Iterator[Function]:
-    """Run a deployed function's code under the emulator, configured as the template says, on a cloud of its own."""
+    """Run a deployed function's code under the emulator, configured by the template, on its own cloud."""
     with deployed(code=code) as (cloud, stack), emulated(cloud, stack, name, code=code) as function:
         yield function
 
 
 @contextlib.contextmanager
 def emulated(cloud: Cloud, stack: Stack, name: str, *, code: Path = HOST_BUILD) -> Iterator[Function]:
-    """Run a function of this stack under the emulator, configured as it is there."""
+    """Run a function of this stack under the emulator, with its deployed configuration."""
     configuration = cloud.client("lambda").get_function_configuration(FunctionName=stack.resources[name])
     with running_function(
         name,
@@ -75,17 +75,17 @@ def emulated(cloud: Cloud, stack: Stack, name: str, *, code: Path = HOST_BUILD) 
 
 
 def meant(event: Any) -> str:
-    """The function that an event is for: an HTTP request for the API, all else for the consumer."""
+    """The function that an event is for: an HTTP request for the API, anything else for the consumer."""
     return "Api" if isinstance(event, dict) and "httpMethod" in event else "Consumer"
 
 
 def put_given(cloud: Cloud, stack: Stack) -> None:
-    """Put what events/given holds where it belongs: order_lines.json into the table of the resource `OrderLines`."""
+    """Put the items in events/given into their tables: order_lines.json into the table of the resource `OrderLines`."""
     serialize = TypeSerializer().serialize
     for path in sorted(GIVEN.glob("*.json")):
         table = stack.resources.get(path.stem.title().replace("_", ""))
         if table is None:
-            continue  # an application of the user's own has other tables
+            continue  # a user's own application has other tables
         for item in json.loads(path.read_text()):
             cloud.client("dynamodb").put_item(
                 TableName=table,
@@ -94,13 +94,15 @@ def put_given(cloud: Cloud, stack: Stack) -> None:
 
 
 def expected_answer(event: Path) -> Any:
-    """Return what the function must answer to this event, or None if nobody has said."""
+    """Return the function's expected answer to this event, or None if there is none."""
     path = EXPECTED / event.name
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def matches(answer: Any, expected: Any) -> bool:
-    """Say whether the answer is the expected one; of an error, an HTTP response and its headers, what is named."""
+    """Say whether the answer is the expected one; for errors, HTTP responses and their headers, only the given fields
+    count.
+    """
     if isinstance(answer, dict) and isinstance(expected, dict) and {"errorType", "statusCode", "headers"} & {*expected}:
         headers = {name: (answer.get("headers") or {}).get(name) for name in expected.get("headers", {})}
         named = {name: answer.get(name) for name in expected} | ({"headers": headers} if "headers" in expected else {})
@@ -109,7 +111,7 @@ def matches(answer: Any, expected: Any) -> bool:
 
 
 def invoke(event: Path) -> Any:
-    """Return the built function's answer to the event in this file; what became of its messages goes to stderr."""
+    """Return the built function's answer to the event in this file; the fate of its messages goes to stderr."""
     content = json.loads(event.read_text())
     name = meant(content)
     with deployed() as (cloud, stack):
@@ -132,7 +134,7 @@ class Ending:
 
 
 def endings(client: StackClient, event: Any, answer: Any) -> list[Ending]:
-    """How it ended for each message of an SQS event to which the stack's consumer has given this answer."""
+    """How each message of an SQS event ended, given the consumer's answer."""
     again = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
     keys = {message["messageId"]: _key(message) for message in event["Records"]}
     records = client.records(list(dict.fromkeys(keys.values())))
@@ -142,13 +144,13 @@ def endings(client: StackClient, event: Any, answer: Any) -> list[Ending]:
 
 
 def _key(message: Any) -> str:
-    """A message's key: its id, or the key that it had before it was redriven."""
+    """A message's key: its id, or its key before it was redriven."""
     stamp = stamp_of(message.get("messageAttributes") or {})
     return message["messageId"] if stamp is None else stamp.key
 
 
 def ending(id: str, acknowledged: bool, record: Mapping[str, Any], letter: DeadLetter | None) -> Ending:
-    """How it ended for a message, by the answer, its record and its dead letter, if there are any."""
+    """How a message ended, by the answer, its record and its dead letter, if any."""
     error = json.loads(record.get("error") or "{}")
     reason = error.get("text") or error.get("type")
     if not acknowledged:
@@ -162,7 +164,7 @@ def ending(id: str, acknowledged: bool, record: Mapping[str, Any], letter: DeadL
 
 
 def summary(found: Sequence[Ending]) -> Iterator[str]:
-    """A line with how many ended how, and one for each that is not simply completed."""
+    """A line with the number of messages per ending, and one for each that is not simply completed."""
     told = "; ".join(
         f"{len(some)} {which}: {_counted(each.what for each in some)}"
         for which, wanted in (("acknowledged", True), ("to come again", False))
@@ -177,16 +179,16 @@ def _counted(whats: Iterable[str]) -> str:
 
 
 def said(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:
-    """Say on stderr what became of the event's messages; return the answer."""
+    """Print what became of the event's messages to stderr; returns the answer."""
     if isinstance(answer, dict) and "batchItemFailures" in answer:
         print(*summary(endings(client_of(cloud, stack), event, answer)), sep="\n", file=sys.stderr)
     return answer
 
 
 def main(arguments: list[str]) -> int:
-    """Print the answer; return 0 if it is the expected one, or if no other is known."""
+    """Print the answer; returns 0 if it is the expected one, or if none is known."""
     if len(arguments) != 1 or not Path(arguments[0]).is_file():
-        print("Which event? For instance: make invoke EVENT=events/fresh.json", file=sys.stderr)
+        print("No event is given. For example: make invoke EVENT=events/fresh.json", file=sys.stderr)
         return 2
     event = Path(arguments[0])
     try:
@@ -200,17 +202,17 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped, and cleared up", file=sys.stderr)
+        print("stopped and cleaned up", file=sys.stderr)
         return INTERRUPTED
     print(json.dumps(answer, indent=2))
     expected = expected_answer(event)
     if expected is None:
-        print(f"There is no {EXPECTED.relative_to(ROOT) / event.name} to compare it with.", file=sys.stderr)
+        print(f"No {EXPECTED.relative_to(ROOT) / event.name} to compare it with.", file=sys.stderr)
         return 1 if isinstance(answer, dict) and "errorType" in answer else 0
     if matches(answer, expected):
         print("As expected.", file=sys.stderr)
         return 0
-    print(f"Expected was:\n{json.dumps(expected, indent=2)}", file=sys.stderr)
+    print(f"Expected:\n{json.dumps(expected, indent=2)}", file=sys.stderr)
     return 1
 
 

@@ -1,4 +1,4 @@
-"""What the programs of the local cloud have in common: their options, and how they end."""
+"""What the local cloud's programs share: their options, and how they end."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 IN_VAIN = 2
 INTERRUPTED = 130
 ENDING = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C among them, by name: a shell has what it starts in the background ignore it."""
+"""Includes Ctrl-C by name, because a shell makes its background jobs ignore it."""
 REFUSED = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
-"""What AWS answers to credentials that are no longer any."""
+"""AWS's errors for expired credentials."""
 CLEARING_UP = b"\nclearing up; it takes up to half a minute\n"
 
 
@@ -39,10 +39,10 @@ class Options:
 
 
 def options_of(environment: Mapping[str, str], *, number: int = 500) -> Options:
-    """Read N, SEED, PROTECTION and STACK. Raises ValueError, saying what is wrong with them."""
+    """Read N, SEED, PROTECTION and STACK. Raises ValueError for invalid values."""
     protection = environment.get("PROTECTION") or "on"
     if protection not in ("on", "off"):
-        raise ValueError(f"PROTECTION is on or off; it is {protection!r}")
+        raise ValueError(f"PROTECTION must be on or off; it is {protection!r}")
     options = Options(
         number=whole(environment, "N", number),
         seed=whole(environment, "SEED", 1),
@@ -50,34 +50,34 @@ def options_of(environment: Mapping[str, str], *, number: int = 500) -> Options:
         stack=environment.get("STACK") or None,
     )
     if options.stack is not None and not options.protected:
-        raise ValueError("PROTECTION=off replaces the handler, which is only done on the local cloud: leave out STACK")
+        raise ValueError("PROTECTION=off replaces the handler, which is only possible on the local cloud: unset STACK")
     return options
 
 
 def whole(environment: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
-    """A whole number of the environment's. Raises ValueError."""
+    """A whole number from the environment. Raises ValueError."""
     text = environment.get(name) or str(default)
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise ValueError(f"{name} is a whole number, at least {least}; it is {text!r}")
+        raise ValueError(f"{name} must be a whole number of at least {least}; it is {text!r}")
     return int(text)
 
 
 class StoppedTwice(KeyboardInterrupt):
-    """A second signal, while the first was being obeyed."""
+    """A second signal, during the cleanup after the first."""
 
 
 def run_to_its_end(perform: Callable[[Report], int]) -> int:
-    """Do it, whatever comes between: a signal ends it like a failure, with everything cleared up. The exit status."""
+    """Run the program; a signal ends it like a failure, with everything cleaned up. Returns the exit status."""
     report = Report()
     for each in ENDING:
         signal.signal(each, _end)
     try:
         return perform(report)
     except StoppedTwice:
-        report.failed("stopped while it was clearing up: what it had made may be left")
+        report.failed("stopped during cleanup: what it created may remain")
         return INTERRUPTED
     except KeyboardInterrupt:
-        report.failed("stopped, and cleared up")
+        report.failed("stopped and cleaned up")
         return INTERRUPTED
     except (NoRegionError, NoCredentialsError, ProfileNotFound) as error:
         report.failed(f"{str(error).rstrip('.')}. {REMEDY}")
@@ -90,10 +90,10 @@ def run_to_its_end(perform: Callable[[Report], int]) -> int:
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by a signal, and say so at once, because clearing up says nothing; a second signal ends without waiting."""
+    """End on a signal, and say so at once, because cleanup is silent; a second signal ends without waiting."""
     for each in ENDING:
         signal.signal(each, _give_up)
-    # Not by sys.stdout: a signal may come while that is being written to, and it refuses to be entered twice.
+    # Not sys.stdout: a signal may arrive during a write to it, and it is not reentrant.
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), CLEARING_UP)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What `make run` does besides sending: it asks for some transfers over HTTP, and delivers some messages again."""
+"""What `make run` does besides sending: it requests some transfers over HTTP, and delivers some messages again."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 MOST_UNDER_WAY = 3
 POSTS = 3
-"""How often a transfer is asked for over HTTP."""
+"""How often a transfer is requested over HTTP."""
 DELIVERIES = {Kind.AGAIN: 1, Kind.AT_ONCE: 2}
-"""How often a message of this kind is delivered again, all at the same time."""
+"""How often a message of this kind is redelivered, all at the same time."""
 SILENCE_SECONDS = 30.0
-"""How long a function may take until its first word: it starts in a second or two, or not at all."""
+"""How long a function may take to report: it starts in a second or two, or not at all."""
 
 
 class Redeliveries:
-    """The cast of `make run`. Its trigger says when it is time to deliver a message again, and with which record."""
+    """The actors of `make run`. The trigger decides when to redeliver a message, and with which record."""
 
     def __init__(self, client: StackClient, workload: Workload, trigger: ServiceTrigger | LedgerTrigger) -> None:
         self.replayed = 0
@@ -39,14 +39,14 @@ class Redeliveries:
         self._under_way: list[_Redelivery] = []
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
-        """Send messages, or ask for them over HTTP; return their keys by their names."""
+        """Send messages, or request them over HTTP; returns their keys by name."""
         sent = {each.name: self._client.post(each, POSTS) for each in messages if each.kind is Kind.POSTED}
         self.replayed += len(sent) * (POSTS - 1)
         queued = [each for each in messages if each.kind is not Kind.POSTED]
         return sent | (self._client.send(queued) if queued else {})
 
     def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
-        """Take in the redeliveries that are over, and begin those that are due."""
+        """Collect finished redeliveries, and start those that are due."""
         self._trigger.check()
         for each in [each for each in self._under_way if each.over]:
             self._under_way.remove(each)
@@ -72,7 +72,7 @@ class Redeliveries:
 
 
 class _Redelivery:
-    """A message's record, delivered again. Daemon threads: a Ctrl-C does not wait for AWS."""
+    """A message's record, delivered again. Daemon threads, so that a Ctrl-C does not wait for AWS."""
 
     def __init__(self, client: StackClient, message: TransferMessage, record: Mapping[str, Any]) -> None:
         self.message = message
@@ -94,7 +94,7 @@ class _Redelivery:
 
 
 class ServiceTrigger:
-    """Goes by what the fake service has heard, with the record that it saw delivered."""
+    """Follows the fake service's log, with the record that it saw delivered."""
 
     witnessed: ClassVar[bool] = True
 
@@ -107,13 +107,13 @@ class ServiceTrigger:
         return self._service.lines()
 
     def due(self, message: TransferMessage, key: str) -> Mapping[str, Any] | None:
-        """When it is done; or when its handler has started, and is held for us."""
+        """When it is done, or when its handler has started and is held."""
         again = message.kind is Kind.AGAIN
         heard = self._service.is_done(message.name) if again else self._service.reached(message.name, "handler")
         return self._service.records[message.name] if heard else None
 
     def over(self, message: TransferMessage) -> None:
-        """Let the handler go on that was held for this."""
+        """Release the handler that was held for this."""
         if message.kind is Kind.AT_ONCE:
             self._service.let_go(message.name)
 
@@ -121,11 +121,11 @@ class ServiceTrigger:
         if self._service.failure is not None:
             raise StackError("the fake service could not read the ledger") from self._service.failure
         if time.monotonic() - self._begun > SILENCE_SECONDS and not self._service.lines():
-            raise StackError(f"nothing was heard of the function for {SILENCE_SECONDS:.0f} s: it does not start")
+            raise StackError(f"the function did not report for {SILENCE_SECONDS:.0f} s: it does not start")
 
 
 class LedgerTrigger:
-    """Goes by the ledger alone, and logs what is delivered from here, as the fake service would."""
+    """Follows the ledger alone, and logs what is delivered from here, as the fake service would."""
 
     witnessed: ClassVar[bool] = False
 
@@ -146,4 +146,4 @@ class LedgerTrigger:
         """Nothing is held."""
 
     def check(self) -> None:
-        """The ledger is asked directly, and raises by itself."""
+        """Nothing to check: reading the ledger raises by itself."""

@@ -1,4 +1,4 @@
-"""Removes a stack with all that its template would keep: for stacks that are tried and thrown away."""
+"""Removes a stack with everything that its template would retain: for temporary stacks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PATIENCE = {"Delay": 1, "MaxAttempts": 900}
 
 
 def delete_stack(clients: Clients, stack: str) -> None:
-    """Delete a stack, and the tables, queues and buckets that it would leave. Raises what AWS refuses."""
+    """Delete a stack, and the tables, queues and buckets that it would retain. Raises AWS's errors."""
     formation, made = clients.client("cloudformation"), list(resources_of(clients, stack))
     formation.delete_stack(StackName=stack)
     formation.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig=PATIENCE)
     for each in made:
-        with contextlib.suppress(ClientError):  # it is gone already, where nothing is kept
+        with contextlib.suppress(ClientError):  # already gone if nothing is retained
             if each["ResourceType"] == "AWS::DynamoDB::Table":
                 _delete_table(clients.client("dynamodb"), each["PhysicalResourceId"])
             elif each["ResourceType"] == "AWS::SQS::Queue":
@@ -34,7 +34,7 @@ def delete_stack(clients: Clients, stack: str) -> None:
 
 
 def _delete_table(dynamodb: Any, table: str) -> None:
-    """Delete a table, protected or not: the local cloud takes a template's text 'false' for true."""
+    """Delete a table, protected or not: the local cloud treats a template's text 'false' as true."""
     if dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled"):
         dynamodb.update_table(TableName=table, DeletionProtectionEnabled=False)
         dynamodb.get_waiter("table_exists").wait(TableName=table)
@@ -50,7 +50,7 @@ def delete_bucket(s3: Any, bucket: str) -> None:
 
 
 def left_of(clients: Clients, name: str) -> Iterator[str]:
-    """What is still there with this in its name, such as `table orders-Records-1`."""
+    """What still exists with this in its name, such as `table orders-Records-1`."""
     for service, operation, key, kind in (
         ("cloudformation", "describe_stacks", "Stacks", "StackName"),
         ("dynamodb", "list_tables", "TableNames", None),

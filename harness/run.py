@@ -1,10 +1,10 @@
 """`make run`: send a workload through the local cloud, or through a deployed stack, and reconcile.
 
-What it takes comes from the environment: N, SEED, PROTECTION, EFFECTS and STACK, and LOCALSTACK_HOST. Its last line is
-one JSON object, and its status 0 only if everything in it is as promised.
+Settings come from the environment: N, SEED, PROTECTION, EFFECTS, STACK and LOCALSTACK_HOST. The last line is one JSON
+object; the status is 0 only if everything in it is as promised.
 
-Two settings are changed after deployment and said aloud: the queue's visibility timeout, which is when the messages of
-a killed worker come back; and in a short run, and in the control, the function's timeout, so that nobody waits long.
+Two settings are changed after deployment, with a note: the queue's visibility timeout, after which a killed worker's
+messages come back; and, in a short run and in the control, the function's timeout, so that no one waits long.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
     from harness.workload.transfers import Workload
 
 VISIBILITY_SECONDS = 15
-"""Longer than a lease, which ends 3 seconds after the function's timeout: a killed worker's messages are then free."""
+"""Longer than a lease, which ends 3 seconds after the function's timeout: a killed worker's messages are free
+by then.
+"""
 SHORT = 50
-"""Up to so many messages, and in the control, all times are these instead."""
+"""Up to this many messages, and in the control, these times replace all others."""
 QUICK_VISIBILITY_SECONDS, QUICK_TIMEOUT_SECONDS, QUICK_HOLD_SECONDS = 8, 4, 2.5
 
 
 def without_claims_by(environment: Mapping[str, str], options: Options) -> bool:
-    """Read EFFECTS, a parameter of the template. Raises ValueError where it has no say."""
+    """Read EFFECTS, a parameter of the template. Raises ValueError if it does not apply."""
     effects = environment.get("EFFECTS") or "any"
     if effects not in ("any", "transaction"):
-        raise ValueError(f"EFFECTS is any or transaction; it is {effects!r}")
+        raise ValueError(f"EFFECTS must be any or transaction; it is {effects!r}")
     if effects == "transaction" and (options.stack is not None or not options.protected):
-        raise ValueError(
-            "EFFECTS=transaction deploys the shipped consumer without claims: leave out STACK and PROTECTION"
-        )
+        raise ValueError("EFFECTS=transaction deploys the shipped consumer without claims: unset STACK and PROTECTION")
     return effects == "transaction"
 
 
 def on_local_cloud(options: Options, report: Report, *, without_claims: bool) -> Reconciliation:
-    """Run on a cloud of its own, which is gone afterwards; or on one that is named, which stays."""
+    """Run on a temporary cloud, or on a named one, which stays."""
     quick = options.number <= SHORT or not options.protected
     service = FakeService(hold_seconds=QUICK_HOLD_SECONDS if quick else HOLD_SECONDS)
     parameters = {"Effects": "transaction"} if without_claims else {}
@@ -73,7 +73,7 @@ def on_local_cloud(options: Options, report: Report, *, without_claims: bool) ->
             workload, service.ledger = generate(options.seed, options.number), client.posted
             found = _run(options, client, workload, ServiceTrigger(service), report)
         except StackError:
-            report.note(f"what was logged is kept in {keep_logs(cloud, group, 'consumer.log')}")
+            report.note(f"the log is kept in {keep_logs(cloud, group, 'consumer.log')}")
             raise
         if found.complaints and options.protected:
             folder = keep_logs(cloud, group, "consumer.log")
@@ -81,7 +81,7 @@ def on_local_cloud(options: Options, report: Report, *, without_claims: bool) ->
             with contextlib.closing(Log(folder / "fake_service.jsonl")) as kept:
                 for line in found.log:
                     kept.write(line)
-            report.note(f"all logs, the fake service's among them, are kept in {folder}")
+            report.note(f"all logs, including the fake service's, are kept in {folder}")
         return found
 
 
@@ -98,7 +98,7 @@ def _shorten(client: StackClient, report: Report, *, quick: bool) -> None:
 
 
 def on_stack(options: Options, name: str, report: Report) -> Reconciliation:
-    """Run on a stack that is deployed: the same messages, and nobody is killed."""
+    """Run on a deployed stack: the same messages, without kills."""
     client = deployed_client(name, report)
     without = {*DEATHS, *((Kind.POSTED,) if client.api is None else ())}
     found = run_on_stack(client, options, without, report)
@@ -107,20 +107,20 @@ def on_stack(options: Options, name: str, report: Report) -> Reconciliation:
 
 
 def deployed_client(name: str, report: Report) -> StackClient:
-    """The client of a stack in the account that the environment names."""
+    """The client of a stack in the account in the environment."""
     account = Account()
     said = report.step("stack")
     stack = with_api(account, describe_function(account, name))
     client = StackClient(stack=stack, clients=account, receive_seconds=2, api=account.caller(stack))
     client.check()
-    said(f"{name}, as it is deployed: its handler runs without faults")
+    said(f"{name}, as deployed: its handler runs without faults")
     return client
 
 
 def run_on_stack(
     client: StackClient, options: Options, without: Collection[Kind], report: Report, pace: Pace = REMOTE
 ) -> Reconciliation:
-    """Run a workload whose names no other has, and delete its dead letters."""
+    """Run a workload with unique names, and delete its dead letters."""
     workload = generate(options.seed, options.number, prefix=f"{secrets.token_hex(3)}-", without=without)
     found = _run(options, client, workload, LedgerTrigger(client), report, pace=pace)
     client.delete_dead_letters([each for each in found.dead_letters if each.message_id in found.sent.values()])
@@ -155,7 +155,9 @@ def _run(
 def send(
     client: StackClient, workload: Workload, cast: Redeliveries, report: Report, pace: Pace
 ) -> tuple[dict[str, str], str | None]:
-    """Open the accounts, send everything, and wait for the end; the keys by name, and what was waited for in vain."""
+    """Open the accounts, send everything, and wait for the end. Returns the keys by name, and what the wait timed out
+    on.
+    """
     client.open_accounts(workload.opening, CURRENCY)
     report.opened(workload)
     with report.progress(len(workload.messages)) as say:
@@ -165,16 +167,16 @@ def send(
 def _messages(found: Reconciliation) -> list[Row]:
     return [
         *tables.messages(found),
-        (found.replayed, "requests replayed", "asked for again, and answered as before"),
+        (found.replayed, "requests replayed", "requested again, and answered as before"),
         (found.runs.retried, "retried", "after the handler had failed"),
-        (found.runs.found_in_progress, "found in progress", "deliveries of what another was busy with"),
+        (found.runs.found_in_progress, "found in progress", "deliveries of messages that another worker was handling"),
     ]
 
 
 def perform(report: Report) -> int:
     options = options_of(os.environ)
     without_claims = without_claims_by(os.environ, options)
-    generate(options.seed, options.number)  # it refuses a wrong N before anything is deployed
+    generate(options.seed, options.number)  # rejects a wrong N before anything is deployed
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
     handler += " without claims" if without_claims else ""
     what = f"{options.number} transfers, seed {options.seed}"
@@ -186,7 +188,7 @@ def perform(report: Report) -> int:
         found = on_local_cloud(options, report, without_claims=without_claims)
     else:
         found = on_stack(options, stack, report)
-    fine = "every message took effect once, or says why it did not"
+    fine = "every message took effect once, or has a reason why not"
     return report.conclude(found, {"Messages": _messages(found), "Books": tables.money(found)}, fine)
 
 

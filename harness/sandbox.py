@@ -1,11 +1,11 @@
-"""`make cloud`: the application on a local cloud that stays, with a workload behind it, to try commands on.
+"""`make cloud`: the application on a local cloud that stays, after a workload, to try commands on.
 
-What it takes comes from the environment: N and SEED, PORT, REQUEST_KEY, which is the API's parameter RequestKey,
-and WORKFLOW=1, for the workflow beside it (workflow_sandbox.py). It is set up as `make run` is, and runs its workload
-without the kills. Its port is a known one, and its tables and queues have their logical ids for names: so `sam local`
-finds them. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, the
-claim of a worker that died of a message which nobody delivers again, and what `events/` presupposes. It ends by Ctrl-C
-or SIGTERM, and leaves nothing.
+Settings come from the environment: N and SEED, PORT, REQUEST_KEY, which is the API's parameter RequestKey, and
+WORKFLOW=1, for the workflow next to it (workflow_sandbox.py). It is set up like `make run`, and runs its workload
+without kills. Its port is fixed, and its tables and queues are named by their logical ids, so that `sam local` finds
+them. Then it adds what the workload does not leave behind: dead letters that can succeed, one that is done, the claim
+of a dead worker on a message that is never delivered again, and the items that `events/` needs. It ends by Ctrl-C or
+SIGTERM, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ if TYPE_CHECKING:
 
 STACK = "transfers"
 ENVIRONMENT = ROOT / ".build" / "cloud.env"
-"""A shell that is to work on this cloud sources this file. It is there for as long as the cloud is."""
+"""A file for shells that work on this cloud to source. It exists as long as the cloud does."""
 
 NUMBER = 50
 POLL_SECONDS = 0.2
-PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
+PAYER, PAYEE = "erin", "frank"  # events/ has its own accounts
 HIGHEST_PORT = 65_535
 
 
 def sandbox(options: Options, report: Report, port: int | None = None, *, workflow: bool = False) -> None:
-    """Set all up, say what to type, and stay until somebody interrupts."""
+    """Set up everything, print what to type, and stay until interrupted."""
     address, service = engine(), FakeService()
     api, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, address or LOOPBACK
     with deployed(service, report, name=STACK, api=api, named=True, port=port, also_at=also_at) as (cloud, client):
         commands = _leave(options, client, service, report)
         put_given(cloud, client.stack)
-        assert client.api is not None, "the template has one unless it is told otherwise"
+        assert client.api is not None, "the template creates one by default"
         tables = {"ENTRIES_TABLE": client.stack.resources["Entries"]}  # for app.ledger_trace
         left: contextlib.AbstractContextManager[Left] = contextlib.nullcontext(({}, []))
         if workflow:
@@ -76,13 +76,13 @@ def sandbox(options: Options, report: Report, port: int | None = None, *, workfl
 
 
 def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> list[tuple[str, str]]:
-    """Leave something behind for every command; return what to type, and what it shows."""
-    workload = generate(options.seed, options.number, without=DEATHS)  # else one waits for their leases
+    """Leave something for every command to show; returns what to type, and what it shows."""
+    workload = generate(options.seed, options.number, without=DEATHS)  # otherwise one waits for their leases
     service.ledger = client.posted
     trigger = LedgerTrigger(client) if in_containers() else ServiceTrigger(service)
     sent, gave_up = send(client, workload, Redeliveries(client, workload, trigger), report, LOCAL)
     if gave_up is not None:
-        raise StackError(f"the workload did not come to its end: {gave_up}")
+        raise StackError(f"the workload did not finish: {gave_up}")
     said = report.step("leftovers")
     client.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
     orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
@@ -92,16 +92,16 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
     on = f"--stack {STACK}"
     typed = [
-        (f"doctor {on}", "what the stack needs, and whether it has it"),
-        (f"dlq list {on}", "the dead letters, by what they failed of"),
-        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
-        (f"dlq archive {on} --error-type InvalidBody", "what cannot, kept in the stack's archive"),
-        (f"dlq redrive {on} --from-archive --to-dlq", "and back among the dead letters"),
-        (f"trace {completed} \\\n    {on} --hook app.ledger_trace:entries", "all that is known of a key that is done"),
-        (f"trace {failed} \\\n    {on}", "of one that has failed, and why"),
-        *([(f"trace {orphan} \\\n    {on}", "of one whose worker is dead")] if orphan else []),
-        (f"dlq history {on}", "what was done with dead letters, once you have done something"),
-        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
+        (f"doctor {on}", "the stack's requirements, checked"),
+        (f"dlq list {on}", "the dead letters, by cause"),
+        (f"dlq redrive {on}", "the plan; after you confirm, messages that can succeed go back to the queue"),
+        (f"dlq archive {on} --error-type InvalidBody", "the others go to the stack's archive"),
+        (f"dlq redrive {on} --from-archive --to-dlq", "and back to the dead-letter queue"),
+        (f"trace {completed} \\\n    {on} --hook app.ledger_trace:entries", "everything known about a completed key"),
+        (f"trace {failed} \\\n    {on}", "about one that has failed, and why"),
+        *([(f"trace {orphan} \\\n    {on}", "about one whose worker is dead")] if orphan else []),
+        (f"dlq history {on}", "what you have done with dead letters"),
+        (f"stuck {on}", "claims of dead workers, once their leases have ended"),
     ]
     return [(f".venv/bin/receiver {command}", meaning) for command, meaning in typed]
 
@@ -111,17 +111,17 @@ def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
 
 
 def abandon(client: StackClient, message: TransferMessage) -> str:
-    """Hand the function a message that is in no queue, and that kills it; return the key of the claim it leaves."""
+    """Deliver a message that is in no queue and kills the function; returns the key of the claim it leaves."""
     record = client.record_of(message, str(uuid4()))
     try:
         client.invoke(record)
     except StackError:
         return str(record["messageId"])
-    raise StackError(f"the worker was to die of {message.name}, and did not")
+    raise StackError(f"the worker should have died of {message.name}, but did not")
 
 
 def let_die(client: StackClient, message: TransferMessage, *, handled: bool = False) -> None:
-    """Have a message among the dead letters whose record does not say why; or one whose acknowledgement got lost."""
+    """Create a dead letter whose record does not explain it, or one whose acknowledgement was lost."""
     id = str(uuid4())
     if handled:
         client.invoke(client.record_of(message, id))
@@ -134,16 +134,16 @@ def let_die(client: StackClient, message: TransferMessage, *, handled: bool = Fa
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """What a shell must be told to work on this cloud, and on no account of its user's."""
+    """The variables with which a shell works on this cloud, and on no account of its user's."""
     unset = "unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN\n"
     return unset + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
 def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:
-    """Say what to type. Not by way of the console: what is to be copied must not be wrapped. It fits in 80 columns."""
+    """Print what to type, in 80 columns. Bypasses the console, because text to copy must not be wrapped."""
     path = ENVIRONMENT.relative_to(ROOT)
     typed = "\n".join(f"  # {meaning}\n  {command}" for command, meaning in commands)
-    missing = "" if contained else "\nNo container engine answers now: start it, and then `make cloud` again."
+    missing = "" if contained else "\nNo container engine answers: start one, then run `make cloud` again."
     sys.stdout.write(f"""
 The stack is called {STACK}. In another terminal, in this folder:
 
@@ -159,7 +159,7 @@ container, with .tools/sam/bin/sam if `sam` is not installed:
   sam build
   sam local invoke Consumer -e events/fresh.json
 {missing}
-It stays until you press Ctrl-C, and leaves nothing.
+Press Ctrl-C to stop it. Nothing is left behind.
 """)
     sys.stdout.flush()
 
@@ -167,12 +167,12 @@ It stays until you press Ctrl-C, and leaves nothing.
 def _stay(cloud: Cloud) -> None:
     while cloud.alive:
         time.sleep(POLL_SECONDS)
-    raise ServerError("the local cloud has ended by itself")
+    raise ServerError("the local cloud stopped unexpectedly")
 
 
 @contextlib.contextmanager
 def _written(path: Path, text: str) -> Iterator[None]:
-    """Have this file for the length of the block, unless another sandbox puts its own in its place."""
+    """Keep this file for the block, unless another sandbox replaces it."""
     path.write_text(text)
     try:
         yield
@@ -185,7 +185,7 @@ def perform(report: Report) -> int:
     options = options_of({name: os.environ.get(name, "") for name in ("N", "SEED")}, number=NUMBER)
     port = whole(os.environ, "PORT", 0 if os.environ.get(NAMED_BY) else PORT)
     if port > HIGHEST_PORT:
-        raise ValueError(f"PORT is at most {HIGHEST_PORT}; it is {port}")
+        raise ValueError(f"PORT must be at most {HIGHEST_PORT}; it is {port}")
     report.begin(f"{options.number} transfers, seed {options.seed}", "from the queue to the ledger, and then it stays")
     workflow = bool(os.environ.get("WORKFLOW"))
     if workflow and in_containers():

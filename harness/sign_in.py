@@ -1,7 +1,7 @@
-"""Checks, before a build instead of after it, whether `sam deploy` will find a region and credentials.
+"""Checks before a build, rather than after it, whether `sam deploy` will find a region and credentials.
 
-SAM's own Python runs it, so that it looks where SAM would look: samconfig's region and profile for the environment,
-then the caller's environment and files. It does not ask AWS.
+SAM's own Python runs it, so that it looks where SAM would: samconfig's region and profile for the environment, then the
+caller's environment and files. It does not call AWS.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CREDENTIALS = (
 
 
 def missing(profile: str | None, region: str | None) -> list[str]:
-    """Return what to say about a region and credentials that are missing."""
+    """Return messages about a missing region or missing credentials."""
     try:
         session = boto3.Session(profile_name=profile, region_name=region)
         found = {REGION: session.region_name, CREDENTIALS: session.get_credentials()}
     except BotoCoreError as error:
-        return [f"No credentials: {error}. Name a profile that is there with AWS_PROFILE, or run `aws configure`."]
+        return [f"No credentials: {error}. Name an existing profile with AWS_PROFILE, or run `aws configure`."]
     except (OSError, ValueError) as error:  # botocore passes these on
         return [f"No credentials: the profile's credential_process could not be run or understood: {error}."]
     return [remedy for remedy, value in found.items() if not value]
@@ -33,7 +33,7 @@ def missing(profile: str | None, region: str | None) -> list[str]:
 
 def main(samconfig: str, environment: str) -> int:
     tables = tomllib.loads(Path(samconfig).read_text())[environment]
-    # What `sam deploy` takes from there: the settings of all commands, overridden by its own.
+    # `sam deploy` uses the settings of all commands there, overridden by its own.
     said = {**tables.get("global", {}).get("parameters", {}), **tables.get("deploy", {}).get("parameters", {})}
     remedies = missing(said.get("profile"), said.get("region"))
     sys.stderr.writelines(f"{remedy}\n" for remedy in remedies)

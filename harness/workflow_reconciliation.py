@@ -1,4 +1,4 @@
-"""What must be true after `make run WORKFLOW=1`, beside what must be true after every run."""
+"""What must be true after `make run WORKFLOW=1`, in addition to what must be true after every run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One execution: of which transfer, how it ended, and what its key's record says now (None: there is none)."""
+    """One execution: its transfer, how it ended, and what its key's record says now (None if there is none)."""
 
     transfer: str
     status: str
@@ -30,7 +30,7 @@ class Execution:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkflowReconciliation(Reconciliation):
-    """Transfers by the workflow end COMPLETED or FAILED; one that fails leaves no dead letter."""
+    """Transfers by the workflow end COMPLETED or FAILED; a failure leaves no dead letter."""
 
     executions: Sequence[Execution]
     repeats: int
@@ -39,19 +39,19 @@ class WorkflowReconciliation(Reconciliation):
 
     @cached_property
     def done(self) -> frozenset[str]:
-        """The transfers whose record says so; in the control, whose money arrived."""
+        """Transfers whose record says so; in the control, those whose money arrived."""
         if not self.protected:
             return frozenset(message.name for message in self.workload.messages if self._arrived(message))
         return frozenset(each.transfer for each in self.executions if each.record == "COMPLETED")
 
     @cached_property
     def completed(self) -> frozenset[str]:
-        """Likewise: whether the money arrived is asked elsewhere."""
+        """Likewise: whether the money arrived is checked elsewhere."""
         return self.done
 
     @cached_property
     def failed(self) -> frozenset[str]:
-        """The transfers whose record says so; in the control, all others that have an execution."""
+        """Transfers whose record says so; in the control, all others that have an execution."""
         if not self.protected:
             return frozenset(each.transfer for each in self.executions) - self.done
         return frozenset(each.transfer for each in self.executions if each.record == "FAILED")
@@ -62,13 +62,15 @@ class WorkflowReconciliation(Reconciliation):
 
     @cached_property
     def as_expected(self) -> frozenset[str]:
-        """The transfers that ended as their kind says; a credit whose execution was stopped may or may not arrive."""
+        """Transfers that ended as their kind requires; a credit whose execution was stopped may or may not arrive."""
         aborted = frozenset(self.workload.of_kind(Kind.ABORTED))
         failing = frozenset(name for name, message in self.workload.by_name.items() if message.kind in FAILING)
         return (self.done - failing) | (self.failed & (failing | aborted))
 
     def history(self, *, claims: bool) -> list[Event]:
-        """A request's effect is its execution, and all that this has moved. What has none is told as unfinished."""
+        """A request's effect is its execution, and everything this has moved. A request without one counts as
+        unfinished.
+        """
         end = max((line.at_ms for line in self.log), default=0)
         moved = {name: tuple((each.account, each.amount) for each in entries) for name, entries in self.posted.items()}
         started = {each.transfer for each in self.executions}
@@ -93,7 +95,7 @@ class WorkflowReconciliation(Reconciliation):
 
     @cached_property
     def half_way(self) -> list[str]:
-        """Transfers of which something was taken that neither arrived nor came back, or whose record disagrees."""
+        """Transfers whose debit neither arrived nor came back, or whose record disagrees."""
         return [
             message.name
             for message in self.workload.messages
@@ -103,7 +105,7 @@ class WorkflowReconciliation(Reconciliation):
 
     @cached_property
     def balanced(self) -> bool:
-        """Whether no money came or went or is on its way, and every account is where its entries say."""
+        """Whether no money was created, lost or in transit, and every account matches its entries."""
         return not (self._found("MONEY") or self.half_way) and set(self.closing) == set(self.workload.opening)
 
     @property
@@ -127,16 +129,16 @@ class WorkflowReconciliation(Reconciliation):
         found += [f"not as expected: {', '.join(wrong[:5])}"] if wrong else []
         found += [f"{each.rule}: {each.told}" for each in self.findings[:MOST_SHOWN]]
         found += [] if self.balanced else [f"the books do not balance {self.half_way[:5]}"]
-        return found if self.gave_up is None else [*found, f"gave up waiting: {self.gave_up}"]
+        return found if self.gave_up is None else [*found, f"gave up waiting:  {self.gave_up}"]
 
     @cached_property
     def unfinished(self) -> int:
-        """Transfers that are in progress, or of which nothing is known."""
+        """Transfers in progress, or with unknown state."""
         return len(frozenset(self.sent) - self.done - self.failed)
 
     @cached_property
     def aborted(self) -> int:
-        """Executions that were stopped from outside."""
+        """Executions stopped from outside."""
         return sum(each.status == "ABORTED" for each in self.executions)
 
     def line(self) -> dict[str, Any]:

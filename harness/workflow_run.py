@@ -1,10 +1,10 @@
 """`make run WORKFLOW=1`: send transfers through the workflow on the local cloud, and reconcile.
 
-API, state machine, queue and consumer, as both templates deploy them. Processes die in every step, before and after its
-write, and between claim, start and hand-over; executions are stopped from outside; clients ask again, or never do. Its
-last line is one JSON object, and its status 0 only if everything in it is as promised.
+API, state machine, queue and consumer are deployed by both templates. Processes die in every step, before and after its
+write, and between claim, start and hand-over; executions are stopped from outside; clients ask again, or never do. The
+last line is one JSON object; the status is 0 only if everything in it is as promised.
 
-It takes N, SEED and PROTECTION from the environment. PROTECTION=off is the control: the same machine without records.
+N, SEED and PROTECTION come from the environment. PROTECTION=off is the control: the same machine without records.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
 
 NUMBER = 40
 AT_ONCE = 4
-"""About how many executions run at a time: each function in use is a process of this machine."""
+"""Approximate number of concurrent executions: each function in use is a process of this machine."""
 REPEATS = 3
 SWEEP_SECONDS = 3.0
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0
 PACE = Pace(poll_seconds=POLL_SECONDS, stall_seconds=PATIENCE_SECONDS, limit_seconds=PATIENCE_SECONDS)
 FAILED = 500
-"""From this status on, a client does not know what has become of its request."""
+"""From this status on, a client does not know what became of its request."""
 NEVER_ASKED_AGAIN = (Kind.START_BEFORE, Kind.START_AFTER)
 NEEDS_PROCESSES = f"WORKFLOW=1 kills functions that are processes of this machine: unset {NAMED_BY}"
-"""What to say to whoever names a cloud that runs functions in containers."""
+"""The message if a named cloud runs functions in containers."""
 
 
 class Clients:
-    """Those who ask for transfers, and those who operate the workflow."""
+    """Clients that request transfers, and operators of the workflow."""
 
     def __init__(self, cloud: Cloud, workflow: Stack, service: FakeService) -> None:
         url = api_url(workflow, cloud.endpoint_url)
@@ -77,7 +77,7 @@ class Clients:
         self.under_way = 0
 
     def ask_for(self, message: TransferMessage) -> None:
-        """Ask for a transfer as its kind demands, once there is room for another execution."""
+        """Request a transfer as its kind requires, once there is room for another execution."""
         self._await(self._has_room)
         if message.kind is Kind.REPEATED:
             with ThreadPoolExecutor(REPEATS) as pool:
@@ -89,7 +89,7 @@ class Clients:
             self._await(partial(self._abort, message.name))
 
     def _await(self, over: Callable[[], bool]) -> None:
-        """In vain, too: reconciliation finds what is missing then."""
+        """Wait; a timeout is ignored, because reconciliation will find what is missing."""
         until(over, PATIENCE_SECONDS, POLL_SECONDS)
 
     def _has_room(self) -> bool:
@@ -98,7 +98,7 @@ class Clients:
         return self.under_way < AT_ONCE
 
     def _ask(self, message: TransferMessage) -> int:
-        """Send one request; return its status, or one above all that fail."""
+        """Send one request; returns its status, or a status above all others if it fails."""
         try:
             return self._caller.post(message.transfer, f"key-{message.name}").status
         except (OSError, BotoCoreError):
@@ -109,7 +109,7 @@ class Clients:
         return self._ask(message) < FAILED
 
     def _abort(self, name: str) -> bool:
-        """Stop a transfer's execution once it has debited, and let its credit go on."""
+        """Stop a transfer's execution after its debit, and let its credit continue."""
         if not self.service.reached(name, HOLDS[Kind.ABORTED]):
             return False
         for each in self.executions():
@@ -120,7 +120,7 @@ class Clients:
 
     @contextmanager
     def sweeping(self) -> Iterator[None]:
-        """Let the sweep run more often than its schedule does."""
+        """Run the sweep more often than its schedule does."""
         over = threading.Event()
 
         def sweep() -> None:
@@ -159,7 +159,7 @@ class Clients:
 def perform(report: Report) -> int:
     options = options_of(os.environ, number=NUMBER)
     if options.stack is not None or options.number == 0:
-        raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and leave out STACK")
+        raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and unset STACK")
     handler = "the shipped workflow" if options.protected else "a machine without records, the control"
     what = f"{options.number} transfers, seed {options.seed}"
     timeline = timeline_of("workflow", options.seed, options.number, protected=options.protected)
@@ -173,7 +173,7 @@ def perform(report: Report) -> int:
         said = report.step("stacks")
         client = client_of(cloud, deploy(cloud, edits=EDITS, values=VALUES, parameters=PARAMETERS))
         workflow = deploy_beside(cloud, client.stack, "workflow", overlay=overlay_of(port, protected=options.protected))
-        said("template.yaml and workflow.yaml as they stand; the definition with one error more (beside.py)")
+        said("template.yaml and workflow.yaml unchanged; the definition with one more error (beside.py)")
         client.open_accounts(workload.opening, CURRENCY)
         found = _run(options, workload, client, Clients(cloud, workflow, service), report)
         found = replace(found, killed=service.deaths)
@@ -197,7 +197,7 @@ def _run(
         going_on = [each for each in executions if each.status == "RUNNING" or each.record == "INPROGRESS"]
         missing = set(workload.by_name) - {each.transfer for each in executions} if options.protected else set()
         show(number - len(going_on) - len(missing), counts())
-        told = f"{len(going_on)} executions are under way, {len(missing)} were not started"
+        told = f"{len(going_on)} executions are in progress, {len(missing)} were not started"
         return Observation(seen=(executions, queue), over=not (going_on or missing or queue.total), told=told)
 
     with report.bar("ended", number) as show, clients.sweeping():

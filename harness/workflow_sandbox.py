@@ -1,9 +1,9 @@
-"""What `make cloud WORKFLOW=1` leaves besides: the workflow's stack, and executions that ended in different ways.
+"""What `make cloud WORKFLOW=1` adds: the workflow's stack, and executions with different endings.
 
-One completed. Two were stopped on their way: one came too late for its credit, and is completed; the other's payee is
-unknown, and it is refunded. And there is an orphan, whose starter died before it started an execution.
+One completed. Two were stopped on the way: one was too late for its credit to be stopped and is completed; the other's
+payee is unknown, so it is refunded. One is an orphan, whose starter died before starting an execution.
 
-The rule that sweeps is disabled, or the orphan would be gone within a minute.
+The sweep rule is disabled; otherwise the orphan would be gone within a minute.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def workflow_left(
     late: Callable[[Kind, int], TransferMessage],
     report: Report,
 ) -> Iterator[Left]:
-    """Have all that beside the consumer for the length of the block."""
+    """Add all that next to the consumer for the block."""
     with serving(service.respond) as port:
         said = report.step("workflow")
         stack = deploy_beside(cloud, client.stack, "workflow", overlay=overlay_of(port, protected=True))
@@ -66,7 +66,7 @@ def workflow_left(
 
 
 def _outcomes(clients: Clients, client: StackClient, expected: Mapping[str, str]) -> Mapping[str, str]:
-    """Wait until all is recorded, and the receipts are booked; return the executions' names by their transfers."""
+    """Wait until everything is recorded and the receipts are booked; returns the executions' names by transfer."""
     completed = [name for name, status in expected.items() if status == "COMPLETED"]
 
     def over() -> bool:
@@ -74,7 +74,7 @@ def _outcomes(clients: Clients, client: StackClient, expected: Mapping[str, str]
         return booked == set(completed) and {each.transfer: each.record for each in clients.executions()} == expected
 
     if not until(over, PATIENCE_SECONDS, POLL_SECONDS):
-        raise StackError(f"the transfers were to end as {dict(expected)}, and have not: {clients.executions()}")
+        raise StackError(f"the transfers should have ended as {dict(expected)}, but did not: {clients.executions()}")
     return {each.transfer: each.arn.rpartition(":")[2] for each in clients.executions()}
 
 
@@ -99,10 +99,10 @@ curl --aws-sigv4 aws:amz:{REGION}:execute-api \\
             for each, what in (
                 (completed, "its request and its execution"),
                 (stopped, "one that was stopped after its debit"),
-                (refunded, "one that was stopped, and refunded"),
+                (refunded, "one that was stopped and refunded"),
             )
         ),
-        (f"{stuck} {records}", "that one; and the orphan, once its lease is over"),
-        (post, "the orphan's client asks again: it goes on; once more: its result"),
-        ('aws events enable-rule --name "$EVERY_MINUTE"', "or end what is wrong: somebody has turned the sweeps off"),
+        (f"{stuck} {records}", "that one, and the orphan once its lease has ended"),
+        (post, "the orphan's client asks again and it continues; once more for its result"),
+        ('aws events enable-rule --name "$EVERY_MINUTE"', "or fix the cause: the sweeps are turned off"),
     ]

@@ -1,1 +1,1 @@
-"""`make aws`: the promises on a real AWS account, rehearsed on the local cloud first, and held against it."""
+"""`make aws`: tests the guarantees on a real AWS account, after a rehearsal on the local cloud to compare with."""

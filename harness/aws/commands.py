@@ -1,7 +1,7 @@
-"""`python -m harness.aws.commands`: the operator's commands on a stack, by a role with nothing but its OperatorPolicy.
+"""`python -m harness.aws.commands`: runs operator commands on a stack, with a role that has only its OperatorPolicy.
 
-STACK names the stack. Its last line is one JSON object: the verdict of each command. Its status is 0 only if none was
-refused, and a dead letter that was sent back with another body took effect.
+STACK names the stack. The last line is one JSON object with each command's verdict. The status is 0 only if no command
+was refused, and a dead letter resent with another body took effect.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from harness.workload.stack_client import StackClient
 
 DEAD_SECONDS = 300.0
-"""Within which what fails for good is a dead letter, or what is sent back has run."""
+"""How soon a permanent failure must be a dead letter, or a redriven message must have run."""
 HELD_SECONDS = 120.0
-"""For how long a command is given again that finds dead letters held by another session."""
+"""How long a command is retried while another session holds the dead letters."""
 NOT_CREDENTIALS = {"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION", "AWS_SECURITY_TOKEN"}
-"""What botocore would take into account beside, or instead of, the credentials that it is given."""
+"""Variables that botocore would use besides or instead of the given credentials."""
 PASSED = "passed"
 
 
@@ -57,7 +57,7 @@ def perform(report: Report) -> int:
 
 
 def _commanded(client: StackClient, environment: Mapping[str, str], folder: Path) -> Iterator[tuple[str, int, str]]:
-    """Run every command; each one's name, status, and last words."""
+    """Run every command; yields each one's name, status and last output."""
 
     def receiver(command: str, *arguments: str) -> tuple[str, int, str]:
         runs = list[subprocess.CompletedProcess[str]]()
@@ -66,7 +66,7 @@ def _commanded(client: StackClient, environment: Mapping[str, str], folder: Path
             runs.append(_receiver(*command.split(), *arguments, "--stack", client.stack.name, environment=environment))
             return runs[-1].returncode != Exit.HELD
 
-        until(over, HELD_SECONDS, poll_seconds=10.0)  # SQS takes its time to show what the command before has released
+        until(over, HELD_SECONDS, poll_seconds=10.0)  # SQS takes a while to show what the previous command released
         return command, runs[-1].returncode, " ".join((runs[-1].stderr or runs[-1].stdout).split())
 
     _await_policy(client, environment)
@@ -97,7 +97,7 @@ def _commanded(client: StackClient, environment: Mapping[str, str], folder: Path
 
 
 def _doctor(client: StackClient, environment: Mapping[str, str]) -> tuple[str, int, str]:
-    """Its findings are for another step; here it must be refused nothing."""
+    """Run doctor. Its findings belong to another step; here, nothing may be refused."""
     done = _receiver("doctor", "--stack", client.stack.name, "--json", environment=environment)
     unchecked = [each for each in json.loads(done.stdout or "{}").get("unchecked", ()) if "AccessDenied" in f"{each}"]
     refused = done.returncode not in (0, 1) or bool(unchecked)
@@ -110,7 +110,7 @@ def _receiver(*arguments: str, environment: Mapping[str, str]) -> subprocess.Com
 
 
 def _await_policy(client: StackClient, environment: Mapping[str, str]) -> None:
-    """Wait until the role has what its policy allows: IAM tells that to all of a region only after a while."""
+    """Wait until the role has its policy's permissions: IAM takes a while to spread them in a region."""
     list_them = ("dlq", "list", "--stack", client.stack.name)
     until(lambda: _receiver(*list_them, environment=environment).returncode == 0, SPREAD_SECONDS, poll_seconds=2.0)
 

@@ -1,4 +1,4 @@
-"""The report of a trial on AWS: what was found, and what differed from the local cloud."""
+"""The report of a trial on AWS: the results, and how they differ from the local cloud."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def page(aws: Results, local: Results, about: Mapping[str, str]) -> str:
-    """A page of Markdown. It names no account."""
+    """The report in Markdown. It contains no account number."""
     checks = {
         name: (aws.checks.get(name, "not run"), local.checks.get(name, "not run")) for name in aws.checks | local.checks
     }
@@ -57,5 +57,5 @@ def _table(what: str, rows: Mapping[str, tuple[str, str]]) -> list[str]:
 
 
 def _told(text: str) -> str:
-    """In one line, and in one cell: errors have words of others."""
+    """Text reduced to one line in one table cell, because errors contain foreign text."""
     return " ".join(text.split()).replace("|", "\\|")

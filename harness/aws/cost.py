@@ -1,4 +1,4 @@
-"""What a trial on AWS may cost: an upper estimate, from the units that it takes and AWS's prices."""
+"""What a trial on AWS may cost: an upper estimate from the capacity it uses and AWS's prices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_MESSAGES = 40_000
-"""At which a soak ends, however long it was to last."""
+"""The soak ends at this number of messages, whatever its duration."""
 STORIES = 3 * 500
-"""Of the same messages, before the soak and after it."""
+"""Messages of the same workload, before and after the soak."""
 
 UNITS_A_MESSAGE = {
-    "dynamodb_million_write_units": 14,  # a claim, and a transaction of five items; a few are claimed again
+    "dynamodb_million_write_units": 14,  # a claim, and a transaction of five items; some are claimed again
     "dynamodb_million_read_units": 10,  # the consumer's, and the reconciliation's
     "sqs_million_requests": 3,
     "lambda_gb_second_arm64": 0.05,
@@ -24,14 +24,14 @@ UNITS_A_MESSAGE = {
 }
 UNITS_OF_CONTRACT = {"dynamodb_million_write_units": 400_000, "dynamodb_million_read_units": 200_000}
 UNITS_AN_HOUR = {"sqs_million_requests": 40_000, "metric_months": 60 / 730, "alarm_months": 30 / 730}
-"""Lambda's polls of two queues, the metrics that are the consumers' own, and the alarms of all stacks."""
+"""Lambda's polls of two queues, the consumers' custom metrics, and the alarms of all stacks."""
 
 MORE_PRICES = {"sqs_million_requests": 0.40, "logs_gb": 0.50, "metric_months": 0.30, "alarm_months": 0.10}
 """Like PRICES, from AWS's pricing pages for SQS and CloudWatch."""
 
 
 def dollars(messages: int, hours: float) -> float:
-    """An upper estimate for so many messages in so many hours, the contract included, without any free tier."""
+    """An upper estimate for this many messages and hours, including the contract, without a free tier."""
     parts: list[tuple[Mapping[str, float], float]] = [
         (UNITS_A_MESSAGE, messages),
         (UNITS_OF_CONTRACT, 1),
@@ -47,13 +47,13 @@ def _price(name: str) -> float:
 
 REHEARSAL_MINUTES = 15
 BESIDES_MINUTES = 45
-"""To deploy three stacks, to update one and to remove them; for the contract, the commands and three stories."""
+"""Minutes to deploy three stacks, update one and remove all; and for the contract, the commands and three stories."""
 LEAST_MINUTES = 35
-"""Of a soak in which each disturbance occurs once."""
+"""For a soak in which each disturbance occurs once."""
 
 
 def minutes(soak: int) -> int:
-    """How long all of it takes, about: with a soak of so many minutes."""
+    """The approximate duration of everything, with a soak of this many minutes."""
     return REHEARSAL_MINUTES + BESIDES_MINUTES + max(soak, LEAST_MINUTES)
 
 

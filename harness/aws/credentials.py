@@ -1,4 +1,4 @@
-"""How long the caller's credentials last, as far as botocore knows: a trial that they do not outlast is not begun."""
+"""How long the caller's credentials last, as far as botocore knows: a trial that would outlast them does not start."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from botocore.credentials import Credentials
 
 FIXED = "env"
-"""How botocore found credentials that it cannot renew: the environment of a process stays as it is."""
+"""Where botocore found credentials that it cannot renew: a process's environment does not change."""
 REMEDY = "Sign in for longer, soak for fewer MINUTES, or name a profile that botocore renews with AWS_PROFILE."
 
 
 def lasting(credentials: Credentials, minutes: int) -> str:
-    """Say how long they last, beside the minutes that they must. Raises ValueError if they are known to end before."""
+    """Describe how long they last. Raises ValueError if they are known to end before the required minutes."""
     ends: datetime | None = getattr(credentials, "_expiry_time", None)  # botocore has no public name for it
     if ends is None:
         if credentials.get_frozen_credentials().token is None:
             return "these credentials do not expire"
         return (
-            f"these credentials are temporary, and nothing says when they end. Should that be in less than {minutes} "
-            "minutes, the trial breaks off, and what it has made is left"
+            f"these credentials are temporary, with an unknown end. If they end in less than {minutes} "
+            "minutes, the trial stops, and what it created remains"
         )
     left = int((ends - datetime.now(UTC)).total_seconds() // 60)
     if _fixed(credentials) and left < minutes:

@@ -1,6 +1,7 @@
-"""What a soak does to a stack while messages are under way: what AWS lets an operator do, and each undone at the end.
+"""What a soak does to a stack while messages are being processed: acts that AWS permits an operator, each undone at the
+end.
 
-All of it goes by AWS's API, because nothing of ours can stand between a function on Lambda and its table.
+All of them use AWS's API, because nothing of ours can intervene between a Lambda function and its table.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def denied(client: StackClient) -> Iterator[None]:
 
 @contextlib.contextmanager
 def throttled(client: StackClient) -> Iterator[None]:
-    """The table of records takes one write unit a second."""
+    """The records table is limited to one write unit per second."""
     _limit_writes(client, 1)
     try:
         yield
@@ -48,13 +49,13 @@ def throttled(client: StackClient) -> Iterator[None]:
 
 def _limit_writes(client: StackClient, units: int) -> None:
     table = client.stack.resources["Records"]
-    client.dynamodb.get_waiter("table_exists").wait(TableName=table)  # an update needs the one before to be over
+    client.dynamodb.get_waiter("table_exists").wait(TableName=table)  # an update needs the previous one to finish
     client.dynamodb.update_table(TableName=table, OnDemandThroughput={"MaxWriteRequestUnits": units})
 
 
 @contextlib.contextmanager
 def starved(client: StackClient) -> Iterator[None]:
-    """Batches have 2 seconds, of which the last is kept to settle, and a fourteenth of a CPU."""
+    """Batches have 2 seconds, of which the last is reserved for settling, and a fourteenth of a CPU."""
     was = client.configuration()
     client.configure(Timeout=2, MemorySize=128)
     try:
@@ -65,7 +66,7 @@ def starved(client: StackClient) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(client: StackClient) -> Iterator[None]:
-    """Every environment is replaced by a new one, as by a deployment."""
+    """Every execution environment is replaced, as by a deployment."""
     variables = client.configuration()["Environment"]["Variables"]
     client.configure(Environment={"Variables": {**variables, "SOAKED": "yes"}})
     try:
@@ -76,7 +77,7 @@ def replaced(client: StackClient) -> Iterator[None]:
 
 @contextlib.contextmanager
 def crowded_out(client: StackClient) -> Iterator[None]:
-    """The function may not run, as if the account had no concurrency left for it."""
+    """The function may not run, as if the account had no free concurrency."""
     function = client.stack.resources["Consumer"]
     client.functions.put_function_concurrency(FunctionName=function, ReservedConcurrentExecutions=0)
     try:
@@ -87,7 +88,7 @@ def crowded_out(client: StackClient) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopped(client: StackClient) -> Iterator[None]:
-    """The event source mapping is disabled, and batches that are under way are not."""
+    """The event source mapping is disabled, while batches in progress continue."""
     _switch(client, DISABLED)
     try:
         yield
@@ -96,7 +97,7 @@ def stopped(client: StackClient) -> Iterator[None]:
 
 
 def _switch(client: StackClient, state: str) -> None:
-    """Like `receiver pause` and `receiver resume`: Lambda refuses a change while it still makes another."""
+    """Works like `receiver pause` and `receiver resume`: Lambda refuses a change while another is in progress."""
     found = mappings_of(client.functions, client.stack.outputs["QueueArn"])
     states = switch(
         client.functions, found, state=state, seconds=SWITCHED_SECONDS, clock=SystemClock(), stopped=lambda: False
@@ -107,7 +108,7 @@ def _switch(client: StackClient, state: str) -> None:
 
 @contextlib.contextmanager
 def deployed_again(client: StackClient) -> Iterator[None]:
-    """The stack is updated to Effects=transaction, so that runs with claims and without meet, and then back again."""
+    """The stack is updated to Effects=transaction, so that runs with and without claims meet, and then back."""
     was = client.stack.parameters["Effects"]
     update(client.clients, client.stack, Effects="transaction")
     try:
@@ -132,10 +133,10 @@ DISTURBANCES = {
 def disturbing(
     disturb: Callable[[StackClient], contextlib.AbstractContextManager[None]], client: StackClient, seconds: float
 ) -> Iterator[threading.Event]:
-    """Disturb a stack for a while, beside the block. It is undone before the block is left, however it is.
+    """Disturb a stack for a while, concurrently with the block. This is undone before the block is left, in every case.
 
-    The event is set once the stack is disturbed, which may take AWS minutes, or never will be. Raises what the
-    disturbance raised: a round that was not disturbed proves nothing.
+    The event is set once the stack is disturbed, which may take AWS minutes, or never happen. Raises the disturbance's
+    exception: an undisturbed round proves nothing.
     """
     begun, over, failures = threading.Event(), threading.Event(), list[Exception]()
 

@@ -1,4 +1,4 @@
-"""Where a trial takes place: on AWS, or on the local cloud. What it makes is there for the block, and gone after it."""
+"""Where a trial runs: on AWS or on the local cloud. Everything it creates exists for the block only."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
 SAM = ROOT / ".tools" / "sam" / "bin" / "sam"
 FOLDER = ROOT / ".build" / "aws"
 PROOF = "receiver-proof-"
-"""What the name of all that is made begins with."""
+"""The prefix of every name created."""
 VALUES = {"Timeout": 10, "VisibilityTimeout": 80}
-"""What a batch that was given no time has lost comes back after the visibility timeout: within each round."""
+"""The visibility timeout: a batch lost for lack of time comes back after it, within the round."""
 FIFO = "-fifo"
-"""What follows on the name of a trial in that of its second stack."""
+"""The suffix of a trial's second stack."""
 NONE = "DELETE_COMPLETE"
-"""The status of a stack that is not there."""
+"""The status of a stack that does not exist."""
 LISTED_SECONDS = 120.0
 UPDATED_SECONDS = 900.0
-"""Within which CloudFormation ends an update that was under way."""
+"""The time for CloudFormation to finish an update in progress."""
 
 
 class Place(Protocol):
-    """An account, or a local cloud in its stead."""
+    """An account, or a local cloud instead."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a program needs to find it."""
+        """The environment variables that a program needs to find it."""
 
     def deploy(self, name: str, *edits: str, **parameters: str) -> None:
-        """Deploy template.yaml with edits of the documents; or again, with other parameters."""
+        """Deploy template.yaml with documented edits, or update it with other parameters."""
 
     def deploy_api(self, name: str) -> None:
-        """Deploy the API of this stack beside it."""
+        """Deploy the API of this stack next to it."""
 
 
 class LocalCloud:
@@ -74,7 +74,7 @@ class LocalCloud:
 
 
 class Aws:
-    """The account that the caller's environment names. Code is put into the bucket."""
+    """The account in the caller's environment. Code is uploaded to the bucket."""
 
     def __init__(self, region: str, bucket: str) -> None:
         self.clients = Account()
@@ -83,7 +83,7 @@ class Aws:
 
     def deploy(self, name: str, *edits: str, **parameters: str) -> None:
         text = with_values(edited(TEMPLATE.read_text(), *EDITS, *edits), **VALUES)
-        # Beside the original, because of the paths in it.
+        # Next to the original, because of its relative paths.
         template = TEMPLATE.with_name(f".{name}.yaml")
         try:
             template.write_text(text)
@@ -95,7 +95,7 @@ class Aws:
         self._deploy(f"{name}-api", DEPLOY / "api.yaml", shared(describe_function(self.clients, name), "api"))
 
     def _deploy(self, name: str, template: Path, parameters: Mapping[str, str]) -> None:
-        """`sam build` and `sam deploy`, without samconfig.toml, which is for stacks that stay."""
+        """`sam build` and `sam deploy`, without samconfig.toml, which is for permanent stacks."""
         given = ["--parameter-overrides", *(f"{key}={value}" for key, value in parameters.items())]
         FOLDER.mkdir(parents=True, exist_ok=True)
         (FOLDER / "samconfig.toml").write_text("version = 0.1\n")
@@ -114,7 +114,7 @@ class Aws:
 
 def _sam(*arguments: str) -> None:
     if subprocess.run([SAM, *arguments], cwd=ROOT, check=False).returncode:
-        raise DeployError(f"`sam {arguments[0]}` failed; it says above why")
+        raise DeployError(f"`sam {arguments[0]}` failed; see its output above")
 
 
 @contextlib.contextmanager
@@ -135,11 +135,11 @@ def on_aws(name: str, region: str, results: Results) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def _removed(clients: Clients, name: str, results: Results) -> Iterator[None]:
-    """Remove all that has this name after the block, however it ends, and say what is left all the same."""
+    """After the block, however it ends, remove everything with this name and report what remains."""
     try:
         yield
     finally:
-        results.checks["removal"] = f"failed: it did not come to its end. {_remedy(name)}"
+        results.checks["removal"] = f"failed: it did not finish. {_remedy(name)}"
         left = list(_remove(clients, name))
         results.checks["removal"] = f"failed: left {', '.join(left)}. {_remedy(name)}" if left else "passed"
 
@@ -149,12 +149,12 @@ def _remedy(name: str) -> str:
 
 
 def remove(name: str) -> list[str]:
-    """Remove what a trial has left in the account that the environment names; what is still left of it."""
+    """Remove what a trial left in the account in the environment; returns what still remains."""
     return list(_remove(Account(), name))
 
 
 def _remove(clients: Clients, name: str) -> Iterator[str]:
-    """Whatever goes wrong, the rest is removed too, and what is left is named."""
+    """Remove everything, continuing after errors; yields what remains."""
 
     def removed(what: str, act: Callable[..., None], *arguments: Any) -> Iterator[str]:
         try:
@@ -172,7 +172,7 @@ def _remove(clients: Clients, name: str) -> Iterator[str]:
 
 
 def _delete(clients: Clients, stack: str) -> None:
-    """Delete a stack, if it is there. While it is being updated, CloudFormation refuses to."""
+    """Delete a stack, if it exists. CloudFormation refuses while an update is in progress."""
 
     def settled() -> bool:
         status = _status(clients, stack)
@@ -201,6 +201,6 @@ def _delete_buckets(clients: Clients, name: str) -> None:
 
 
 def _listed(clients: Clients, name: str) -> list[str]:
-    """What still has this name; what was deleted is listed for up to a minute."""
+    """What still has this name; deleted resources remain listed for up to a minute."""
     until(lambda: not list(left_of(clients, name)), LISTED_SECONDS)
     return list(left_of(clients, name))

@@ -1,4 +1,4 @@
-"""A role with nothing but a stack's OperatorPolicy, and the environment of a program that has assumed it."""
+"""A role with only a stack's OperatorPolicy, and the environment of a program that has assumed it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from idempotent_receiver.local.deployment import Clients, Stack
 
 SPREAD_SECONDS = 120.0
-"""Within which IAM has told all of a region of a new role."""
+"""The time that IAM takes to spread a new role in a region."""
 
 
 @contextlib.contextmanager
 def assumed(clients: Clients, stack: Stack) -> Iterator[dict[str, str]]:
-    """Make the role and assume it; yield its credentials as variables. The role is gone after the block."""
+    """Create the role and assume it; yields its credentials as variables. The role is deleted after the block."""
     iam, sts, name = clients.client("iam"), clients.client("sts"), role_of(stack.name)
     (_, partition, *_, account, _) = sts.get_caller_identity()["Arn"].split(":")
     trusting = {"Effect": "Allow", "Principal": {"AWS": f"arn:{partition}:iam::{account}:root"}}
@@ -41,7 +41,7 @@ def role_of(stack: str) -> str:
 
 
 def delete(clients: Clients, stack: str) -> None:
-    """Delete the role, if it is there: while it has the policy, the stack cannot be deleted."""
+    """Delete the role, if it exists: the stack cannot be deleted while the role uses its policy."""
     iam, name = clients.client("iam"), role_of(stack)
     with contextlib.suppress(iam.exceptions.NoSuchEntityException):
         for each in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:

@@ -1,9 +1,9 @@
 """`python -m harness.aws.soak`: send transfers through a deployed stack for a while, disturb it, and reconcile.
 
-What it takes comes from the environment: STACK, MINUTES, SEED, N for each round, and HOLD, the seconds for which each
-disturbance lasts. After each round it prints what all rounds so far came to, as one JSON object, so that whatever ends
-it loses none of them. Its status is 0 only if in every round every message took effect once or says why it did not, and
-each disturbance occurred.
+Settings come from the environment: STACK, MINUTES, SEED, N per round, and HOLD, the seconds that each disturbance
+lasts. After each round it prints the results of all rounds so far as one JSON object, so that no interruption loses
+them. The status is 0 only if, in every round, each message took effect once or has a recorded reason why not, and each
+disturbance occurred.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ if TYPE_CHECKING:
 NUMBER = 500
 HOLD_SECONDS = 45
 MOST_WORKLOADS = 10
-"""In a round. Each takes two minutes on AWS, and no disturbance takes AWS so long to begin."""
+"""Messages per round. Each round takes two minutes on AWS, longer than any disturbance takes to begin."""
 LEFT_OUT = {*DEATHS, Kind.AGAIN, Kind.AT_ONCE, Kind.POSTED}
-"""Deaths need faults in the code; the others ask the function or the API directly, and would meet the disturbance."""
+"""Left out: deaths need faults in the code, and the others call the function or API directly, which would meet the
+disturbance.
+"""
 
 SPREAD = replace(REMOTE, burst=MESSAGES_A_CALL - 1, stall_seconds=420.0)
-"""A pause after each call, so that some messages come before, some during and some after a disturbance. The third wait
-in an outage is 324 seconds at most, and nothing changes meanwhile."""
+"""A pause after each call, so that messages come before, during and after a disturbance. The third wait in an outage is
+at most 324 seconds, without any other change.
+"""
 
 
 @dataclass(kw_only=True)
 class Soaked:
-    """What all rounds so far came to."""
+    """The results of all rounds so far."""
 
     rounds: int = 0
     totals: Counter[str] = field(default_factory=Counter)
@@ -52,7 +55,7 @@ class Soaked:
 
     @property
     def disturbance(self) -> str:
-        """Whose turn it is."""
+        """The next disturbance."""
         return [*DISTURBANCES][self.rounds % len(DISTURBANCES)]
 
     def add(self, found: Reconciliation) -> None:
@@ -76,7 +79,7 @@ def perform(report: Report) -> int:
     client = deployed_client(options.stack, report)
     soaked, begun, ends = Soaked(), datetime.now(UTC), time.monotonic() + minutes * 60
     try:
-        # Each disturbance once at least, however short the soak.
+        # Each disturbance at least once, however short the soak.
         while soaked.rounds < len(DISTURBANCES) or (time.monotonic() < ends and soaked.totals["sent"] < MOST_MESSAGES):
             _round(client, soaked, options, hold, report)
             soaked.tell()
@@ -91,22 +94,22 @@ def perform(report: Report) -> int:
 
 
 def _round(client: StackClient, soaked: Soaked, options: Options, hold: int, report: Report) -> None:
-    """Send a workload while the stack is disturbed; and another, if it was over before the stack was disturbed."""
+    """Send a workload while the stack is disturbed, and another if it finished before the disturbance began."""
     name, before = soaked.disturbance, len(soaked.complaints)
     said = report.step(f"round {soaked.rounds + 1}")
     with disturbing(DISTURBANCES[name], client, hold) as disturbed:
         for turn in range(MOST_WORKLOADS):
             seed = options.seed + soaked.rounds * MOST_WORKLOADS + turn
             found = run_on_stack(client, replace(options, seed=seed), LEFT_OUT, report, SPREAD)
-            # While the stack is updated some workers claim, and some do not.
+            # While the stack is updated, some workers claim and some do not.
             mixed = name == UPDATED or found.without_claims
             soaked.add(replace(found, disturbed=True, without_claims=mixed))
             if disturbed.is_set():
                 break
         else:
-            soaked.complain(f"{MOST_WORKLOADS} workloads were over before it was so")
+            soaked.complain(f"{MOST_WORKLOADS} workloads finished before the disturbance began")
     complaints = soaked.complaints[before:]
-    said(f"{name}: {'; '.join(complaints) or 'every message took effect once, or says why it did not'}")
+    said(f"{name}: {'; '.join(complaints) or 'every message took effect once, or has a reason why not'}")
     soaked.totals[name] += 1
     soaked.rounds += 1
 
@@ -118,7 +121,7 @@ def _counts(found: Reconciliation) -> dict[str, int]:
 
 
 def _metered(client: StackClient, since: datetime) -> dict[str, int]:
-    """What AWS itself has counted: by this one sees that a disturbance was felt. The last minutes may be missing."""
+    """AWS's own metrics, which show that a disturbance had an effect. The last minutes may be missing."""
     function, table = client.stack.resources["Consumer"], client.stack.resources["Records"]
     asked = [
         ("AWS/Lambda", "Errors", "FunctionName", function),

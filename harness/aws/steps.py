@@ -1,7 +1,8 @@
-"""What is tried at a place, on AWS as on the local cloud: each step deploys, or is a command that users have too.
+"""The steps of a trial, the same on AWS and on the local cloud: each one deploys, or runs a command that users also
+have.
 
-A step gives checks, each with its verdict, and figures. Only a verdict that begins with `failed` is bad. A step that
-fails, or is stopped, leaves what it has found so far; the steps after one that fails are taken all the same.
+A step produces checks with verdicts, and figures. Only a verdict that starts with `failed` is bad. A step that fails or
+is stopped keeps its results so far; the later steps run anyway.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 
 PASSED, FAILED = "passed", "failed"
 UNDONE_SECONDS = 120.0
-"""Within which a step that is stopped has undone what it did to the stack."""
+"""The time for a stopped step to undo its changes to the stack."""
 ENGINE = "[named"
-"""What the contract's tests have in their names where they ask the endpoint that we name."""
+"""Part of the names of contract tests that run against the endpoint given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What was found at one place."""
+    """The results at one place."""
 
     checks: dict[str, str] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Results:
         return {name: verdict for name, verdict in self.checks.items() if verdict.startswith(FAILED)}
 
     def judge(self, what: str, status: int | None, said: str, told: dict[str, Any] | None) -> None:
-        """Take the verdict of a program by its status; and its last JSON object of one line, into what it tells of."""
+        """Judge a program by its status, and store its last one-line JSON object."""
         self.checks[what] = PASSED if status == 0 else f"{FAILED}: status {status}"
         if told is not None:
             found = next((each for each in map(_object, reversed(said.splitlines())) if each is not None), {})
@@ -67,18 +68,18 @@ class Trial:
     results: Results
     place: Place
     name: str
-    """The stack's."""
+    """The outputs of the stack."""
     soak: Mapping[str, str]
-    """How long the soak is, by its variables."""
+    """The length of the soak, as environment variables."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a step's program finds: what we have found, and what it needs to find the place."""
+        """The environment of a step's program: ours, plus what it needs to find the place."""
         return {**os.environ, **self.place.environment}
 
 
 def take(trial: Trial, report: Report, keep: Callable[[], None]) -> None:
-    """Take every step, and keep what was found after each, however it ended."""
+    """Run every step and keep the results after each, however it ended."""
     results = trial.results
     for what, step in STEPS.items():
         said, before = report.step(what), len(results.failures)
@@ -95,20 +96,20 @@ def take(trial: Trial, report: Report, keep: Callable[[], None]) -> None:
 
 
 def _deploy(trial: Trial) -> None:
-    """The consumer, and its API beside it."""
+    """Deploy the consumer, with its API next to it."""
     trial.place.deploy(trial.name)
     trial.place.deploy_api(trial.name)
     trial.results.checks["deploy"] = PASSED
 
 
 def _contract(trial: Trial) -> None:
-    """The store's contract, against the region's own DynamoDB."""
+    """Run the store's contract against the region's own DynamoDB."""
     results, environment = trial.results, trial.environment
     endpoint = environment.get("AWS_ENDPOINT_URL") or f"https://dynamodb.{environment['AWS_REGION']}.amazonaws.com"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "contract.xml")
         command = ["pytest", "tests/contract", "--quiet", "-k", "named", f"--junitxml={path}"]
-        # The tests ask no metadata service for credentials unless somebody says so, and these may be a machine's.
+        # Tests never ask the metadata service for credentials unless told to, and these may be a machine's.
         metadata = {"AWS_EC2_METADATA_DISABLED": environment.get("AWS_EC2_METADATA_DISABLED", "false")}
         _run(results, "contract", *command, environment={**environment, **metadata, "CONTRACT_ENDPOINT": endpoint})
         cases = list(ET.parse(path).iter("testcase")) if path.exists() else []
@@ -134,28 +135,28 @@ def _doctor(trial: Trial) -> None:
 
 
 def _story(trial: Trial) -> None:
-    """The same messages that `make run` sends."""
+    """Send the same messages as `make run`."""
     _program(trial, "story", "harness.run", trial.results.figures)
 
 
 def _commands(trial: Trial) -> None:
-    """The operator's, by a role that may do nothing but what the stack's policy for operators allows."""
+    """Run the operator's commands with a role that has only the stack's operator policy."""
     _program(trial, "commands", "harness.aws.commands", trial.results.checks)
 
 
 def _soak(trial: Trial) -> None:
-    """The same messages for a while, with all that an operator can do to a stack."""
+    """Send the same messages for a while, with every disturbance that an operator can cause."""
     _program(trial, "soak", "harness.aws.soak", trial.results.figures, **trial.soak)
 
 
 def _update(trial: Trial) -> None:
-    """The stack is deployed again with another parameter, and its consumer goes on: now it claims nothing."""
+    """Deploy the stack again with another parameter: its consumer continues, now without claims."""
     trial.place.deploy(trial.name, Effects="transaction")
     _program(trial, "update", "harness.run", trial.results.figures)
 
 
 def _fifo(trial: Trial) -> None:
-    """Another stack, with the documents' edit for a FIFO queue."""
+    """Deploy another stack, with the documented edit for a FIFO queue."""
     name = f"{trial.name}{FIFO}"
     trial.place.deploy(name, "FIFO")
     _program(trial, "fifo", "harness.run", trial.results.figures, STACK=name)
@@ -174,10 +175,10 @@ def _run(
     environment: Mapping[str, str],
     told: dict[str, Any] | None = None,
 ) -> str:
-    """Run a program of this environment, show what it says, and judge it; return what it said.
+    """Run a program in this environment, show its output and judge it; returns the output.
 
-    Ctrl-C reaches us alone: it is passed on once, because a second one would keep the program from undoing what it has
-    done to the stack, which is then removed. What it says until its end counts all the same.
+    Ctrl-C reaches this process only, and is passed on once: a second one would keep the program from undoing its
+    changes to the stack, which is then removed. Its output until it ends still counts.
     """
     command = [str(Path(sys.executable).with_name(program)), *arguments]
     apart: Any = {"cwd": ROOT, "env": dict(environment), "start_new_session": True}
@@ -200,7 +201,7 @@ def _run(
 
 
 def _show(process: subprocess.Popen[str], said: list[str]) -> None:
-    """Show what a program says until it has ended."""
+    """Show a program's output until it ends."""
     assert process.stdout is not None, "it is a pipe"
     for line in process.stdout:
         said.append(line)
@@ -219,4 +220,4 @@ STEPS: Mapping[str, Callable[[Trial], None]] = {
     "update": _update,
     "fifo": _fifo,
 }
-"""In this order: `update` leaves the stack as no other step wants it."""
+"""In this order: `update` leaves the stack in a state that no other step can use."""

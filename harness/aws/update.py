@@ -11,7 +11,7 @@ PATIENCE = {"Delay": 1, "MaxAttempts": 900}
 
 
 def update(clients: Clients, stack: Stack, **parameters: str) -> None:
-    """Return once it is so. The other parameters stay as the stack has them."""
+    """Return once the update is complete. Other parameters keep their values."""
     formation = clients.client("cloudformation")
     kept = [{"ParameterKey": name, "UsePreviousValue": True} for name in stack.parameters if name not in parameters]
     formation.update_stack(

@@ -1,5 +1,5 @@
-"""The model behind a real client, in this process: botocore serialises, signs, parses and retries as ever, and only the
-network below it is missing.
+"""The model behind a real client, in this process: botocore serialises, signs, parses and retries as usual, without a
+network below it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.dynamodb.tables import Tables
 
     Answer = Callable[[str, bytes], tuple[int, bytes]]
-    """Answers an operation's body with a status and a body, or raises what botocore raises of a network."""
+    """Answers an operation's body with a status and a body, or raises botocore's network errors."""
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 
@@ -36,7 +36,7 @@ def answered(tables: Tables, operation: str, body: bytes) -> tuple[int, bytes]:
 
 
 def refused(code: str, message: str = "", status: int = 400, **beside: Any) -> tuple[int, bytes]:
-    """Status and body of DynamoDB's response that says an error."""
+    """Status and body of a DynamoDB error response."""
     return status, json.dumps(
         {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message} | beside
     ).encode()
@@ -48,7 +48,7 @@ def client_of(answer: Answer, config: Config | None = None) -> DynamoDBClient:
     def send(request: Any, **event: object) -> AWSResponse:
         operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
         status, body = answer(operation, request.body)
-        content_type = CONTENT_TYPE if body.startswith(b"{") else "text/html"  # from a proxy between them
+        content_type = CONTENT_TYPE if body.startswith(b"{") else "text/html"  # from a proxy in between
         headers: Any = {"Content-Length": str(len(body)), "Content-Type": content_type}
         return AWSResponse(request.url, status, headers, _Body(body))
 
@@ -69,5 +69,5 @@ class _Body:
 
 @cache
 def _session() -> Session:
-    """One session, so that the service's description is read only once."""
+    """A shared session, so that the service's description is read only once."""
     return Session(aws_access_key_id="nobody", aws_secret_access_key="unchecked", region_name="us-east-1")

@@ -1,9 +1,9 @@
-"""DynamoDB tables in memory: the operations that a consumer needs, with their conditions and their capacity units.
+"""In-memory DynamoDB tables: the operations that a consumer needs, with conditions and capacity units.
 
-They keep real conditional semantics and are fast: an emulator answers some 6,000 statements a second, so it would
-itself be what is measured. The store contract and comparisons with DynamoDB Local hold them to DynamoDB's behaviour. An
-argument that is not known is refused, never ignored. Nothing here knows HTTP. Time, and what else befalls a service
-(requests that come between, too little capacity), come in by `Surroundings`.
+They have real conditional semantics and are fast: an emulator answers some 6,000 statements per second, so it would be
+the bottleneck being measured. The store contract and comparisons with DynamoDB Local verify them against DynamoDB. An
+unknown argument is refused, never ignored. Nothing here knows HTTP. Time, and other conditions of a service (concurrent
+requests, low capacity), come in through `Surroundings`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OPERATIONS = {
     "BatchExecuteStatement": {"Statements"},
     "TransactWriteItems": {"TransactItems", "ClientRequestToken"},
 }
-"""The operations, each with the arguments that it takes here."""
+"""The operations, each with its supported arguments."""
 
 
 @dataclass(slots=True)
@@ -74,26 +74,28 @@ class Bill:
 
 
 class Surroundings:
-    """What befalls a service. By default nothing: then every request is atomic, because nothing in `execute` waits."""
+    """Conditions of a service. By default there are none: every request is atomic, because nothing in `execute`
+    waits.
+    """
 
     def seconds(self) -> float:
         """The time, from an arbitrary start."""
         return time.monotonic()
 
     def between(self) -> None:
-        """Called between two items of a request, and while a transaction is under way: others may be served here."""
+        """Called between two items of a request, and during a transaction: other requests may be served here."""
 
     def refusal(self, table: str, place: Place) -> str | None:
-        """The code of an error that keeps this item from being read or written now, as a batch's answer has it."""
+        """The error code that prevents this item from being read or written now, as in a batch's answer."""
         return None
 
     def written(self, writes: Sequence[Write]) -> None:
-        """Called when these writes have taken effect, at once."""
+        """Called when these writes have taken effect, all at once."""
 
 
 @dataclass(slots=True)
 class Token:
-    """A transaction that was sent with a token, and when it took effect; before that it is under way."""
+    """A transaction sent with a token, and when it took effect; before that, it is in progress."""
 
     items: Any
     at: float | None = None
@@ -108,7 +110,7 @@ class Tables:
         self.around = Surroundings() if surroundings is None else surroundings
         self._tokens: dict[str, Token] = {}
         self._under_way: set[tuple[str, Place]] = set()
-        """The items of transactions that are under way: other writes of them conflict."""
+        """The items of transactions in progress: other writes to them conflict."""
 
     def execute(self, operation: str, request: Request) -> dict[str, Any]:
         """Answer a request, or raise `Refused`."""
@@ -159,12 +161,12 @@ class Tables:
         return {} if stored is None else {"Item": stored.item}
 
     def _scan(self, request: Request) -> dict[str, Any]:
-        """All items on one page and without a bill, for checks of what a run has left behind."""
+        """All items on one page, without capacity units, for checks of a run's result."""
         items = [stored.item for stored in self._table(request["TableName"]).items.values()]
         return {"Items": items, "Count": len(items), "ScannedCount": len(items)}
 
     def _batch_get_item(self, request: Request) -> dict[str, Any]:
-        """All keys whose turn it is not are left unprocessed; if that is all of them, the request is refused."""
+        """Keys that are refused now are left unprocessed; if all are, the request is refused."""
         wanted = [
             (self._table(name), keys, key) for name, keys in request["RequestItems"].items() for key in keys["Keys"]
         ]
@@ -190,8 +192,10 @@ class Tables:
         return {"Responses": responses, "UnprocessedKeys": unprocessed}
 
     def _batch_execute_statement(self, request: Request) -> dict[str, Any]:
-        """Each statement on its own, in order; what is wrong with one is its own answer. But the second on an item
-        takes effect and refuses the whole request, as DynamoDB Local does; those after it are not served.
+        """Each statement on its own, in order; an error is its own answer.
+
+        But the second statement on one item takes effect and then refuses the whole request, as in DynamoDB Local;
+        later ones are not served.
         """
         statements = request["Statements"]
         if not 1 <= len(statements) <= 25:
@@ -258,14 +262,14 @@ class Tables:
         return {}
 
     def _known(self, token: str | None) -> Token | None:
-        """The transaction of this token, unless it is forgotten. One that was cancelled is not remembered."""
+        """The transaction with this token, unless forgotten. A cancelled one is not remembered."""
         known = None if token is None else self._tokens.get(token)
         if known is None or known.at is None or self.around.seconds() <= known.at + TOKEN_SECONDS:
             return known
         return None
 
     def _replayed(self, known: Token, items: Any, actions: Sequence[tuple[Kind, Request]]) -> dict[str, Any]:
-        """The answer to a transaction that was sent before; nothing takes effect, whatever is there by now."""
+        """The answer to a repeated transaction; nothing takes effect, whatever the tables hold now."""
         if known.items != items:
             raise Refused("IdempotentParameterMismatchException", "The token was used for another transaction")
         if known.at is None:
@@ -285,7 +289,7 @@ class Tables:
             return error
 
     def _reason(self, decided: Write | Misfit, arguments: Request) -> Mapping[str, Any]:
-        """What a cancelled transaction says of one of its actions."""
+        """The cancellation reason of one action."""
         if isinstance(decided, Misfit):
             return _validation(decided)
         code = self._refusal(decided.table.name, decided.place)
@@ -307,7 +311,7 @@ class Tables:
         return write
 
     def _refusal(self, table: str, place: Place) -> str | None:
-        """Why an item cannot be written now, by the code."""
+        """The code for why an item cannot be written now."""
         return "TransactionConflict" if (table, place) in self._under_way else self.around.refusal(table, place)
 
     def _apply(self, writes: Sequence[Write]) -> None:
@@ -324,7 +328,7 @@ class Tables:
 
 
 def _refuse_together(writes: Sequence[Write]) -> None:
-    """Refuse writes that may stand alone, and not in one transaction."""
+    """Refuse writes that are valid alone but not in one transaction."""
     if len({(write.table.name, write.place) for write in writes}) < len(writes):
         raise Refused("ValidationException", "Transaction request cannot include multiple operations on one item")
     if sum([write.bytes for write in writes]) > MOST_TRANSACTION_BYTES:
@@ -337,7 +341,7 @@ def _refuse_duplicates(items: Sequence[tuple[str, Place]]) -> None:
 
 
 def _failed(error: Refused) -> dict[str, Any]:
-    """What a batch says of a statement that it refuses."""
+    """The answer of a batch for a statement that it refuses."""
     code = error.code.removesuffix("Exception")
     return {"Error": {"Code": "ValidationError" if code == "Validation" else code, "Message": str(error)}}
 

@@ -1,6 +1,6 @@
-"""The capacity units that DynamoDB bills, by AWS's rules. They are computed here because emulators get them wrong.
+"""The capacity units that DynamoDB charges, by AWS's rules. They are computed here because emulators get them wrong.
 
-An item's size is that of its attributes' names and values. A write is billed by the larger of the item's sizes before
+An item's size is that of its attribute names and values. A write is charged by the larger of the item's sizes before
 and after it, in steps of 1 KB; a read in steps of 4 KB; a missing item like the smallest item. A conditional write
 costs the same whether or not its condition holds. In a transaction, everything counts twice. Sources: Amazon DynamoDB
 Developer Guide, "DynamoDB item sizes and formats" and "DynamoDB read and write operations".
@@ -27,7 +27,7 @@ class TooLong(ValueError):
 
 
 class Work(Enum):
-    """The operations on one item: the bytes that a step covers, and the units that each step costs."""
+    """The operations on one item: the bytes per step, and the units per step."""
 
     WRITE = (1024, 1.0)
     TRANSACTED_WRITE = (1024, 2.0)
@@ -37,7 +37,7 @@ class Work(Enum):
 
 
 def units(work: Work, bytes_: int) -> float:
-    """The units billed for one item of this size; for a write, the larger of its sizes before and after."""
+    """The units charged for one item of this size; for a write, the larger of its sizes before and after."""
     step, price = work.value
     return price * max(1, -(-bytes_ // step))
 
@@ -68,7 +68,7 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
 
 
 def _number_bytes(text: str) -> int:
-    """One byte for every two significant digits, one more, and another for a minus sign."""
+    """One byte per two significant digits, plus one, plus another for a minus sign."""
     digits = text.lower().partition("e")[0].lstrip("-+").replace(".", "").strip("0")
     if len(digits) > MOST_DIGITS:
         raise TooLong(f"DynamoDB only supports precision up to {MOST_DIGITS} digits")

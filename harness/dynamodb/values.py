@@ -1,4 +1,4 @@
-"""DynamoDB's values on the wire, where bytes are Base64, and as plain Python values, which expressions work on."""
+"""Conversion between DynamoDB's wire format, with bytes as Base64, and the plain Python values that expressions use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def typed(item: Mapping[str, Any]) -> Item:
-    """Plain values as they go over the wire."""
+    """Plain values in wire format."""
     values: Any = {name: _typed(value) for name, value in item.items()}
     return cast("Item", values)
 
@@ -54,5 +54,5 @@ def _typed(value: Any) -> Any:
 
 
 def wire(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request whose values are plain, as it goes over the wire."""
+    """A request with plain values, in wire format."""
     return {**request, **{name: typed(request[name]) for name in _VALUES if name in request}}

@@ -1,4 +1,4 @@
-"""One write of an item: what it meets, whether its condition holds, and what it leaves. It is applied by `Tables`.
+"""One write of an item: the item it meets, its condition, and the result. `Tables` applies it.
 
 Sources: Amazon DynamoDB API Reference, PutItem, UpdateItem, DeleteItem and TransactWriteItem.
 """
@@ -40,12 +40,12 @@ _ACTIONS: dict[str, set[str]] = {
     "Delete": {"TableName", "Key"},
     "ConditionCheck": {"TableName", "Key"},
 }
-"""The actions of a transaction, each with the arguments that it needs."""
+"""The actions of a transaction, each with its required arguments."""
 
 
 class Refused(Exception):
-    """An error that DynamoDB would return: its code, its message, and the other fields of its body. In a batch of
-    statements it is one statement's; a transaction that it happens to is refused whole, and nobody is named.
+    """An error that DynamoDB would return: its code, its message, and further fields of its body. In a batch of
+    statements, it concerns one statement; in a transaction, it refuses the whole without naming an action.
     """
 
     def __init__(self, code: str, message: str, **beside: Any) -> None:
@@ -55,11 +55,11 @@ class Refused(Exception):
 
 
 class Misfit(Refused):
-    """A transaction is cancelled by this, and names the action."""
+    """Cancels a transaction and names the action."""
 
 
 class KeyChanged(Refused):
-    """A transaction is cancelled by this, with a single reason, however many actions it has."""
+    """Cancels a transaction with a single reason, however many actions it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write that has been decided and not yet applied. `allowed` says whether its condition held."""
+    """A write decided but not yet applied. `allowed` tells whether its condition held."""
 
     table: Table
     place: tuple[str, ...]
@@ -108,30 +108,30 @@ class Write:
 
     @property
     def bytes(self) -> int:
-        """The size that is billed."""
+        """The size charged."""
         return max(self.before.bytes if self.before else 0, self.after.bytes if self.after else 0)
 
     def apply(self) -> None:
-        """Let the write take effect."""
+        """Apply the write."""
         if self.after is None:
             self.table.items.pop(self.place, None)
         else:
             self.table.items[self.place] = self.after
 
     def old_item(self, request: Request) -> dict[str, Any]:
-        """What the error for a failed condition returns of the item, if the request asks for it."""
+        """The item that a failed condition's error returns, if the request asks for it."""
         wanted = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
         return {"Item": self.before.item} if wanted and self.before else {}
 
     def reason(self, request: Request) -> dict[str, Any]:
-        """What a cancelled transaction says of this write."""
+        """The cancellation reason of this write."""
         if self.allowed:
             return {"Code": "None"}
         return {"Code": "ConditionalCheckFailed", "Message": CONDITION_FAILED, **self.old_item(request)}
 
 
 def action_of(action: Request) -> tuple[Kind, Request]:
-    """The kind of a transaction's action, and its arguments. Raises Refused for what is not supported here."""
+    """The kind and arguments of a transaction's action. Raises Refused if it is not supported here."""
     for kind in get_args(Kind):
         if (arguments := action.get(kind)) is not None and len(action) == 1:
             if arguments.keys() - CONDITION == _ACTIONS[kind]:
@@ -168,7 +168,7 @@ def decided(kind: Kind, table: Table, request: Request) -> Write:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A statement of a batch: its item, how it is decided, and the code of its failed condition."""
+    """A statement of a batch: its item, how to decide it, and the code of a failed condition."""
 
     table: Table
     place: tuple[str, ...]
@@ -177,7 +177,7 @@ class Asked:
 
 
 def asked(table: Table, meaning: Insert | Update, values: Sequence[Any]) -> Asked:
-    """What a statement asks for. Raises Refused."""
+    """The meaning of a statement. Raises Refused."""
     if isinstance(meaning, Insert):
         _refuse_other_count(len(meaning.names), values)
         item = dict(zip(meaning.names, values, strict=True))
@@ -211,7 +211,7 @@ def _refuse_other_count(wanted: int, values: Sequence[Any]) -> None:
 
 
 def _changed(table: Table, place: tuple[str, ...], item: Item) -> Stored:
-    """What an update leaves."""
+    """The result of an update."""
     if [item.get(name, {}).get("S") for name in table.key] != [*place]:
         raise KeyChanged("ValidationException", f"Cannot update attributes that are part of the key: {table.key}")
     return _sized(item, Misfit)

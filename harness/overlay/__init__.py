@@ -1,1 +1,3 @@
-"""What a run lays over the shipped code folder: the shipped handlers, wrapped with faults. Runs in the functions."""
+"""Files that a run lays over the shipped code folder: the shipped handlers, wrapped with faults. They run in the
+functions.
+"""

@@ -1,8 +1,8 @@
-"""The composition root of `make run`. It takes the place of app/consumer.py, which is kept as app/shipped.py.
+"""The composition root of `make run`. It replaces app/consumer.py, which is kept as app/shipped.py.
 
-With protection, the shipped handler runs as it was shipped: same store, same settings, same business function. The fake
-service is told what starts, around the function, and what is written and ends, around the store; there workers die.
-Without protection, a plain handler posts the transfers.
+With protection, the shipped handler runs unchanged: same store, same settings, same business function. The fake service
+is told about starts, around the function, and about writes and ends, around the store, where workers die. Without
+protection, a plain handler posts the transfers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ business = shipped.lambda_handler.__wrapped__
 
 
 def _call_and_run(transfer: Transfer, tx: Transaction) -> Any:
-    """The business function, with an outside call before it, and the fake service told of both."""
+    """The business function, preceded by an outside call, with both reported to the fake service."""
     with _witnessed(transfer.transfer_id):
         return business(transfer, tx)
 
 
 @contextmanager
 def _witnessed(name: str) -> Iterator[None]:
-    """Tell the fake service that a run starts, and if so that it failed; and call for the outside effect."""
+    """Report a run's start, and its failure if any, to the fake service; and call for the outside effect."""
     service.say("/starts", worker=service.worker, name=name)
     try:
         service.call(name)
@@ -79,7 +79,7 @@ def _plain() -> Any:
         transfer = Transfer.model_validate_json(record["body"])
         name = transfer.transfer_id
         with _witnessed(name):
-            # Without a transaction, what comes before its end is between two writes.
+            # Without a transaction, anything before its end is between two writes.
             plain.post(accounts, entries, transfer, between=partial(service.reach, name, "post.before"))
         service.reach(name, "post.after")
         _ended(name, ok=True)
@@ -91,7 +91,7 @@ _handle = _protected() if service.settings["protection"] else _plain()
 
 
 def lambda_handler(event: Any, context: Any) -> Any:
-    """Tell the fake service what was delivered, and handle it."""
+    """Report the delivery to the fake service, and handle it."""
     service.worker = context.aws_request_id
     deadline_ms = time.time_ns() // 1_000_000 + context.get_remaining_time_in_millis()
     service.say("/deliveries", worker=service.worker, deadline_ms=deadline_ms, records=event["Records"])

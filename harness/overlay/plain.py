@@ -1,6 +1,6 @@
-"""The controls: handlers as many are written, with no records: a consumer's in `post`, and a workflow's in `write`.
+"""The controls: typical handlers without records, a consumer's in `post` and a workflow's in `write`.
 
-The shipped ledger's conditions refuse a second posting. `post` has none; `write` sends them as they are.
+The shipped ledger's conditions refuse a second posting. `post` has none; `write` sends them unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def plain_consumer(one: Callable[[Mapping[str, Any]], None]) -> Callable[[Any, Any], Any]:
-    """A plain partial-batch handler: handle each record of a batch, and answer with those that failed."""
+    """A plain partial-batch handler: handles each record of a batch, and returns those that failed."""
 
     def handle(event: Any, context: Any) -> Any:
         failed = []
@@ -29,7 +29,7 @@ def plain_consumer(one: Callable[[Mapping[str, Any]], None]) -> Callable[[Any, A
 
 
 def post(accounts: Any, entries: Any, transfer: Any, between: Callable[[], None]) -> None:
-    """Read two balances, and write what follows from them, leg by leg. Accounts and entries are boto3's tables."""
+    """Read two balances and write the new ones, leg by leg. Accounts and entries are boto3 tables."""
     named = (transfer.from_account, transfer.to_account)
     payer, payee = (int(accounts.get_item(Key={"account_id": each})["Item"]["balance"]) for each in named)
     if payer < transfer.amount:
@@ -40,7 +40,7 @@ def post(accounts: Any, entries: Any, transfer: Any, between: Callable[[], None]
 
 
 def _write_leg(accounts: Any, entries: Any, transfer: Any, leg: tuple[int, str, int, int]) -> None:
-    """An entry counts how often it was written, so that reconciliation can tell what became of the money."""
+    """Write one leg. An entry counts its writes, so that reconciliation can tell what became of the money."""
     place, account, balance, amount = leg
     _update(accounts, {"account_id": account}, "SET balance = :balance", balance=balance + amount)
     told = {"transfer": transfer.transfer_id, "account": account, "amount": amount, "once": 1}

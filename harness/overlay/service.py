@@ -1,4 +1,4 @@
-"""Talks to the fake service from inside the functions. A file beside this one says where it listens."""
+"""Talks to the fake service from inside the functions. A file next to this one holds its address."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ TIMEOUT_SECONDS = 8.0
 settings: dict[str, Any] = json.loads(SETTINGS.read_text())
 """`host`, `port` and `protection` of this run."""
 worker = str(os.getpid())
-"""This process, or the id of its one invocation, where whoever wraps the handler sets it."""
+"""This process, or the id of its one invocation if the handler's wrapper sets it."""
 _thread = threading.local()
 
 
 class ServiceUnavailable(Exception):
-    """The outside service did not do what it was asked for; it may later."""
+    """The outside service refused the request; a later attempt may succeed."""
 
 
 def say(path: str, **said: object) -> dict[str, Any]:
-    """Tell the fake service something; return its answer. Each thread keeps its connection."""
+    """Report to the fake service; returns its answer. Each thread keeps its connection."""
     connection: http.client.HTTPConnection | None = getattr(_thread, "connection", None)
     if connection is None:
         connection = http.client.HTTPConnection(settings["host"], settings["port"], timeout=TIMEOUT_SECONDS)
@@ -43,19 +43,19 @@ def say(path: str, **said: object) -> dict[str, Any]:
 
 
 def call(name: str) -> None:
-    """Make the outside effect of a transfer. Raises ServiceUnavailable."""
+    """Cause the outside effect of a transfer. Raises ServiceUnavailable."""
     if not say("/calls", name=name)["accepted"]:
         raise ServiceUnavailable(f"the outside service refused {name}")
 
 
 def reach(name: str, place: str) -> None:
-    """Come to a place with a transfer: a process may be held there, or may die as by a crash, with no cleanup."""
+    """Reach a place with a transfer: the process may be held there, or die like in a crash, without cleanup."""
     if say("/places", name=name, place=place, worker=worker)["die"]:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def watch(store: Any) -> None:
-    """Report which writes of records DynamoDB has applied, as its answers to this very process say."""
+    """Report which record writes DynamoDB has applied, according to its answers to this process."""
     store.insert = _watched(store.insert, lambda records: [(record, None) for record in records])
     store.replace = _watched(store.replace, lambda changes: changes)
     store.commit = _watched(store.commit, lambda commits: [each.change for each in commits])
@@ -74,7 +74,7 @@ def _watched(write: Any, changed: Callable[..., Any]) -> Any:
 
 
 def _told(new: Any, seen: Any) -> dict[str, Any]:
-    """A write as evidence: a release takes the owner away, and a claim that replaces another's takes it over."""
+    """A write as evidence: a release removes the owner, and a claim that replaces another's is a take-over."""
     namespace, _, key = new.id.rpartition("#")
     move = {"COMPLETED": "complete", "FAILED": "fail"}.get(new.status, "claim" if new.owner else "release")
     over = seen.owner if move == "claim" and seen is not None and seen.status == "INPROGRESS" else None

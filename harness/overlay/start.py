@@ -1,7 +1,7 @@
-"""The wiring of the workflow's start. It takes the place of app/workflow/wiring.py, kept as shipped_wiring.py.
+"""The wiring of the workflow's start. It replaces app/workflow/wiring.py, which is kept as shipped_wiring.py.
 
 Starters die between claim and start, and between start and hand-over. Without protection no record is kept, and each
-request starts an execution with a name of its own: `plain_start` then takes the place of the start's handler.
+request starts an execution with its own name: `plain_start` then replaces the start's handler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ globals().update({name: value for name, value in vars(shipped).items() if not na
 
 
 class _Client:
-    """The client of Step Functions, with deaths around a start."""
+    """The Step Functions client, with deaths around a start."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -1,7 +1,7 @@
-"""The wiring of the workflow's steps. It takes the place of app/steps/wiring.py, which is kept as shipped_wiring.py.
+"""The wiring of the workflow's steps. It replaces app/steps/wiring.py, which is kept as shipped_wiring.py.
 
-Processes die around the write that ends a step. Without protection that write is sent as it is, and no record is kept.
-The ledger still refuses to post a leg twice, and nothing else stands between a second run and the money.
+Processes die around the write that ends a step. Without protection that write is sent unchanged and no record is kept.
+The ledger still refuses to post a leg twice; nothing else protects the money from a second run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _with_deaths(write: Any, changed: Callable[..., Any]) -> Any:
 
 
 def plain_step(name: str) -> Callable[[Any], Any]:
-    """What takes the place of `step`: the function's transaction is sent as it is."""
+    """Replaces `step`: sends the function's transaction unchanged."""
 
     def wrap(function: Any) -> Any:
         def handle(event: Any, context: Any) -> Any:

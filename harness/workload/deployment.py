@@ -1,8 +1,8 @@
 """The shipped templates on a local cloud, with the shipped code under an overlay of faults.
 
-Three things of template.yaml are set and said aloud: its time-out, so that leases end within the run; its concurrency;
-and that the consumer sends dead letters itself, so that nobody waits for five receives of what fails for good. The API
-is deployed beside it, because some transfers come over HTTP.
+Three settings of template.yaml are changed, with a note: its timeout, so that leases end within the run; its
+concurrency; and dead letters sent by the consumer, so that no one waits for five receives of a permanent failure. The
+API is deployed next to it, because some transfers come over HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURE = MACHINES.get(platform.machine().lower(), "arm64")
 LAMBDA_BUILD = HOST_BUILD.with_name(f"python3.13-{ARCHITECTURE}")
-"""For a cloud that runs functions in containers of this machine."""
+"""For a cloud that runs functions in this machine's containers."""
 OVERLAY = Path(__file__).parents[1] / "overlay"
 EVIDENCE = ROOT / ".build" / "run"
 MOST_LOG_LINES = 50_000
@@ -46,12 +46,12 @@ OVERLAID = {
     "app/steps/wiring.py": ("app/steps/shipped_wiring.py", "steps"),
     "app/workflow/wiring.py": ("app/workflow/shipped_wiring.py", "start"),
 }
-"""The files that are replaced: where the shipped one is kept, and the overlay's module that takes its place."""
+"""The replaced files: where the shipped one is kept, and the overlay module that replaces it."""
 PLAIN_START = b"from harness.overlay.start import plain_start as lambda_handler\n"
 
 
 def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:
-    """Return the files that are laid over the code folder, by their path in it."""
+    """Return the files laid over the code folder, by path."""
     files = {f"harness/overlay/{path.name}": path.read_bytes() for path in OVERLAY.glob("*.py")}
     settings = {"host": LOOPBACK, "port": port, "protection": protected}
     files |= {"harness/__init__.py": b"", "harness/overlay/settings.json": json.dumps(settings).encode()}
@@ -74,10 +74,10 @@ def deployed(
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, StackClient]]:
-    """Have a local cloud for the block, and on it template.yaml with these parameters, under this name or one that no
-    other run has, and the API with its own. `named`: whether their tables and queues are called by logical ids.
+    """A local cloud for the block, with template.yaml and these parameters, under this name or a unique one, and the
+    API with its own. `named`: whether their tables and queues are named by logical ids.
 
-    In containers functions run as they are built for Lambda, because they could not reach the fake service.
+    In containers, functions run as built for Lambda, because they could not reach the fake service.
     """
     said = report.step("local cloud")
     with serving(service.respond) as service_port, running_cloud(port=port, also_at=also_at) as cloud:
@@ -86,7 +86,7 @@ def deployed(
         if in_containers():
             if not protected:
                 raise ValueError(f"PROTECTION=off needs functions that are processes of this machine: unset {NAMED_BY}")
-            report.note("functions run in containers there: none is killed, and no fault is put in their way")
+            report.note("functions run in containers there, without kills or faults")
             code, overlay = LAMBDA_BUILD, {}
             of_lambda = {"Architectures": f"[{ARCHITECTURE}]"}
         else:
@@ -117,7 +117,7 @@ def client_of(cloud: Cloud, stack: Stack) -> StackClient:
 
 
 def keep_logs(cloud: Cloud, group: str, file: str) -> Path:
-    """Keep what functions have logged, and the local cloud itself; return the folder."""
+    """Keep the logs of the functions and of the local cloud; returns the folder."""
     EVIDENCE.mkdir(parents=True, exist_ok=True)
     (EVIDENCE / "cloud.log").write_text(cloud.log())
     pages = cloud.client("logs").get_paginator("filter_log_events")
@@ -127,6 +127,6 @@ def keep_logs(cloud: Cloud, group: str, file: str) -> Path:
 
 
 def timeline_of(run: str | None, seed: int, number: int, *, protected: bool) -> Path:
-    """The file for a run's timeline. Runs with other options have another."""
+    """The file for a run's timeline; runs with other options have their own."""
     which = [run or "queue", f"seed-{seed}", f"{number}", *([] if protected else ["control"])]
     return EVIDENCE / f"timeline-{'-'.join(which)}.html"

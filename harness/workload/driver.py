@@ -1,4 +1,4 @@
-"""Drives a workload: sends it, and waits until nothing is left to do. Every wait has a bound."""
+"""Drives a workload: sends it, and waits until nothing is left to do. Every wait is bounded."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 MESSAGES_A_CALL = 10
 QUIET_POLLS = 3
-"""How often in a row the queue must say that it is empty: SQS counts approximately."""
+"""How many times in a row the queue must report that it is empty: SQS counts approximately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often to look, and for how long. `stall_seconds` is how long nothing at all may change."""
+    """How often to look, and for how long. `stall_seconds` is the longest time without any change."""
 
     poll_seconds: float
     stall_seconds: float
     limit_seconds: float
     limit_seconds_a_message: float = 0.1
     most_queued: int | None = None
-    """With how many messages in the queue sending pauses."""
+    """The number of messages in the queue at which sending pauses."""
     burst: int = MESSAGES_A_CALL
-    """How many messages are sent at a time. A pause follows fewer than there may be, so that they share a batch."""
+    """How many messages are sent at a time. A pause follows fewer than the limit, so that they share a batch."""
 
 
 LOCAL = Pace(poll_seconds=0.25, stall_seconds=45.0, limit_seconds=120.0)
@@ -37,7 +37,7 @@ REMOTE = Pace(poll_seconds=2.0, stall_seconds=180.0, limit_seconds=900.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What is seen while a workload is under way; `extra` counts what the cast does besides."""
+    """The visible progress of a workload; `extra` counts what the run does besides."""
 
     sent: int
     queue: Backlog
@@ -46,17 +46,17 @@ class Progress:
 
 
 class Cast(Protocol):
-    """What a run adds to the messages: who sends them, and what is done to them on their way."""
+    """What a run adds to the messages: how they are sent, and what happens to them on the way."""
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
-        """Send up to ten messages; return their keys by their names."""
+        """Send up to ten messages; returns their keys by name."""
 
     def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
-        """Do what is due now. Raises whatever makes the evidence worthless."""
+        """Do what is due now. Raises if the evidence has become worthless."""
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is under way, or will be, that is not in the queue."""
+        """Whether nothing outside the queue is in progress or still to come."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -66,12 +66,12 @@ class Cast(Protocol):
 def drive(
     client: StackClient, workload: Workload, cast: Cast, pace: Pace, say: Callable[[Progress], None]
 ) -> tuple[dict[str, str], str | None]:
-    """Send everything and wait for the end. The messages' keys by their names, and what was waited for in vain."""
+    """Send everything and wait for the end. Returns the messages' keys by name, and what the wait timed out on."""
     sent: dict[str, str] = {}
 
     def look() -> Observation:
         cast.act(sent, all_sent=len(sent) == len(workload.messages))
-        at_rest = cast.at_rest  # asked before the queue: a message that is held outside it may go back to it
+        at_rest = cast.at_rest  # checked before the queue: a message held outside it may return to it
         queue = client.backlog(client.queue)
         room = pace.most_queued is None or queue.total < pace.most_queued
         waiting = workload.messages[len(sent) : len(sent) + pace.burst] if room else ()
@@ -82,7 +82,7 @@ def drive(
         say(seen)
         over = at_rest and not waiting and queue.total == 0 and len(sent) == len(workload.messages)
         told = f"{queue.waiting} messages in the queue and {queue.in_flight} in flight" + (
-            "" if at_rest else ", and messages that are to be delivered again or held"
+            "" if at_rest else ", and messages held or still to be redelivered"
         )
         return Observation(seen=seen, over=over, told=told, at_once=bool(waiting) and pace.burst == MESSAGES_A_CALL)
 
@@ -90,7 +90,7 @@ def drive(
 
 
 def collect(client: StackClient, workload: Workload, sent: Mapping[str, str], *, alone: bool = True) -> dict[str, Any]:
-    """What a reconciliation needs of tables and queues; `alone`: they are this run's, to be read as a whole."""
+    """What a reconciliation needs from tables and queues; `alone`: they belong to this run and are read as a whole."""
     names = [*workload.by_name, *sent.values()]
     return {
         "workload": workload,
@@ -104,7 +104,7 @@ def collect(client: StackClient, workload: Workload, sent: Mapping[str, str], *,
 
 
 def until(over: Callable[[], bool], limit_seconds: float, poll_seconds: float = 0.2) -> bool:
-    """Ask until it is so; whether it was in time."""
+    """Poll until it is true; returns whether it was in time."""
     ends = time.monotonic() + limit_seconds
     while not (so := over()) and time.monotonic() < ends:
         time.sleep(poll_seconds)
@@ -113,7 +113,7 @@ def until(over: Callable[[], bool], limit_seconds: float, poll_seconds: float = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is to be seen, in values and in words; `at_once`: there is more to do before a pause."""
+    """What is visible, in values and in words; `at_once`: there is more to do before a pause."""
 
     seen: object
     over: bool
@@ -122,7 +122,7 @@ class Observation:
 
 
 def wait(look: Callable[[], Observation], pace: Pace, *, number: int) -> str | None:
-    """Look until it is over, a few times in a row; None then, else what was waited for in vain."""
+    """Look until it is over, several times in a row; returns None, or what the wait timed out on."""
     limit_seconds = pace.limit_seconds + number * pace.limit_seconds_a_message
     begun = changed = time.monotonic()
     before, quiet = None, 0
@@ -136,6 +136,6 @@ def wait(look: Callable[[], Observation], pace: Pace, *, number: int) -> str | N
         if now - changed > pace.stall_seconds:
             return f"for {pace.stall_seconds:.0f} s nothing changed: {found.told}"
         if now - begun > limit_seconds:
-            return f"after {limit_seconds:.0f} s it was not over: {found.told}"
+            return f"after {limit_seconds:.0f} s it had not finished: {found.told}"
         if not found.at_once:
             time.sleep(pace.poll_seconds)

@@ -1,9 +1,9 @@
-"""The evidence of a run: what its observers saw, a line each, and what was found in the ledger and among dead letters.
+"""The evidence of a run: what its observers saw, one line each, and the contents of the ledger and dead-letter queue.
 
 Observers are handlers, the fake service, a proxy and an event source mapping.
 
-A file of lines belongs to one process. Every line is one write to a file that is opened for appending, so it is there
-whole or not at all, whatever happens to the process a moment later.
+A file of lines belongs to one process. Every line is one write to a file opened for appending, so it is recorded whole
+or not at all, whatever happens to the process afterwards.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What every line says: when it happened."""
+    """Common to every line: when it happened."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenOfWorker(Seen):
-    """`worker` is the name of a process; where processes have none, the id of its invocation."""
+    """`worker` is the name of a process or, if processes have none, the id of its invocation."""
 
     worker: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery(SeenOfWorker):
-    """A message was given to a worker. `done` says that its transfer had been posted by then, if anybody looked.
+    """A worker received a message. `done` tells that its transfer had been posted by then, if checked.
 
     Here and below, `name` is the transfer's id or the message's key, whichever the observer knew; None if neither.
     """
@@ -42,16 +42,16 @@ class Delivery(SeenOfWorker):
     name: str | None
     done: bool = False
     again: bool = False
-    """Whether an event source mapping gave the same batch out before, as SQS may."""
+    """Whether an event source mapping delivered the same batch before, as SQS may."""
     key: str | None = None
     sent_ms: int = 0
     receives: int = 0
-    """The message's id, when SQS says that it was sent, and how often it was received; by whoever saw its record."""
+    """The message's id, SQS's sent timestamp and the receive count; known if its record was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(SeenOfWorker):
-    """A handler was entered. Its claim may hold until `lease_until_ms` unless it is settled before."""
+    """A handler was entered. Its claim may hold until `lease_until_ms` unless settled earlier."""
 
     name: str
     lease_until_ms: int
@@ -59,7 +59,7 @@ class Start(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End(SeenOfWorker):
-    """A handler is over. For the fake service so is its transaction, and `ok` says that it was committed."""
+    """A handler has ended. For the fake service, so has its transaction; `ok` tells that it was committed."""
 
     name: str
     ok: bool
@@ -67,7 +67,7 @@ class End(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Seen):
-    """The outside effect was asked for, and happened if `accepted`; `done`: its transfer had been posted by then."""
+    """The outside effect was requested, and happened if `accepted`; `done`: its transfer had been posted by then."""
 
     name: str
     accepted: bool
@@ -76,7 +76,7 @@ class Call(Seen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill(SeenOfWorker):
-    """A worker was sent SIGKILL: at random, or because its time was over. `place`: where the fault of `name` lay."""
+    """A worker was sent SIGKILL, at random or because its time was up. `place`: where the fault of `name` lay."""
 
     overdue: bool
     name: str | None = None
@@ -103,7 +103,7 @@ class Acknowledged(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken(SeenOfWorker):
-    """An invocation raised, or listed what was not in its event."""
+    """An invocation raised, or listed a message that was not in its event."""
 
     why: str
 
@@ -116,7 +116,7 @@ class Write(SeenOfWorker):
     """DynamoDB applied a worker's write of a record: after `at_ms`, and before `done_ms`.
 
     A claim is the key's `attempt`, and takes it `over` from a worker that never settled. `step`: of the workflow.
-    `version` is what it put, where that was seen.
+    `version` is the one written, if observed.
     """
 
     done_ms: int
@@ -139,14 +139,14 @@ class Posted(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(SeenOfWorker):
-    """A worker has got a request."""
+    """A worker received a request."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply(SeenOfWorker):
-    """What a request was answered that was made first at `since_ms`."""
+    """The answer to a request first made at `since_ms`."""
 
     since_ms: int
     name: str
@@ -165,7 +165,9 @@ class Refusal(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamped(SeenOfWorker):
-    """SQS took a message with its `key`, as `name`: a worker's dead letter, or, without a `reason`, one redriven."""
+    """SQS accepted a message with its `key`, as `name`: a worker's dead letter or, without a `reason`, a redriven
+    message.
+    """
 
     done_ms: int
     name: str
@@ -175,7 +177,7 @@ class Stamped(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(SeenOfWorker):
-    """A request met with a fault on its way; it was to write so many records."""
+    """A request met a fault on its way; it was meant to write this many records."""
 
     fault: str
     records: int = 0
@@ -205,7 +207,7 @@ _LINES = {kind.__name__: kind for kind in get_args(Line)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One side of a transfer in the ledger; `times` is how often it was written, where the ledger counts that."""
+    """One side of a transfer in the ledger; `times` is how often it was written, if the ledger counts that."""
 
     transfer: str
     account: str
@@ -215,7 +217,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message in the dead-letter queue: the id that it was sent under, and why it is there, if it says so itself."""
+    """A message in the dead-letter queue: its original id, and its own reason, if any."""
 
     message_id: str
     reason: str | None
@@ -224,12 +226,12 @@ class DeadLetter:
 
 
 def now_ms() -> int:
-    """The machine's clock, which all processes share."""
+    """The machine's clock, shared by all processes."""
     return time.time_ns() // 1_000_000
 
 
 class Log:
-    """A file of lines; threads may share it. `durable`: a line is on the disk when `write` returns."""
+    """A file of lines; threads may share it. `durable`: a line is on disk when `write` returns."""
 
     def __init__(self, path: Path, *, durable: bool = False) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -246,7 +248,7 @@ class Log:
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """All lines of all files, by their time."""
+    """All lines of all files, by time."""
     found: list[Line] = []
     for path in sorted(folder.glob("*.jsonl")):
         for text in path.read_text().splitlines():

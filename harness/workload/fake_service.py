@@ -1,11 +1,11 @@
 """A fake of the outside service that handlers call: it does something for each transfer, and keeps a log.
 
-It is an HTTP server on loopback, in the process of the run. Handlers report here that they start and end, and call here
-for their outside effect. Every line is stamped with this process's clock. Beside each delivery and call stands whether
-the ledger had that transfer posted *already*, which the service reads for itself, so reconciliation need not believe a
-word of the worker's about what ran twice.
+It is an HTTP server on loopback, in the run's process. Handlers report their starts and ends here, and call here for
+their outside effect. Every line has a timestamp of this process's clock. Each delivery and call also records whether
+the ledger had *already* posted that transfer. The service reads this itself, so reconciliation need not trust the
+worker about what ran twice.
 
-Faults are decided here as well, because a message's fault must be remembered when its worker is dead.
+Faults are decided here as well, because a message's fault must be remembered after its worker's death.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from harness.workload.evidence import Line
 
 HOLD_SECONDS = 6.0
-"""How long a process is held at most, so that what is to happen to its message can happen meanwhile."""
+"""The longest time that a process is held for something to happen to its message."""
 
 FLAKY_REFUSALS = 2
 """How often a flaky transfer is refused before it is accepted."""
 
 LEASE_MARGIN_MS = 3_000
-"""What the consumer adds to its deadline: nobody else may start before then, even if the worker is dead."""
+"""What the consumer adds to its deadline: no other worker may start before then, even if this one is dead."""
 
 
 Ledger: TypeAlias = "Callable[[Sequence[str]], frozenset[str]]"
-"""Says which of these transfers are posted now."""
+"""Tells which of these transfers are posted now."""
 
 
 class FakeService:
-    """The service's state; safe to call from several threads."""
+    """The service's state. Thread-safe."""
 
     def __init__(self, ledger: Ledger | None = None, *, hold_seconds: float = HOLD_SECONDS) -> None:
         self._hold_seconds = hold_seconds
         self.ledger = ledger
-        """Must be there before the first delivery."""
+        """Must be set before the first delivery."""
         self.records: dict[str, dict[str, Any]] = {}
-        """The SQS records as they were first delivered, by transfer: what an operator could deliver again."""
+        """The SQS records of first deliveries, by transfer: what an operator could deliver again."""
         self.failure: Exception | None = None
-        """What kept it from answering, if anything did: then its log is not complete."""
+        """What kept it from answering, if anything: then its log is incomplete."""
         self.deaths = 0
         self._log: list[Line] = []
         self._names: dict[str, str] = {}
@@ -57,12 +57,12 @@ class FakeService:
         self._lock = threading.Lock()
 
     def reached(self, name: str, place: str) -> bool:
-        """Whether a process has come to this place with this transfer."""
+        """Whether a process has reached this place with this transfer."""
         with self._lock:
             return (name, place) in self._reached
 
     def let_go(self, name: str) -> None:
-        """Let the process go on that is held with this transfer."""
+        """Release the process held with this transfer."""
         self._reached[name, HOLDS[kind_of(name)]].set()
 
     def lines(self) -> list[Line]:
@@ -70,7 +70,7 @@ class FakeService:
             return list(self._log)
 
     def is_done(self, name: str) -> bool:
-        """Whether a transfer's handler has ended well, or a delivery has found it posted: its worker may have died
+        """Whether a transfer's handler has succeeded, or a delivery has found it posted: its worker may have died
         between the two.
         """
         lines = [line for line in self.lines() if isinstance(line, (End, Delivery)) and line.name == name]
@@ -98,7 +98,7 @@ class FakeService:
             case "/places":
                 return {"die": self._dies_at(**said)}
             case _:
-                raise ValueError(f"nothing is served at {path}")
+                raise ValueError(f"no such path: {path}")
 
     def _note(self, *lines: Line) -> dict[str, Any]:
         with self._lock:
@@ -133,7 +133,7 @@ class FakeService:
         return self._note(*(Write(at_ms=at_ms, done_ms=now_ms(), worker=worker, **each) for each in lines))
 
     def _dies_at(self, name: str, place: str, worker: str = "") -> bool:
-        """Whether a process dies that comes to this place with this transfer: the first does, or is held there."""
+        """Whether a process dies that reaches this place with this transfer: the first one does, or is held there."""
         kind = kind_of(name)
         with self._lock:
             if (name, place) in self._reached:
@@ -153,14 +153,14 @@ class FakeService:
 
 
 def _told(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What an SQS record says of the message that it is."""
+    """What an SQS record says about its message."""
     said = {"SentTimestamp": 0, "ApproximateReceiveCount": 0, **record.get("attributes", {})}
     times = {"sent_ms": int(said["SentTimestamp"]), "receives": int(said["ApproximateReceiveCount"])}
     return {"key": record["messageId"], **times}
 
 
 def _name(body: str) -> str | None:
-    """The transfer that a body names, if it can be read at all."""
+    """The transfer that a body names, if it can be read."""
     try:
         found = json.loads(body)
     except ValueError:

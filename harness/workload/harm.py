@@ -1,7 +1,7 @@
 """What a run did to the money, in cents. Pure.
 
-Money comes or goes where a concurrent write overwrote a balance, so that it is not what the account's entries say; and
-where a transfer's entries do not cancel out. That is all of it: `before + created - destroyed` is `after`, always.
+Money appears or disappears where a concurrent write overwrote a balance, which then differs from the account's entries,
+and where a transfer's entries do not cancel out. That is all: `before + created - destroyed` is `after`, always.
 """
 
 from __future__ import annotations

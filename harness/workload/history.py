@@ -1,4 +1,4 @@
-"""The history (`harness/history.py`) of a run of this workload, made of its evidence. Pure; it judges nothing."""
+"""The history (`harness/history.py`) of a run of this workload, made from its evidence. Pure; it judges nothing."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from harness.workload.transfers import TransferMessage
 
 SOMEBODY = ""
-"""The worker that sent a dead letter: the letter does not say which."""
+"""The worker that sent a dead letter, which the dead letter does not name."""
 
 
 def history_of(found: Reconciliation, *, claims: bool) -> list[Event]:
-    """What clients saw. `claims`: whether who starts a handler holds its key, and nobody else may."""
+    """What clients saw. `claims`: whether a started handler holds its key exclusively."""
     told = [*_sent(found), *(event for line in found.log for event in _seen(found, line, claims=claims))]
     applied = [*_applied(found)]
     dead = [*_dead(found)]
@@ -102,7 +102,7 @@ def _seen(found: Reconciliation, line: evidence.Line, *, claims: bool) -> Iterat
 
 
 def _applied(found: Reconciliation) -> Iterator[Effect]:
-    """What was applied: by who saw it being written, or else by what the ledger has of it at the end."""
+    """What was applied: as observed when written, or else as the ledger shows at the end."""
     yield from _noted(found)
     posted = [line for line in found.log if isinstance(line, evidence.Posted)]
     for line in posted:
@@ -121,8 +121,8 @@ def _applied(found: Reconciliation) -> Iterator[Effect]:
 
 
 def _noted(found: Reconciliation) -> Iterator[Effect]:
-    """Of a handler that writes nothing the effect is that it is recorded; sent again, that is the same write. In the
-    control it is that the handler returned.
+    """The effect of a handler that writes nothing is its record; sent again, it is the same write. In the control, it
+    is the handler's return.
     """
     seen: set[tuple[str, str]] = set()
     for line in found.log:
@@ -138,7 +138,7 @@ def _noted(found: Reconciliation) -> Iterator[Effect]:
 
 
 def _done_by(line: evidence.Line) -> str | None:
-    """The transfer that somebody saw done."""
+    """The transfer that was seen done."""
     match line:
         case evidence.End(ok=True) | evidence.Delivery(done=True) | evidence.Call(done=True):
             return line.name
@@ -146,14 +146,14 @@ def _done_by(line: evidence.Line) -> str | None:
 
 
 def _moves(found: object) -> Moves:
-    """Moves as JSON has kept them."""
+    """Moves restored from JSON."""
     assert isinstance(found, (list, tuple))
     return tuple((str(account), int(amount)) for account, amount in found)
 
 
 def _dead(found: Reconciliation) -> Iterator[DeadLettered]:
-    """Dead letters; where a proxy watched, only those that no worker sent. One that SQS has moved keeps the time of its
-    first sending, so its last delivery says when.
+    """Dead letters; where a proxy watched, only those that no worker sent. One that SQS moved keeps its first sending
+    time, so its last delivery gives the time.
     """
     watched = any(isinstance(line, evidence.Stamped) for line in found.log)
     given = {line.key or line.name: line.at_ms for line in found.log if isinstance(line, evidence.Delivery)}

@@ -1,7 +1,7 @@
-"""Reconciliation: what a run left behind, held against what its workload says must be there. Pure.
+"""Reconciliation: compares what a run left behind with what its workload requires. Pure.
 
-The evidence comes from the ledger, the records table, the queues and the log of those who watched; never from an answer
-or a log line of the consumer's own.
+The evidence comes from the ledger, the records table, the queues and the observers' log; never from the consumer's own
+answers or log lines.
 """
 
 from __future__ import annotations
@@ -35,43 +35,45 @@ class Reconciliation:
     """All evidence of one run, and what follows from it."""
 
     slack_ms: ClassVar[int] = 0
-    """By how much the clocks of a handler's log and of its consumer may disagree."""
+    """How far the clocks of a handler's log and of its consumer may differ."""
 
     workload: Workload
     protected: bool
     sent: Mapping[str, str]
-    """The messages' keys by their names: their ids; for those asked for over HTTP, the transfers' ids."""
+    """The messages' keys by name: their ids, or for those requested over HTTP, the transfers' ids."""
     entries: Sequence[Entry]
     closing: Mapping[str, int]
     records: Mapping[str, Mapping[str, Any]]
     """The records by key."""
     dead_letters: Sequence[DeadLetter]
     left: int
-    """How many messages are still in the queue."""
+    """The number of messages still in the queue."""
     log: Sequence[Line]
     gave_up: str | None = None
     replayed: int = 0
-    """How many requests were answered as before."""
+    """The number of requests that were answered as before."""
     without_claims: bool = False
     witnessed: bool = True
-    """Whether handlers were watched, and tables and queues are this run's alone. Otherwise records must do instead."""
+    """Whether handlers were watched, and tables and queues belong to this run alone. Otherwise records must suffice."""
     disturbed: bool = False
-    """Whether workers may have died unseen, so that a second attempt proves nothing."""
+    """Whether workers may have died unobserved, so that a second attempt proves nothing."""
 
     @property
     def exclusive(self) -> bool:
-        """Whether no two may run one message at once, nor any after it was done. Without claims, commits count."""
+        """Whether no two workers may run one message at once, nor any after it was done. Without claims,
+        commits count.
+        """
         return not self.without_claims
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """The messages' names by their keys, and by the ids under which they were redriven."""
+        """The messages' names by key, and by the ids under which they were redriven."""
         names = {key: name for name, key in self.sent.items()}
         return names | {id: names[line.key] for id, line in self.redriven.items() if line.key in names}
 
     @cached_property
     def redriven(self) -> Mapping[str, Stamped]:
-        """What came back from the dead-letter queue, by its new id, where a proxy watched."""
+        """Messages that came back from the dead-letter queue, by new id, where a proxy watched."""
         sent = [line for line in self.log if isinstance(line, Stamped) and line.reason is None]
         return {line.name: line for line in reversed(sent)}
 
@@ -89,7 +91,7 @@ class Reconciliation:
 
     @cached_property
     def completed(self) -> frozenset[str]:
-        """What is done, and for which the ledger has what it must have."""
+        """Done messages for which the ledger has the required entries."""
         return frozenset(name for name in self.done if name in self.posted or not self.posts(name))
 
     def posts(self, name: str) -> bool:
@@ -111,7 +113,7 @@ class Reconciliation:
 
     @cached_property
     def surplus_dead_letters(self) -> int:
-        """Second dead letters of one message: its worker died after sending the first, and before it recorded that."""
+        """Second dead letters of one message: its worker died after sending the first and before recording that."""
         return sum(len(each) - 1 for each in self._died.values())
 
     @cached_property
@@ -124,12 +126,12 @@ class Reconciliation:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What the checker finds in it."""
+        """The checker's findings."""
         return check(self.history(claims=self.exclusive))
 
     @cached_property
     def _as_claimed(self) -> list[Finding]:
-        """What it would find if claims were promised."""
+        """The findings if claims were promised."""
         return self.findings if self.exclusive else check(self.history(claims=True))
 
     def _found(self, *rules: str) -> int:
@@ -137,18 +139,18 @@ class Reconciliation:
 
     @cached_property
     def lost(self) -> int:
-        """Messages that are gone from the queue with nothing done and no dead letter."""
+        """Messages missing from the queue without being done or a dead letter."""
         return self._found("LOST")
 
     @cached_property
     def unaccounted(self) -> int:
-        """Messages in no place, or in two: still queued, done by half, completed and dead, or never sent."""
+        """Messages in no place or in two: still queued, half done, completed and dead, or never sent."""
         letters = {each.message_id for each in self.dead_letters} - frozenset(self.names) if self.witnessed else ()
         return len(self._missing) - self.lost + self._found("BOTH", "STRANGER") + len(letters)
 
     @cached_property
     def reasons(self) -> list[tuple[int, str, str]]:
-        """How many messages of which kind died for which reason, names and amounts left out; the most first."""
+        """The number of messages by kind and reason of death, without names and amounts; the most frequent first."""
         counts = Counter(
             (str(self.workload.by_name[name].kind), _in_general(each.reason or self._recorded(each.message_id)))
             for name, (*_, each) in sorted(self._died.items())
@@ -156,7 +158,7 @@ class Reconciliation:
         return [(count, kind, reason) for (kind, reason), count in counts.most_common()]
 
     def _recorded(self, key: str) -> str:
-        """Why a message died that SQS itself has moved, as far as its record says."""
+        """Why a message that SQS itself moved has died, as far as its record says."""
         error = json.loads(self.records.get(key, {}).get("error", "{}"))
         return str(error.get("text", "received too often"))
 
@@ -166,23 +168,25 @@ class Reconciliation:
 
     @cached_property
     def overlaps(self) -> int:
-        """Runs that began while another's claim was live; if nobody watched, second attempts, by the records."""
+        """Runs that began during another's live claim; if nobody watched, second attempts according to the records."""
         seen = sum(finding.rule in ("OVERLAP", "LATE") for finding in self._as_claimed)
         return seen if self.witnessed else self._attempted_again(at_once=True)
 
     @cached_property
     def repeated(self) -> int:
-        """Runs for what was done already."""
+        """Runs of messages already done."""
         return sum(finding.rule == "AGAIN" for finding in self._as_claimed)
 
     @cached_property
     def doubled(self) -> int:
-        """Transfers that were posted more than once; with claims, also runs for what was done."""
+        """Transfers posted more than once; with claims, also runs of messages already done."""
         attempts = 0 if self.witnessed else self._attempted_again(at_once=False)
         return self._found("DOUBLED") + (self.repeated + attempts if self.exclusive else 0)
 
     def _attempted_again(self, *, at_once: bool) -> int:
-        """By the records of what completed: attempts beyond the first, in a workload whose first attempts succeed."""
+        """By the records of completed messages: attempts beyond the first, in a workload whose first attempts
+        succeed.
+        """
         if self.disturbed:
             return 0
         names = [n for n in self.completed if (self.workload.by_name[n].kind is Kind.AT_ONCE) == at_once]
@@ -190,12 +194,12 @@ class Reconciliation:
 
     @cached_property
     def balanced(self) -> bool:
-        """Whether no money came or went, and every transfer is in the ledger once, as it was sent."""
+        """Whether no money appeared or disappeared, and every transfer is in the ledger once, as sent."""
         return self.agreed and not self._found("MONEY", "WRONG", "DOUBLED")
 
     @cached_property
     def agreed(self) -> bool:
-        """Whether every account is where its entries say, and no money came or went."""
+        """Whether every account matches its entries, and no money appeared or disappeared."""
         moved: Counter[str] = Counter()
         for entry in self.entries:
             moved[entry.account] += entry.amount
@@ -209,7 +213,7 @@ class Reconciliation:
 
     @property
     def must_happen(self) -> dict[str, int]:
-        """What a run must have met with, or it proves nothing. Of a disturbed one, others say what it met with."""
+        """What a run must have met, or it proves nothing. For a disturbed run, other checks say what it met."""
         if self.disturbed:
             return {}
         dying = any(message.kind in DEATHS for message in self.workload.messages)
@@ -217,7 +221,7 @@ class Reconciliation:
 
     @cached_property
     def complaints(self) -> list[str]:
-        """What is not as promised, or did not happen; nothing, if all is well."""
+        """What is not as promised, or did not happen; empty if all is well."""
         found = [f"{name} is {count}, not 0" for name, count in self.must_be_zero.items() if count]
         found += [f"{name} is 0: it did not happen" for name, count in self.must_happen.items() if not count]
         found += _difference("completed", self.completed, self.workload.completed)
@@ -244,7 +248,7 @@ class Reconciliation:
 
 
 def _in_general(reason: str) -> str:
-    """A reason without what differs from message to message."""
+    """A reason without its message-specific parts."""
     return re.sub(r"\S*\d\S*", "…", reason)
 
 

@@ -1,4 +1,4 @@
-"""What a run says to the person who started it, and its last line, which is for programs."""
+"""A run's output for the person who started it, and its last line, which is for programs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from harness.workload.transfers import Workload
 
 UNHARMED = 2
-"""The status of a control that came to no harm."""
+"""The status of a control that did no harm."""
 CONTROL = """\
   This was the control: a handler without protection. The harm is expected.
   Its checks must fail, so its status is 1.
-  Leave out PROTECTION=off to see the same messages protected."""
+  Omit PROTECTION=off to see the same messages protected."""
 Row = tuple[int | str, str, str]
-"""A number, what it counts, and what that means."""
+"""A number, what it counts, and its meaning."""
 
 
 class Report:
@@ -45,12 +45,12 @@ class Report:
         self._timeline: Path | None = None
 
     def begin(self, what: str, how: str, timeline: Path | None = None) -> None:
-        """Say what is about to be run, and by what. `timeline` is where to draw it in the end."""
+        """Announce what is run, and by what. `timeline` is the file to draw it to at the end."""
         self._title, self._timeline = f"{what}: {how}", timeline
         self._console.print(f"[bold]{what}[/]: {how}\n")
 
     def step(self, what: str) -> Callable[[str], None]:
-        """Begin a step; return how to say what came of it, along with the time that it took."""
+        """Begin a step; returns a function to report its result, along with its duration."""
         begun = time.monotonic()
         return lambda result: self._line(what, f"{result} [dim]({time.monotonic() - begun:.1f} s)[/]")
 
@@ -66,7 +66,7 @@ class Report:
 
     @contextlib.contextmanager
     def progress(self, number: int) -> Iterator[Callable[[Progress], None]]:
-        """Show how many messages are out of the queue; what is yielded says how far it is."""
+        """Show how many messages are out of the queue; yields a function to report progress."""
         with self.bar("out of queue", number) as show:
 
             def say(seen: Progress) -> None:
@@ -77,7 +77,7 @@ class Report:
 
     @contextlib.contextmanager
     def bar(self, what: str, number: int) -> Iterator[Callable[[int, Mapping[str, int]], None]]:
-        """Show a bar; what is yielded moves it, and puts these counts beside it."""
+        """Show a bar; yields a function that moves it and shows these counts next to it."""
         columns = (
             TextColumn("  [cyan]{task.description:<12}[/]"),
             BarColumn(bar_width=12),
@@ -99,7 +99,7 @@ class Report:
         self._console.print(Text(why, style="bold red"))
 
     def conclude(self, found: Reconciliation, tables: Mapping[str, Iterable[Row]], fine: str, **more: int) -> int:
-        """Say what was counted, what is wrong with it, and the line for programs; return the exit status."""
+        """Print the counts, what is wrong with them, and the line for programs; returns the exit status."""
         for title, rows in tables.items():
             self._console.print()
             self._console.print(_table(title, list(rows)))
@@ -126,12 +126,12 @@ class Report:
 
 
 def _verdict(found: Reconciliation, fine: str) -> tuple[int, Text]:
-    """The exit status, and what it means. A control's checks must fail, or it shows nothing."""
+    """The exit status and its meaning. A control's checks must fail, or it shows nothing."""
     if found.protected:
         return (1, Text()) if found.complaints else (0, Text(f"  ✓ {fine}", style="bold green"))
     if harm_of(found).seen or any(found.must_be_zero.values()):
         return 1, Text("\n" + CONTROL, style="bold yellow")
-    return UNHARMED, Text("  ✗ this was the control, and it shows nothing: it came to no harm", style="bold red")
+    return UNHARMED, Text("  ✗ this was the control, and it shows nothing: no harm was done", style="bold red")
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
@@ -145,7 +145,7 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
 
 
 def messages(found: Reconciliation) -> list[Row]:
-    """What happened to the messages, whatever else a run counts."""
+    """What happened to the messages, in every kind of run."""
     expected = found.workload
     evidence = "records and ledger" if found.protected else "the ledger alone"
     surplus = found.surplus_dead_letters
@@ -155,10 +155,10 @@ def messages(found: Reconciliation) -> list[Row]:
         (len(found.completed), "completed", f"by {evidence}; {len(expected.completed):,} expected"),
         (len(found.dead_lettered), "dead-lettered", f"{len(expected.dead_lettered):,} expected{again}"),
         *((count, f"  {kind}", reason) for count, kind, reason in found.reasons),
-        (found.runs.duplicates, "duplicates recognised", "deliveries of what was done already"),
-        (found.runs.taken_over, "taken over", "runs of what a dead worker had begun"),
+        (found.runs.duplicates, "duplicates recognised", "deliveries of messages already done"),
+        (found.runs.taken_over, "taken over", "runs of messages that a dead worker had begun"),
         *_again(found),
-        (found.lost, "lost", "gone, with nothing done and no dead letter"),
+        (found.lost, "lost", "gone without effect or dead letter"),
         (found.unaccounted, "unaccounted", "still queued, half done, or in two places"),
     ]
 
@@ -167,7 +167,7 @@ def _again(found: Reconciliation) -> list[Row]:
     if not found.exclusive:
         return [
             (found.overlaps, "overlaps", "allowed without claims: one of them commits"),
-            (found.repeated, "run again", "allowed too: called or run for what was done"),
+            (found.repeated, "run again", "allowed too: called or run for messages already done"),
             (found.doubled, "doubled", "posted once too often"),
         ]
     return [
@@ -178,7 +178,7 @@ def _again(found: Reconciliation) -> list[Row]:
 
 def money(found: Reconciliation) -> list[Row]:
     """Whether the books balance."""
-    verdict = "every account is where its entries say" if found.balanced else "accounts and entries disagree"
+    verdict = "every account matches its entries" if found.balanced else "accounts and entries disagree"
     harm = harm_of(found)
     more = harm.after - harm.before
     harms = [

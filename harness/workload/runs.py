@@ -1,9 +1,9 @@
-"""What ran: the runs of the handler, and the deliveries, as the log of a run shows them. Pure.
+"""Runs of the handler, and deliveries, according to the log of a run. Pure.
 
-A run of the handler holds its key from its start until its lease ends, or until its claim is settled: where a proxy
-watched the writes, when DynamoDB was asked for the one that it applied, else when the handler's transaction was over. A
-worker that was frozen beyond its lease may still start what it had decided to, and then only the fence keeps it from
-doing harm: its late start is counted. Whether all of it may be, `harness/checker.py` judges.
+A run holds its key from its start until its lease ends or its claim is settled. The settlement time is when DynamoDB
+was asked for the applied write, if a proxy watched the writes; otherwise it is the end of the handler's transaction. A
+worker frozen beyond its lease may still start what it had decided to; only the fence keeps it from doing harm, so its
+late start is counted. `harness/checker.py` judges whether all this is allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Kept = TypeVar("Kept")
 
 
 def grouped(pairs: Iterable[tuple[Key, Kept]]) -> dict[Key, list[Kept]]:
-    """The values by their keys, in order."""
+    """The values by key, in order."""
     found: dict[Key, list[Kept]] = defaultdict(list)
     for key, value in pairs:
         found[key].append(value)
@@ -35,11 +35,13 @@ def grouped(pairs: Iterable[tuple[Key, Kept]]) -> dict[Key, list[Kept]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """The log, and what follows from it. `slack_ms`: by how much the clocks of handlers' log and consumer disagree."""
+    """The log, and what follows from it. `slack_ms`: how far the clocks of the handlers' log and the consumer may
+    differ.
+    """
 
     log: Sequence[Line]
     names: Mapping[str, str]
-    """The messages' names by their keys."""
+    """The messages' names by key."""
     protected: bool
     slack_ms: int
 
@@ -56,7 +58,7 @@ class Runs:
 
     @cached_property
     def late_starts(self) -> frozenset[Start]:
-        """Runs that a worker which had been frozen began after its own lease."""
+        """Runs that a frozen worker began after its own lease."""
         frozen = {line.worker for line in self.all(Freeze)}
         return frozenset(s for s in self.all(Start) if s.at_ms >= s.lease_until_ms and s.worker in frozen)
 
@@ -73,7 +75,7 @@ class Runs:
 
     @cached_property
     def taken_over(self) -> int:
-        """Runs of what another worker had begun and never settled, once its lease had ended."""
+        """Runs of messages that another worker had begun and never settled, after its lease ended."""
         return sum(
             before.worker != start.worker
             and start.at_ms >= self._held_until_ms(before) == before.lease_until_ms - self.slack_ms
@@ -91,7 +93,7 @@ class Runs:
 
     @cached_property
     def _completed_ms(self) -> dict[str, int]:
-        """When DynamoDB had completed a message's record, where a proxy watched."""
+        """When DynamoDB had completed a message's record, if a proxy watched."""
         found: dict[str, int] = {}
         for line in self.all(Write):
             if line.move == "complete":
@@ -100,7 +102,7 @@ class Runs:
 
     @cached_property
     def duplicates(self) -> int:
-        """Deliveries of what was done already, after which no handler started."""
+        """Deliveries of messages already done, after which no handler started."""
         return sum(self._done_by(line) and not self._started_by(line) for line in self.all(Delivery))
 
     def _done_by(self, line: Delivery) -> bool:
@@ -111,7 +113,7 @@ class Runs:
 
     @cached_property
     def found_in_progress(self) -> int:
-        """Deliveries of what another worker was busy with, after which no handler started."""
+        """Deliveries of messages that another worker was handling, after which no handler started."""
         return sum(
             any(start.at_ms <= line.at_ms < self._held_until_ms(start) for start in self._starts_of(line))
             and not self._started_by(line)

@@ -1,6 +1,6 @@
-"""A deployed stack from the outside: what a workload asks of its queues, its tables and its function.
+"""A deployed stack from the outside: the workload's requests to its queues, tables and function.
 
-Everything here is what an operator's own AWS client could do. Nothing of the consumer's code is used.
+An operator's own AWS client could do everything here. None of the consumer's code is used.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from idempotent_receiver.local.deployment import Stack
 
 STAMP = "idempotent-receiver"
-"""The attribute by which the consumer says why a dead letter died, and which message it was."""
+"""The attribute in which the consumer says why a message became a dead letter, and which message it was."""
 
 LEGS = FIRST_LEG, SECOND_LEG = "#1", "#2"
-"""What follows on a transfer's id in the ids of its entries."""
+"""The suffixes of a transfer's id in the ids of its entries."""
 
 MOST_RECEIVES = 2_000
 EMPTY_RECEIVES = 3
@@ -32,12 +32,12 @@ MOST_RESENDS = 10
 
 
 class StackError(Exception):
-    """The stack did not take what the workload asked of it."""
+    """The stack did not accept what the workload sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """How many messages a queue has, as far as it says: to be received, and received but not deleted."""
+    """The approximate number of messages in a queue: available, and received but not deleted."""
 
     waiting: int
     in_flight: int
@@ -49,14 +49,14 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackClient:
-    """A deployed stack, by its clients."""
+    """A deployed stack, through its clients."""
 
     stack: Stack
     clients: Cloud | Account
     receive_seconds: int = 0
-    """How long to wait for a dead letter: SQS answers at once only from some of its servers."""
+    """How long to wait for a dead letter: a short poll asks only some of SQS's servers."""
     api: Caller | None = None
-    """The way to the stack's API, if it has one."""
+    """The caller of the stack's API, if it has one."""
     groups_hide: bool = False
     """Whether dead letters share FIFO groups."""
 
@@ -90,7 +90,7 @@ class StackClient:
         return self.stack.outputs["DeadLetterQueueUrl"]
 
     def shorten_visibility(self, seconds: int) -> int:
-        """Set the queue's visibility timeout; return what it was."""
+        """Set the queue's visibility timeout; returns the old one."""
         found = self._attributes(self.queue)
         self.sqs.set_queue_attributes(QueueUrl=self.queue, Attributes={"VisibilityTimeout": str(seconds)})
         return int(found["VisibilityTimeout"])
@@ -101,7 +101,7 @@ class StackClient:
         return found
 
     def configure(self, **changes: Any) -> None:
-        """Change the function's configuration, and return once it is in force."""
+        """Change the function's configuration, and return once it is in effect."""
         function = self.stack.resources["Consumer"]
         self.functions.update_function_configuration(FunctionName=function, **changes)
         self.functions.get_waiter("function_updated_v2").wait(FunctionName=function, WaiterConfig={"Delay": 1})
@@ -117,7 +117,7 @@ class StackClient:
         return {item["account_id"]["S"]: int(item["balance"]["N"]) for item in found}
 
     def send(self, messages: Sequence[TransferMessage], attributes: Sequence[Any] = ({},) * 10) -> dict[str, str]:
-        """Send up to ten messages, with their attributes; return their ids by their names."""
+        """Send up to ten messages, with their attributes; returns their ids by name."""
         entries: list[Any] = [
             {"Id": str(place), "MessageBody": each.body, "MessageAttributes": own}
             for place, (each, own) in enumerate(zip(messages, attributes, strict=False))
@@ -135,13 +135,13 @@ class StackClient:
         raise StackError(f"SQS refused {len(entries)} messages {MOST_RESENDS} times over")
 
     def post(self, message: TransferMessage, times: int) -> str:
-        """Ask for a transfer over HTTP, several times with one key; return its id, which is its message's key too."""
-        assert self.api is not None, "no workload has such a message without an API"
+        """Request a transfer over HTTP, several times with one key; returns its id, which is also its message's key."""
+        assert self.api is not None, "such a message needs an API"
         asked = {name: value for name, value in message.transfer.items() if name != "transfer_id"}
         answers = [self.api.post(asked, message.name) for _ in range(times)]
         told = [(answer.status, answer.replayed, answer.body) for answer in answers]
         if told != [(HTTPStatus.ACCEPTED, place > 0, answers[0].body) for place in range(times)]:
-            raise StackError(f"the API did not answer {message.name} once, and then the same again: {told}")
+            raise StackError(f"the API did not give {message.name} one response and then the same again: {told}")
         return str(answers[0].body["transfer_id"])
 
     def backlog(self, queue: str) -> Backlog:
@@ -154,14 +154,14 @@ class StackClient:
         return found
 
     def invoke(self, record: Mapping[str, Any]) -> None:
-        """Hand one SQS record to the function, as Lambda's poller does."""
+        """Pass one SQS record to the function, as Lambda's poller does."""
         event = json.dumps({"Records": [record]}).encode()
         answer = self.functions.invoke(FunctionName=self.stack.resources["Consumer"], Payload=event)
         if "FunctionError" in answer:
             raise StackError(f"the function failed when a message was delivered again: {answer['Payload'].read()!r}")
 
     def record_of(self, message: TransferMessage, message_id: str) -> dict[str, Any]:
-        """The SQS record of a message as Lambda's poller would make it, where none was recorded."""
+        """The SQS record of a message as Lambda's poller would make it, if none was recorded."""
         arn = self.stack.outputs["QueueArn"]
         return {
             "messageId": message_id,
@@ -182,7 +182,7 @@ class StackClient:
         return frozenset(entry.transfer for entry in self.entries_of(transfers))
 
     def all_entries(self) -> list[Entry]:
-        """Every entry that the ledger has: for a ledger that is this run's alone."""
+        """Every entry in the ledger: for a ledger that belongs to this run."""
         pages = self.dynamodb.get_paginator("scan").paginate(
             TableName=self.stack.resources["Entries"], ConsistentRead=True
         )
@@ -194,8 +194,8 @@ class StackClient:
         return {item["id"]["S"]: {name: next(iter(value.values())) for name, value in item.items()} for item in found}
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Everything that the dead-letter queue has. It is left there, invisible for a while; where `groups_hide` it is
-        deleted, because SQS gives nothing more out of a FIFO group while some of it is in flight.
+        """Everything in the dead-letter queue. Messages stay there, invisible for a while; if `groups_hide`, they are
+        deleted, because SQS delivers nothing more of a FIFO group while part of it is in flight.
         """
         found: dict[str, DeadLetter] = {}
         empty = 0
@@ -221,7 +221,7 @@ class StackClient:
             self.sqs.delete_message(QueueUrl=self.dead_letter_queue, ReceiptHandle=each.receipt_handle)
 
     def _read(self, table: str, key: str, ids: Sequence[str]) -> Iterator[Any]:
-        """The items with these keys, consistently."""
+        """The items with these keys, read consistently."""
         for start in range(0, len(ids), 100):
             keys: Any = [{key: {"S": id}} for id in ids[start : start + 100]]
             asked: Any = {table: {"Keys": keys, "ConsistentRead": True}}
@@ -245,7 +245,7 @@ def _entry(item: Any) -> Entry:
 
 
 def dead_letter(message: Any) -> DeadLetter:
-    """What a message of the dead-letter queue says of itself."""
+    """A dead-letter queue message's own information."""
     stamp = json.loads(message.get("MessageAttributes", {}).get(STAMP, {}).get("StringValue", "{}"))
     return DeadLetter(
         message_id=stamp.get("original_id", message["MessageId"]),

@@ -1,4 +1,4 @@
-"""The timeline of a run: one self-contained page with a row for each message, made from the run's evidence. Pure."""
+"""The timeline of a run: one self-contained page with a row per message, made from the run's evidence. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTLED = {
 
 
 class Mark(NamedTuple):
-    """Something that happened to a message: when, what kind of thing, by which worker, and in words."""
+    """Something that happened to a message: when, what kind, by which worker, and in words."""
 
     at_ms: int
     kind: str
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
 
 
 def marks_of(found: Reconciliation) -> dict[str, list[Mark]]:
-    """What happened to each message, by its name, in order."""
+    """What happened to each message, by name, in order."""
     marks = grouped((found.runs.name_of(key), mark) for key, mark in [*_seen(found), *_kills(found), *_dead(found)])
     return {name: sorted(each, key=lambda mark: mark.at_ms) for name, each in marks.items()}
 
@@ -50,11 +50,11 @@ def _seen(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
             yield _key(line), Mark(line.at_ms, kind, worker, text)
         if isinstance(line, Delivery) and line.done and found.protected and _key(line) not in completed:
             completed.add(_key(line))
-            yield _key(line), Mark(line.at_ms, "completed", "", "it was done: its worker died before it could say so")
+            yield _key(line), Mark(line.at_ms, "completed", "", "it was done, but its worker died before reporting it")
 
 
 def _told(line: Line, who: str, *, protected: bool) -> Iterator[tuple[str, str]]:
-    """The kind of mark that a line makes, and its words; nothing for what another line says."""
+    """The mark for a line: its kind and words; nothing if another line covers it."""
     what = getattr(line, "step", "") or "it"
     match line:
         case Delivery():
@@ -76,7 +76,7 @@ def _told(line: Line, who: str, *, protected: bool) -> Iterator[tuple[str, str]]
 
 
 def _kills(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
-    """A kill, for the message at which it happened, and for each that its worker had and had not finished."""
+    """A kill, for the message at which it happened, and for each unfinished message of its worker."""
     for kill in found.runs.all(Kill):
         lines = [each for each in found.log if getattr(each, "worker", "") == kill.worker and each.at_ms <= kill.at_ms]
         ended = {_key(each) for each in lines if isinstance(each, End) or getattr(each, "move", "claim") != "claim"}
@@ -88,7 +88,7 @@ def _kills(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
 
 
 def _dead(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
-    """Dead letters. One that SQS has moved keeps the time of its first sending; so it comes last."""
+    """Dead letters. One that SQS moved keeps its first sending time, so it comes last."""
     last_ms = max((line.at_ms for line in found.log), default=0)
     for each in found.dead_letters:
         at_ms, why = (last_ms, "moved there by SQS") if each.reason is None else (each.sent_ms, each.reason)
@@ -104,7 +104,7 @@ def _who(worker: str | None) -> str:
 
 
 def page_of(found: Reconciliation, title: str) -> str:
-    """The page; times are in milliseconds since the first mark. A text stays a text, whatever it says."""
+    """The page; times are in milliseconds since the first mark. All text is escaped."""
     marks, harm = marks_of(found), harm_of(found)
     ends = {**found.ends, "posted again": harm.paid_again, "half-posted": harm.half_posted}
     ended = {name: end for end, names in ends.items() for name in names}

@@ -1,8 +1,9 @@
-"""What is sent: transfers between accounts, each with what happens to it on its way. A seed and a number determine all.
+"""What is sent: transfers between accounts, each with what happens to it on its way, all determined by a seed and a
+number.
 
-Nothing here sends, reads a clock or asks AWS. How a message must end follows from its kind alone, whatever the order in
-which messages are handled: every payer is funded for all that the workload asks of it, and an account that is to be
-overdrawn never receives anything.
+Nothing here sends, reads a clock or calls AWS. How a message must end follows from its kind alone, whatever the order
+of processing: every payer is funded for everything the workload asks of it, and an account to be overdrawn never
+receives money.
 """
 
 from __future__ import annotations
@@ -72,22 +73,22 @@ DEATHS = {
         for side in ("before", "after")
     },
 }
-"""The place at which a message's process dies, once: before or after the write, or the start, of that name."""
+"""The place where a message's process dies, once: before or after the write, or the start, of that name."""
 
 HOLDS = {Kind.AT_ONCE: "handler", Kind.ABORTED: "credit.before"}
-"""The place at which a message's process waits, once, for what is to happen to it meanwhile."""
+"""The place where a message's process waits, once, for something to happen to it."""
 
 TO_NOBODY = frozenset({Kind.UNKNOWN, Kind.REFUND_BEFORE, Kind.REFUND_AFTER})
 FAILING = TO_NOBODY | {Kind.GARBAGE, Kind.OVERDRAWN, Kind.REFUSED}
-"""These must end as dead letters, or as failed workflows."""
+"""These must end as dead letters or failed workflows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a workload is made of: one message in so many is of this kind, and at least one; all others are good.
+    """The composition of a workload: for each kind, one message in this many, and at least one; all others are good.
 
-    It moves money between so many accounts. `hot`: the first so many of them pay for one message in so many.
-    `group`: how many messages share a FIFO queue's group, about; with 0 each has its own.
+    It moves money between this many accounts. `hot`: the first accounts, which pay for one message in this many.
+    `group`: the approximate number of messages per FIFO group; with 0, each has its own.
     """
 
     shares: Mapping[Kind, int]
@@ -117,18 +118,20 @@ WORKFLOW = Mix(
     | {kind: 17 for kind in DEATHS if kind not in RUN.shares}
 )
 APART = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE)
-"""These are sent far from each other, so that two of them hardly ever share a batch: a worker that is killed takes its
-whole batch with it, and a message has only five deliveries."""
+"""These are sent far apart, so that two rarely share a batch: a killed worker takes its whole batch with it, and a
+message has only five deliveries.
+"""
 ALONE = (Kind.HOPELESS, Kind.BANK_AWAY)
-"""These have FIFO groups of their own: what fails so often takes those down with it that are received behind it, and
-what stays in a dead-letter queue hides what is behind it from whoever redrives."""
+"""These have their own FIFO groups: repeated failures would also use up the receives of messages behind them, and one
+in a dead-letter queue hides those behind it.
+"""
 SLOW = (Kind.HOPELESS, Kind.FLAKY)
-"""These are sent first, because they take the longest; so no kill delays them in a short workload."""
+"""These are sent first because they take longest, so that no kill delays them in a short workload."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferMessage:
-    """One message. `name` is its transfer's id, even if `garbage` takes the place of its body."""
+    """One message. `name` is its transfer's id, even if `garbage` replaces its body."""
 
     name: str
     kind: Kind
@@ -149,14 +152,14 @@ class TransferMessage:
 
 
 def kind_of(name: str) -> Kind:
-    """The kind that a transfer's id contains; good if it contains none, as the ids that the API assigns."""
+    """The kind in a transfer's id; good if it has none, as with ids that the API assigns."""
     _, _, kind = name.rpartition("-")[0].rpartition("-")
     return Kind.__members__.get(kind.upper(), Kind.GOOD)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """All messages in the order of sending, and the balances that the accounts are opened with."""
+    """All messages in sending order, and the accounts' opening balances."""
 
     messages: tuple[TransferMessage, ...]
     opening: Mapping[str, int]
@@ -178,7 +181,7 @@ class Workload:
 
 
 def generate(seed: int, number: int, mix: Mix = RUN, *, prefix: str = "", without: Collection[Kind] = ()) -> Workload:
-    """Return this seed's workload of so many messages. `prefix` keeps its names apart from those of other runs."""
+    """Return this seed's workload of this many messages. `prefix` separates its names from those of other runs."""
     if number < mix.fewest:
         raise ValueError(f"N must be at least {mix.fewest}, to have one message of each kind; it is {number}")
     chance = random.Random(seed)
@@ -224,7 +227,7 @@ def _kinds(number: int, shares: Mapping[Kind, int], chance: random.Random) -> Se
 
 
 def _parties(funded: Sequence[str], hot: Mapping[int, int], chance: random.Random) -> tuple[str, str]:
-    """Who pays, and whom."""
+    """The payer and the payee."""
     payer, payee = chance.sample(funded, 2)
     for accounts, share in hot.items():
         if chance.randrange(share) == 0:
@@ -248,7 +251,7 @@ def _message(
 
 
 def _garbage(transfer: dict[str, Any], chance: random.Random) -> str:
-    """Break a transfer in one of the ways that producers find."""
+    """Break a transfer in one of the ways that producers do."""
     whole = json.dumps(transfer)
     missing = {name: value for name, value in transfer.items() if name != "to_account"}
     return chance.choice(

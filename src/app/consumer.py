@@ -3,13 +3,14 @@
 What happens to a batch, and in which module of the library:
 
 1. Lambda calls `lambda_handler(event, context)` with up to 25 messages of the queue (sqs/consumer.py).
-2. Each message's key, its messageId, is claimed in the table of records, 25 a request (protocol/transitions.py).
-3. Completed before: it is a duplicate, and counts as a success. In progress elsewhere: it fails, and comes again.
-4. Claimed: it is parsed and handed to the function below (handler/). A crashed worker's claim is taken over when its
+2. Each message's key, its messageId, is claimed in the records table, 25 per request (protocol/transitions.py).
+3. If it was completed before, it is a duplicate and counts as a success. If it is in progress elsewhere, it fails and
+   comes again.
+4. If claimed, it is parsed and passed to the function below (handler/). A crashed worker's claim is taken over when its
    lease, the function's deadline and a margin, has ended; the table's TTL deletes old records days later.
 5. The record is completed together with the function's writes, or failed with the error (batch/settlements.py).
-6. `{"batchItemFailures": [...]}` names what SQS has to deliver again. What fails five times, SQS moves to the
-   dead-letter queue.
+6. `{"batchItemFailures": [...]}` names the messages that SQS must deliver again. SQS moves a message that fails
+   five times to the dead-letter queue.
 """
 
 import os
@@ -23,9 +24,9 @@ from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 from idempotent_receiver.dynamodb import client_config
 
-# Shared, because a session's second client takes a fraction of the first one's time at a cold start.
+# Shared, because a session's second client costs a fraction of the first one's cold start.
 _session = boto3.Session()
-# Sending a dead letter or changing a visibility must not hold up the batch.
+# Sending a dead letter or changing a visibility timeout must not hold up the batch.
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
 
 store = DynamoDBStore(os.environ["RECORDS_TABLE"], client=_session.client("dynamodb", config=client_config()))

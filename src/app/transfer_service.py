@@ -27,7 +27,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferService:
-    """Stores and sends transfers. `records` is the consumer's store; `transfers` and `entries` are names of tables."""
+    """Stores and sends transfers. `records` is the consumer's store; `transfers` and `entries` are table names."""
 
     sqs: "SQSClient"
     dynamodb: "DynamoDBClient"

@@ -2,9 +2,9 @@
 
 The library is `idempotent_receiver`; the consumer is the deployed function; a worker is one running process of it.
 
-Public is what `__all__` lists here and in the packages `dynamodb`, `http`, `protocol`, `testing` and `workflow`.
-Everything else is internal and may change with any version. The names of `_LAZY` are loaded when they are first asked
-for: a deployed function pays at its start for what it imports, and uses one way in.
+The public names are in `__all__` here and in the packages `dynamodb`, `http`, `protocol`, `testing` and `workflow`.
+Everything else is internal and may change in any version. The names in `_LAZY` are loaded on first use, because a
+deployed function pays for imports at its start and uses one entry point.
 """
 
 import importlib
@@ -100,8 +100,6 @@ def __getattr__(name: str) -> typing.Any:
         except ModuleNotFoundError as error:
             if error.name != "idempotent_receiver.testing":
                 raise
-            raise ImportError(
-                f"{name} is for tests, and a deployed package has none: use DynamoDBStore there"
-            ) from None
+            raise ImportError(f"{name} is for tests and not in a deployed package: use DynamoDBStore there") from None
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

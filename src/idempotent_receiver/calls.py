@@ -1,8 +1,8 @@
 """Calls that must be answered: one key, one claim, one run, in the caller's own thread.
 
-For the ways in that are called: HTTP, and any function. What may be done is decided by `transitions.py`, brought about
-by `exchange.py`, and means what `outcome.py` says, as for a batch; a batch's queues and jobs are not needed for one
-call. What a call's ending means to the caller is each way in's own.
+For the entry points that are called: HTTP, and any function. As for a batch, `transitions.py` decides what may happen,
+`exchange.py` carries it out, and `outcome.py` interprets it; a single call needs no queues or jobs. Each entry point
+decides what a call's ending means to its caller.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, 
 CallKey = Callable[..., str]
 
 NOT_FINAL = Failure(type="NotFinal")
-"""The failure of a call that returned what is not to be kept: the caller gets it all the same."""
+"""The failure of a call whose result must not be stored: the caller gets it all the same."""
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 0.5
@@ -35,10 +35,10 @@ _LONGEST_WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """How calls are made, the same for all calls of one function.
+    """Options shared by all calls of one function.
 
-    A call's lease lasts until its deadline and `lease_margin_seconds`; nothing is begun with less time left than
-    `stop_margin_seconds`. `failures_are_answers` makes a FAILED record the answer rather than something to try again.
+    A call's lease lasts until its deadline plus `lease_margin_seconds`; nothing begins with less time left than
+    `stop_margin_seconds`. `failures_are_answers` makes a FAILED record the answer, not a reason to retry.
     """
 
     store: RecordStore
@@ -70,7 +70,7 @@ class CallOptions:
         return usable(key, partial(record_id, self.store.namespace))
 
     def begin(self, key: str, fingerprint: str | None, context: Any) -> "KeyedCall":
-        """A call under a usable key, in the invocation that has this Lambda context."""
+        """A call under a usable key, in the invocation with this Lambda context."""
         owner = str(getattr(context, "aws_request_id", "unknown"))
         return KeyedCall(
             self, key, fingerprint, Deadline.after(self.clock, context.get_remaining_time_in_millis()), owner
@@ -78,9 +78,9 @@ class CallOptions:
 
 
 class KeyedCall:
-    """One call, on its way from its usable `key` to its end, by the deadline of the invocation `owner`.
+    """One call, from its usable `key` to its end, within the deadline of the invocation `owner`.
 
-    `run` is all of it. A coroutine takes the steps one by one: those that wait for the store run on another thread.
+    `run` does everything. A coroutine takes the steps one by one: those that wait for the store run on another thread.
     """
 
     def __init__(self, calls: CallOptions, key: str, fingerprint: str | None, deadline: Deadline, owner: str) -> None:
@@ -104,8 +104,8 @@ class KeyedCall:
         wait_seconds: float = 0,
         is_final: Callable[[Any], bool] = lambda result: True,
     ) -> tuple[Ending, Any]:
-        """Claim, run and settle; how the call ended, and what the function returned if it did. What is not `is_final`
-        is not kept, and the key may be tried again.
+        """Claim, run and settle. Returns how the call ended, and the function's result if it returned. A result that is
+        not `is_final` is not stored, and the key may be retried.
         """
         begun = self.claim(wait_seconds)
         if not isinstance(begun, Attempt):
@@ -116,8 +116,8 @@ class KeyedCall:
         return self.settle(handled, keep=is_final(handled.result)), handled.result
 
     def claim(self, wait_seconds: float = 0) -> Attempt | Ending:
-        """The attempt to run now, or how the call has ended already: one request, whatever it meets, unless it takes
-        over. While somebody else is in progress, look again for up to `wait_seconds`.
+        """The attempt to run now, or how the call has already ended. One request decides, except for a take-over. While
+        another worker is in progress, this checks again for up to `wait_seconds`.
         """
         if self.too_late():
             return NotStarted()
@@ -137,13 +137,13 @@ class KeyedCall:
         return Attempt(self._claim.id, self.key, answer.record.attempts or 1, deadline, self._claim.owner)
 
     def release(self) -> None:
-        """Give the key back, where it is held: nothing has run, and the attempt does not count."""
+        """Release the key if it is claimed: nothing has run, and the attempt does not count."""
         if self._claimed is not None:
             self._settle(transitions.release(self._claimed, self.deadline.now_ms))
 
     def settle(self, handled: Handled, *, keep: bool = True) -> Ending:
-        """Record how the attempt ended, and say how the call has. What it returned is kept as the key's result, unless
-        it is not to be the last word: then the key may be tried again, and nothing of its transaction is written.
+        """Record how the attempt ended; returns how the call ended. The result is stored unless `keep` is false: then
+        the key may be retried, and none of its transaction is written.
         """
         claimed = cast(Claimed, self._claimed)
         match handled:
@@ -155,11 +155,11 @@ class KeyedCall:
                 return self._fail(claimed, failure, error)
 
     def too_late(self) -> bool:
-        """Whether nothing may begin any more, by the clock that leaves less time."""
+        """Whether nothing more may begin, by the clock that leaves less time."""
         return self.deadline.moment().left_to_start_seconds <= self._calls.stop_margin_seconds
 
     def _waited(self, longest: float, until: float) -> bool:
-        """Wait a little, with jitter; False where there is no time for that."""
+        """Wait a little, with jitter; False if no time is left."""
         deadline = self.deadline
         left = min(until, deadline.budget_seconds - self._calls.stop_margin_seconds) - deadline.elapsed_seconds
         if left <= 0 or self.too_late():
@@ -182,7 +182,7 @@ class KeyedCall:
         return self._allow_retry(claimed, failure)
 
     def _allow_retry(self, claimed: Claimed, failure: Failure) -> Ending:
-        """It may be tried again: FAILED says so, but where that is an answer, a lease that is over has to."""
+        """Allow a retry: FAILED says so; if that counts as an answer, the lease is ended instead."""
         if not self._calls.failures_are_answers:
             return self._fail(claimed, failure)
         release = transitions.release(claimed, self.deadline.now_ms, started=True)

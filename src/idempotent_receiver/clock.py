@@ -1,4 +1,4 @@
-"""The one door through which time and randomness come in. Nothing else here reads a clock or draws a number."""
+"""The only entry point for time and randomness. No other module reads a clock or draws a number."""
 
 import secrets
 import time
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Clock(Protocol):
-    """What the protocol asks of time and chance."""
+    """The time and randomness that the protocol needs."""
 
     def epoch_ms(self) -> int:
         """The wall clock, in milliseconds since 1970; it may step."""
@@ -17,7 +17,7 @@ class Clock(Protocol):
         """A clock that never steps, from an arbitrary start."""
 
     def sleep(self, seconds: float) -> None:
-        """Let that much time pass."""
+        """Wait for that long."""
 
     def fraction(self) -> float:
         """A random number in [0, 1), for jitter."""
@@ -29,8 +29,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks, and the operating system's entropy.
 
-    Entropy is drawn from the system at each call: a generator of this process would repeat itself in the twins that
-    a snapshot or a fork makes.
+    Entropy comes from the system at every call: a generator in this process would repeat itself in the copies that a
+    snapshot or a fork makes.
     """
 
     def epoch_ms(self) -> int:
@@ -50,22 +50,22 @@ class SystemClock:
         return secrets.randbelow(1 << 53) / (1 << 53)
 
     def versions(self, count: int) -> Sequence[str]:
-        """128 random bits each, in hexadecimal; all in one call, which lets another thread go first."""
+        """128 random bits each, in hexadecimal; all in one call, because a call lets another thread run first."""
         drawn = secrets.token_hex(16 * count)
         return [drawn[start : start + 32] for start in range(0, len(drawn), 32)]
 
 
 def since_boot_seconds() -> float:
-    """A clock that all processes of a Linux machine share, and that goes on while it is suspended."""
+    """A clock that all processes of a Linux machine share, and that continues while it is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Moment(NamedTuple):
-    """One reading of the clocks: seconds since the invocation's start, and those left, which may be negative.
+    """One reading of the clocks: seconds since the invocation's start, and seconds left, which may be negative.
 
-    `left_to_start_seconds` is the smaller of what the two clocks leave. It is for refusing claims and starts, and for
-    nothing else: a wall clock that steps forward must not drop what has run, nor make live leases look over. `now_ms`
-    is in epoch milliseconds, free of steps since the start.
+    `left_to_start_seconds` is the smaller of what the two clocks leave. Use it only to refuse claims and starts: a wall
+    clock that steps forward must not drop finished work or make live leases look expired. `now_ms` is in epoch
+    milliseconds, free of steps since the start.
     """
 
     elapsed_seconds: float
@@ -76,11 +76,11 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When this invocation's process must be dead, and the time until then.
+    """When this invocation's process must be dead, and the time left until then.
 
-    The wall clock is read once, at the start, and moved on by the monotonic clock: a step of the wall clock during
-    the invocation changes neither a lease nor the time left. Only what may still start is judged by both: in a
-    machine that is suspended the monotonic clock stands still, while leases end and others take over.
+    The wall clock is read once, at the start, and advanced by the monotonic clock, so a step of the wall clock during
+    the invocation changes neither a lease nor the time left. Only new starts are judged by both clocks: on a suspended
+    machine the monotonic clock stands still, while leases end and others take over.
     """
 
     clock: Clock
@@ -90,13 +90,13 @@ class Deadline:
 
     @classmethod
     def of_invocation(cls, context: Any, clock: Clock) -> "Deadline":
-        """The deadline of the invocation with this Lambda context. Raises TypeError for one that does not tell it."""
+        """The deadline of the invocation with this Lambda context. Raises TypeError if the context has none."""
         require_context(context)
         return cls.after(clock, context.get_remaining_time_in_millis())
 
     @classmethod
     def after(cls, clock: Clock | None, milliseconds: int) -> "Deadline":
-        """The deadline that many milliseconds from now, by the system's clock where none is given."""
+        """The deadline in that many milliseconds, by the system's clock by default."""
         clock = SystemClock() if clock is None else clock
         return cls(clock, clock.epoch_ms(), clock.monotonic_seconds(), milliseconds / 1000)
 
@@ -107,11 +107,11 @@ class Deadline:
 
     @property
     def left_seconds(self) -> float:
-        """Seconds until the deadline; negative once it is over."""
+        """Seconds until the deadline; negative afterwards."""
         return self.budget_seconds - self.elapsed_seconds
 
     def moment(self) -> Moment:
-        """Read both clocks, once."""
+        """Read both clocks once."""
         elapsed = self.clock.monotonic_seconds() - self.started_monotonic_seconds
         left = self.budget_seconds - elapsed
         by_wall_clock = (self.clock.epoch_ms() - self.started_epoch_ms) / 1000
@@ -130,7 +130,7 @@ class Deadline:
 
 
 def require_context(context: object) -> None:
-    """Raise TypeError for a context that cannot say how much time is left."""
+    """Raise TypeError for a context that cannot tell how much time is left."""
     if not hasattr(context, "get_remaining_time_in_millis"):
         raise TypeError(
             "the handler needs Lambda's context, because its deadline ends the lease: in a test, pass an object "

@@ -1,10 +1,10 @@
-"""The errors that users meet, and what is kept of the errors that their handlers raise.
+"""The errors that users see, and what is stored of the errors that their handlers raise.
 
 Exception
-├── PermanentError              for handlers to raise: trying again cannot help
-│   └── InvalidBody             the body is not what the handler's annotation says
-├── RetryLater                  for handlers to raise: it is too early, deliver the message again in so many seconds
-├── ConditionFailed             a condition of a transaction did not hold, and named no error of its own
+├── PermanentError              for handlers to raise: a retry cannot help
+│   └── InvalidBody             the body does not match the handler's annotation
+├── RetryLater                  for handlers to raise: it is too early, so deliver the message again in some seconds
+├── ConditionFailed             a condition of a transaction failed, and named no error of its own
 ├── IdempotencyError            raised by a function in `idempotent` instead of its result
 │   ├── InProgress              another call under this key is still running
 │   ├── FingerprintMismatch     the key was used for another payload
@@ -15,8 +15,8 @@ Exception
 │   └── ResultUnavailable       the effect is done, but its result was not kept
 ├── ResultGone                  for a `Results` to raise: a result is not where it was put
 └── ValueError
-    ├── UnusableKey             no key can be made of this call or message
-    │   └── MissingKey          the HTTP client has sent none
+    ├── UnusableKey             this call or message has no usable key
+    │   └── MissingKey          the HTTP client sent none
     ├── InvalidEvent            the event is not an SQS batch
     ├── InvalidRequest          the event is not an HTTP request
     └── ExpressionError         DynamoDB would refuse this expression; raised by `MemoryStore`
@@ -37,53 +37,51 @@ if TYPE_CHECKING:
 
 
 class PermanentError(Exception):
-    """Do not retry this message: trying again cannot help.
+    """Do not retry this message: a retry cannot help.
 
-    Its text is stored, logged and sent to the dead-letter queue as the reason, so leave out what must not appear there.
+    Its text is stored, logged and sent to the dead-letter queue as the reason, so leave out anything confidential.
     """
 
 
 class InvalidBody(PermanentError):
-    """The body is not what the handler's annotation says. Its text holds locations and types, never input."""
+    """The body does not match the handler's annotation. The text holds locations and types, never input."""
 
 
 LONGEST_DELAY_SECONDS = 12 * 60 * 60
-"""SQS hides a message for no longer, counted from its receive."""
+"""The longest time that SQS hides a message, counted from its receive."""
 
 
 class RetryLater(Exception):
     """Nothing is wrong, but it is too early: deliver this message again in `seconds`, from 0 to 43,200 (twelve hours).
 
-    A consumer with an SQS client sets the message's visibility timeout to that, and to eleven hours and forty minutes
-    at most: SQS counts its twelve hours from the receive. Without a client, the queue's own visibility timeout holds.
-    The message counts as failed, and each delay as one of its receives. In the log it is an INFO line, and no error.
+    A consumer with an SQS client sets the message's visibility timeout to that, up to eleven hours and forty minutes:
+    SQS counts its twelve hours from the receive. Without a client, the queue's own visibility timeout applies. The
+    message counts as failed, and each delay uses a receive. The log has it as INFO, not as an error.
 
-    Its text is stored and logged as the reason, so leave out what must not appear there. Raises ValueError for seconds
-    out of these bounds, TypeError for what is no number.
+    Its text is stored and logged as the reason, so leave out anything confidential. Raises ValueError for seconds
+    outside these bounds, and TypeError for a value that is not a number.
     """
 
     def __init__(self, reason: str = "", *, seconds: float) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise misuse(
-                TypeError(f"RetryLater takes its seconds as an int or a float, not as {type(seconds).__name__}")
-            )
-        if not 0 <= seconds <= LONGEST_DELAY_SECONDS:  # nor NaN
+            raise misuse(TypeError(f"RetryLater takes an int or a float, not {type(seconds).__name__}"))
+        if not 0 <= seconds <= LONGEST_DELAY_SECONDS:  # also rejects NaN
             raise misuse(
                 ValueError(
                     f"RetryLater takes from 0 to {LONGEST_DELAY_SECONDS} seconds, SQS's twelve hours: "
-                    "let EventBridge Scheduler send what is to wait longer"
+                    "for longer delays, use EventBridge Scheduler"
                 )
             )
-        super().__init__(reason or f"to be tried again in {seconds:g} seconds")
+        super().__init__(reason or f"retry in {seconds:g} seconds")
         vars(self)[_DELAY] = math.ceil(seconds)
 
 
 class UnusableKey(ValueError):
-    """No key can be made of this call or message, so it never runs: nothing runs unclaimed."""
+    """The call or message has no usable key, so it never runs: nothing runs unclaimed."""
 
 
 class IdempotencyError(Exception):
-    """A call that has no result to return. `key` is its key."""
+    """A call without a result to return. `key` is its key."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}")
@@ -94,7 +92,7 @@ class InProgress(IdempotencyError):
     """Another call under this key is still running; its lease ends at `until_ms` (epoch)."""
 
     def __init__(self, key: str, until_ms: int) -> None:
-        super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at most; ask again after that")
+        super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at most; retry after that")
         self.until_ms = until_ms
 
 
@@ -105,20 +103,20 @@ class FingerprintMismatch(IdempotencyError):
 
     def __init__(self, key: str, expected: str, found: str) -> None:
         super().__init__(
-            key, f"the key was used for another payload (fingerprint {expected} then, {found} now): take a new key"
+            key, f"the key was used for another payload (fingerprint {expected} then, {found} now): use a new key"
         )
         self.expected = expected
         self.found = found
 
 
 class LostClaim(IdempotencyError):
-    """The lease ended while the function ran, another call took over, and it has not completed yet (`ClaimLost` in the
+    """The lease ended while the function ran, and another call took over and has not completed yet (`ClaimLost` in the
     protocol).
     """
 
 
 class StoreUnavailable(IdempotencyError):
-    """The record could not be read or written (`Unknown` in the protocol). `ran` says whether the function was
+    """The record could not be read or written (`Unknown` in the protocol). `ran` tells whether the function was
     called.
     """
 
@@ -132,21 +130,21 @@ class NotStarted(IdempotencyError):
 
 
 class RecordUnreadable(IdempotencyError):
-    """The record under the key is one that this version cannot read. It was left untouched, and nothing ran."""
+    """The record under the key is unreadable for this version. It was left untouched, and nothing ran."""
 
 
 class ResultUnavailable(IdempotencyError):
-    """The effect is done, and nothing ran again, but the result was not kept or is gone."""
+    """The effect is done, and nothing ran again, but the result was not stored or is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is stored and logged of an error: never its input, and its text only where its author meant it to be.
+    """What is stored and logged of an error: never its input, and its text only if its author meant to disclose it.
 
-    `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`).
-    `started` is false where the body was refused, before the handler or by it: the attempt does not count.
-    `delay_seconds` is when a `RetryLater` wants the message to come again, in whole seconds. `traceback` is for the
-    log, and there only where the texts of all errors may be told, since it holds them.
+    `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`). `started`
+    is false if the body was refused, before the handler or by it: the attempt does not count. `delay_seconds` is when a
+    `RetryLater` wants the message to come again, in whole seconds. `traceback` is only for the log, and only if the
+    texts of all errors may be disclosed, because it contains them.
     """
 
     type: str
@@ -159,7 +157,7 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """One line for people: the text where there is one, else type and place."""
+        """One line for people: the text if there is one, else type and location."""
         if self.text is not None:
             return self.text
         return self.type if self.at is None else f"{self.type} at {self.at}"
@@ -178,16 +176,18 @@ _DELAY = "_idempotent_receiver_delays"
 
 
 def misuse(error: _Error, *, shown: str | None = None) -> _Error:
-    """The error, marked as one that this library raises because a handler has used it wrongly. Its text, or what is
-    `shown` of it, is stored and logged: names of arguments, attributes and types, never a value.
+    """The error, marked as one that this library raises for a handler's mistake. Its text, or `shown` instead, is
+    stored and logged: names of arguments, attributes and types, never a value.
     """
     vars(error)[_SHOWN] = str(error) if shown is None else shown
     return error
 
 
 def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
-    """What may be kept of `error`; its text where it is a `PermanentError`, a `RetryLater` or a `misuse`, or
-    `with_text`, and then its traceback too. Of a group it is the error that tells most, and the traceback of all.
+    """What may be stored of `error`. The text is included for a `PermanentError`, a `RetryLater` or a `misuse`, or
+    `with_text`, which also adds the traceback.
+
+    An exception group is represented by its most informative error, with the traceback of all.
     """
     raised, error = error, _telling(error)
     permanent = isinstance(error, PermanentError)
@@ -208,14 +208,15 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
 
 
 def _held(error: BaseException) -> dict[str, Any]:
-    # Not by `getattr`, which asks the user's own class; that may raise anything.
+    # Not `getattr`, which runs the user's own class, which may raise anything.
     found: dict[str, Any] = object.__getattribute__(error, "__dict__")
     return found
 
 
 def _telling(error: BaseException) -> BaseException:
-    """The error itself; of a group, such as an `asyncio.TaskGroup` raises, the one that tells whether a retry can help.
-    It cannot if one error is permanent, and to wait is enough only if all of them wait: then for the longest time.
+    """The error itself; for a group, such as an `asyncio.TaskGroup` raises, the one that decides about a retry.
+
+    One permanent error makes a retry useless. A delay suffices only if all errors are delays: then the longest one.
     """
     single: list[BaseException] = []
     left = [error]
@@ -234,7 +235,7 @@ def _rank(error: BaseException) -> tuple[bool, bool, int]:
 
 
 def invalid_body(error: "ValidationError", names: Collection[str]) -> InvalidBody:
-    """The permanent error for a body that pydantic refused: the places and kinds, and none of the values.
+    """The permanent error for a body that pydantic refused: locations and kinds of problems, never values.
 
     `names` are the field names of the type. Other names in a location are the sender's (a mapping's key, an extra
     field) and become `*`.
@@ -252,12 +253,12 @@ def _place(location: Sequence[int | str], names: Collection[str]) -> str:
 
 _MOST_PLACES = 10
 _MOST_TEXT = 500
-"""How many characters of a text are kept: a record should stay within DynamoDB's 1 KB write unit."""
+"""How many characters of a text are stored, to keep a record within DynamoDB's 1 KB write unit."""
 _MOST_TRACEBACK = 10_000
 
 
 def text_of(error: BaseException) -> str:
-    """An error's text, cut to what a record keeps and without what AWS would refuse. Never raises."""
+    """An error's text, cut to the stored length and without characters that AWS would refuse. Never raises."""
     try:
         return _fitting(str(error))
     except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything: an exit in it would end the batch
@@ -281,7 +282,7 @@ def _fitting(text: str) -> str:
 
 def _location(traceback: TracebackType | None, *, of_caller: bool) -> str | None:
     frames = list(walk_tb(traceback))
-    # What a handler got wrong is in its own line, not where this library noticed it.
+    # A handler's mistake is in its own line, not where this library noticed it.
     while of_caller and len(frames) > 1 and frames[-1][0].f_globals.get("__name__", "").startswith(f"{_LIBRARY}."):
         frames.pop()
     if not frames:

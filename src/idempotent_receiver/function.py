@@ -1,7 +1,7 @@
-"""The way in for any function: called again with the same key, it returns its first result.
+"""The entry point for any function: called again with the same key, it returns its first result.
 
 Inside Lambda the lease ends with the invocation: the deadline comes from the context among the arguments, or from the
-claim within which the call is made. Outside, `lease_seconds` says how long a call may hold its key.
+claim within which the call is made. Outside, `lease_seconds` limits how long a call may hold its key.
 """
 
 import inspect
@@ -47,25 +47,26 @@ def idempotent(
     """Make a function take effect once for each key: every later call returns its first result.
 
     `key` is called with the function's arguments and returns the key, or is a `payload_key(...)`. The store needs a
-    namespace. A parameter annotated `Transaction` is not for the caller to pass: its writes commit together with the
-    completion. The function may be an `async def`; then another thread waits for the store.
+    namespace. The library supplies a parameter annotated `Transaction`, whose writes commit together with
+    the completion. The function may be an `async def`; then another thread waits for the store.
 
-    `payload` says which part of the arguments must be the same under one key: by default all of them but a Lambda
-    context and `self`, by their JSON form. One that equals its default counts as not given. The first required one,
-    given alone, is the payload itself; several are an object by their names. None compares nothing.
-    What has no JSON form, such as a client, must be named: `payload=Payload(without=["session", "order.client"])`, or
-    `key=payload_key(without=...)` if the key is made of the payload, which on a method has to name `self` as well.
-    `lease_seconds`, needed outside Lambda, is how long a call may run before another may take its key over. Inside,
-    the lease lasts until the invocation's deadline and `lease_margin_seconds`.
-    `results` is where results go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
+    `payload` says which part of the arguments must be the same under one key: by default all except a Lambda
+    context and `self`, in their JSON form. An argument equal to its default counts as not given. If only the first
+    required one is given, it is the payload itself; several form an object by name. None compares nothing.
+    Arguments without a JSON form, such as a client, must be named:
+    `payload=Payload(without=["session", "order.client"])`, or `key=payload_key(without=...)` if the key is made from
+    the payload; on a method, it must name `self` as well.
+    `lease_seconds`, required outside Lambda, is how long a call may run before another may take over its key. Inside,
+    the lease lasts until the invocation's deadline plus `lease_margin_seconds`.
+    `results` stores results that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
 
-    A result is kept as JSON, and comes back as the type that the function's return annotation names. An exception is
-    raised to the caller and recorded; the next call runs again.
+    A result is stored as JSON, and returned as the type in the function's return annotation. An exception is raised to
+    the caller and recorded; the next call runs again.
 
     The wrapped function raises what the function raises, and instead of a result InProgress, FingerprintMismatch,
     LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable; and UnusableKey, before anything
-    runs, for arguments that could not be told apart from others. Raises TypeError or ValueError at set-up for options
-    that cannot work.
+    runs, for arguments that could not be distinguished from others. Raises TypeError or ValueError at set-up for
+    options that cannot work.
     """
     if lease_seconds is not None:
         options.require_lease(lease_seconds)
@@ -110,7 +111,7 @@ class _Wrapped:
         self.result_type = hints_of(function, self.name).get("return", Any)
 
     def plain(self) -> Callable[..., Any]:
-        """The function to be called instead."""
+        """The function to call instead."""
 
         def called(*args: Any, **kwargs: Any) -> Any:
             call = self._call(args, kwargs)
@@ -121,7 +122,7 @@ class _Wrapped:
 
     def coroutine(self) -> Callable[..., Awaitable[Any]]:
         """The same for a coroutine function. Another thread waits for the store."""
-        # Imported where it is used: most functions start without it.
+        # Imported here because most functions start without it.
         import asyncio  # noqa: PLC0415
 
         async def called(*args: Any, **kwargs: Any) -> Any:
@@ -129,13 +130,13 @@ class _Wrapped:
             try:
                 begun = await _to_its_end(call.claim)
             except asyncio.CancelledError:
-                # Nobody is left to run it, and where no invocation ends it the lease may be long.
+                # Nobody is left to run it, and without an invocation to end it, the lease may be long.
                 await _to_its_end(call.release)
                 raise
             if not isinstance(begun, Attempt):
                 return self._result(begun, call.key)
             if call.too_late():
-                # The loop stood still after the claim, in a handler that did not await or in a suspended machine.
+                # The loop was blocked after the claim, by a handler that did not await or by a suspended machine.
                 await _to_its_end(call.release)
                 return self._result(outcome.NotStarted(), call.key)
             handled = await run_async(
@@ -148,7 +149,7 @@ class _Wrapped:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeyedCall:
         if self.transaction in kwargs:
-            text = f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give"
+            text = f"{self.name}: {self.transaction!r} is the transaction, which the library supplies"
             raise errors.misuse(TypeError(text))
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         key, fingerprint = self._key_and_fingerprint(bound, args, kwargs)
@@ -160,11 +161,11 @@ class _Wrapped:
             return KeyedCall(calls, key, fingerprint, outer.deadline, outer.owner)
         if self.lease_seconds is None:
             text = (
-                f"{self.name} does not know how long it may run: it was called outside Lambda and outside another "
-                "claim. Give idempotent(...) its lease_seconds; inside Lambda, pass the function the context"
+                f"{self.name} has no time limit: it was called outside Lambda and outside another "
+                "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass the context to the function"
             )
             raise errors.misuse(TypeError(text))
-        # Nothing ends this process at the deadline, so the lease ends there, and a call that still runs is fenced off.
+        # Nothing ends this process at the deadline, so the lease ends there, which fences off a call that still runs.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
         return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")
@@ -173,7 +174,7 @@ class _Wrapped:
         self, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[str, str | None]:
         key, payload = self.calls.key, self.calls.payload
-        # Where neither is made of the arguments, none is looked into.
+        # If neither uses the arguments, they are not inspected.
         given = self.arguments.given(bound) if isinstance(key, Payload) or payload is not None else Given({}, ())
         made = self.arguments.key(given, key) if isinstance(key, Payload) else key(*args, **kwargs)
         usable = self.calls.usable(made)
@@ -189,7 +190,7 @@ class _Wrapped:
         return self.function(*bound.args, **bound.kwargs)
 
     def _result(self, ended: Ending, key: str, result: Any = None) -> Any:
-        """What a call returns. Raises the exception that an outcome without a result means to the caller."""
+        """What a call returns. Raises the exception for an outcome without a result."""
         match ended:
             case outcome.Completed():
                 return result
@@ -210,10 +211,10 @@ class _Wrapped:
 
     @cached_property
     def _validated(self) -> Callable[[str], Any]:
-        # Imported where it is used: the first call of a key needs none of it.
+        # Imported here because the first call of a key does not need it.
         from pydantic import TypeAdapter  # noqa: PLC0415
 
-        # By the fields' names, by which results are kept, or by aliases, by which they were.
+        # By the fields' names, under which results are stored, or by aliases, as older results were.
         return partial(TypeAdapter(self.result_type).validate_json, by_alias=True, by_name=True)
 
 
@@ -242,13 +243,13 @@ def _error(ended: Ending, key: str) -> BaseException:
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:
-    """Wait for the store on another thread. A caller that is cancelled meanwhile is cancelled once this is done: what
-    was claimed must be known, and what ran must be recorded.
+    """Wait for the store on another thread. If the caller is cancelled meanwhile, this finishes first: a claim must be
+    known, and a run must be recorded.
     """
-    # Imported where it is used: most functions start without it.
+    # Imported here because most functions start without it.
     import asyncio  # noqa: PLC0415
 
-    # A future and no task, as `asyncio.to_thread` would make: a loop that ends cancels every task that it finds.
+    # A future rather than a task, as `asyncio.to_thread` would make: a loop that ends cancels every task.
     done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, job)
     cancelled: asyncio.CancelledError | None = None
     while not done.done():
@@ -258,5 +259,5 @@ async def _to_its_end(job: Callable[[], Result]) -> Result:
             cancelled = error
     if cancelled is None:
         return done.result()
-    done.exception()  # retrieved, or asyncio would complain that nobody did
+    done.exception()  # retrieved, or asyncio would complain that it never was
     raise cancelled

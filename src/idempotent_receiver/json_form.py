@@ -1,6 +1,6 @@
-"""The JSON form of a Python value, by which arguments are compared: pydantic's, with a set as its sorted members.
+"""The JSON form of a Python value, used to compare arguments: pydantic's, with a set as its sorted members.
 
-What has no form cannot be told apart from others of its kind. In a form an `Odd` stands in its place.
+A value without a form cannot be distinguished from others of its kind. `Odd` stands in its place.
 """
 
 import json
@@ -18,22 +18,22 @@ from idempotent_receiver.payload import Document, json_of
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Stands for a value without a form: where it is, as a path for `without`, and its type."""
+    """Stands for a value without a form: its path for `without`, and its type."""
 
     path: str
     kind: str
 
     def __str__(self) -> str:
-        # JMESPath's `to_string` would make one text of all of them.
+        # JMESPath's `to_string` would turn all of them into one text.
         raise TypeError("a value without a JSON form has no text")
 
 
 def document_of(value: object, path: str) -> Document:
-    """The form of an argument, or of the part of one that is at this path. Its value may hold `Odd`."""
+    """The form of an argument, or of its part at this path. Its value may contain `Odd`."""
     try:
         nested = list(_nested(value))
         if any(each is value for each in nested[1:]):
-            raise ValueError("it holds itself")
+            raise ValueError("it contains itself")
         if not _is_misread(value) and not any(_is_misread(each) or _is_cut(each) for each in nested[1:]):
             with suppress(*_NO_FORM):
                 return Document.of_bytes(_pydantic_json(value))
@@ -45,7 +45,7 @@ def document_of(value: object, path: str) -> Document:
 
 
 def odd_in(form: Any) -> Iterator[Odd]:
-    """The values without a form in it."""
+    """The values in it that have no form."""
     if isinstance(form, Odd):
         yield form
     elif isinstance(form, (dict, list)):
@@ -54,26 +54,28 @@ def odd_in(form: Any) -> Iterator[Odd]:
 
 
 def json_text(form: Any, *, sort_keys: bool = False) -> bytes:
-    """The form as JSON; null for what has none."""
+    """The form as JSON; null for values without one."""
     text = json.dumps(form, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys, default=lambda odd: None)
     return text.encode("utf-8", "surrogatepass")
 
 
 _NO_FORM = (ValueError, TypeError, AttributeError, RecursionError)
-"""What pydantic raises for it, and the user's own classes."""
+"""The exceptions of pydantic and of the user's own classes."""
 
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def _is_misread(value: object) -> bool:
-    """Whether pydantic's JSON does not tell it apart: a set in any order, an iterator, which it uses up, a secret."""
+    """Whether pydantic's JSON loses the distinction: a set in any order, an iterator, which it exhausts, or a
+    secret.
+    """
     return isinstance(value, (set, frozenset, Iterator)) or hasattr(type(value), "get_secret_value")
 
 
 def _is_cut(part: object) -> bool:
-    """Whether pydantic may give less of it where it is a model's part: what the type has that its field is declared to
-    be, which may be the bare `BaseModel`; and null for an infinite number.
+    """Whether pydantic may serialise less of the value as a field of a model. It omits what the type adds to the
+    field's declared type, which may be the bare `BaseModel`, and writes null for an infinite number.
     """
     bases = type(part).__mro__[1:]
     return isinstance(part, float) or _is_model(part) or any(hasattr(each, "__dataclass_fields__") for each in bases)
@@ -84,8 +86,8 @@ def _is_finite(value: object) -> bool:
 
 
 def _nested(value: object) -> Iterator[object]:
-    """The value and all that it holds, each once; the value again if it holds itself."""
-    # Kept, so that no other object gets the id of one that was made on the way.
+    """The value and everything it contains, each once; the value again if it contains itself."""
+    # Kept alive, so that no temporary object's id is reused.
     seen: dict[int, object] = {}
     todo = [value]
     while todo:
@@ -111,7 +113,7 @@ def _parts(value: Any) -> Iterable[object]:
 
 
 def _form(value: Any, path: str) -> Any:
-    """The form of a value that pydantic cannot be given whole, from its parts. Raises one of `_NO_FORM`."""
+    """The form of a value that pydantic cannot serialise as a whole, built from its parts. Raises one of `_NO_FORM`."""
     if isinstance(value, (list, tuple, deque)):
         return [_part(each, _within(path, ".")) for each in value]
     if isinstance(value, (set, frozenset)):
@@ -119,7 +121,7 @@ def _form(value: Any, path: str) -> Any:
     if isinstance(value, dict):
         named = {_name(name): _part(each, _within(path, _name(name))) for name, each in value.items()}
         if len(named) != len(value):
-            raise ValueError("a name twice")
+            raise ValueError("a repeated name")
         return named
     if _is_model(value):
         return _model(value, path)
@@ -138,14 +140,14 @@ def _odd(value: object, path: str) -> Odd:
 
 
 def _within(path: str, name: str) -> str:
-    """The path of a part by this name, or the whole's, closed, where no path of `without` leads to the part."""
+    """The path of a part with this name, or the whole's path, closed, if no `without` path can reach the part."""
     if path.endswith(_CLOSED):
         return path
     return f"{path}{_CLOSED}" if "." in name else f"{path}.{name}"
 
 
 _CLOSED = "[]"
-"""Ends the path of what is in a list, or under a name with dots."""
+"""Ends the path of a list's elements, or of a name that contains dots."""
 
 
 def _name(key: object) -> str:
@@ -165,8 +167,8 @@ def _is_model(value: object) -> bool:
 
 
 def _model(model: Any, path: str) -> Any:
-    """A model's form, field by field: pydantic's, with the field's alias and serializer, where it has one. A model that
-    has a serializer of its own is what that gives.
+    """A model's form, field by field: pydantic's, with the field's alias and serializer. A model with its own
+    serializer has the form that this returns.
     """
     kind = type(model)
     decorators = kind.__pydantic_decorators__
@@ -176,7 +178,7 @@ def _model(model: Any, path: str) -> Any:
         return _part(model.root, path)
     form: dict[str, Any] = {}
     serialized = {name for each in decorators.field_serializers.values() for name in each.info.fields}
-    # As PlainSerializer and WrapSerializer have it, in a field's annotation.
+    # As PlainSerializer and WrapSerializer declare it in a field's annotation.
     serialized |= {n for n, each in kind.model_fields.items() if any(hasattr(m, "when_used") for m in each.metadata)}
     for name, field in {**kind.model_fields, **kind.model_computed_fields}.items():
         value, alias = getattr(model, name), getattr(field, "serialization_alias", None) or field.alias or name
@@ -193,7 +195,7 @@ def _model(model: Any, path: str) -> Any:
 
 
 def _pydantic_json(value: object, **options: Any) -> bytes:
-    # Imported where it is used: consumers of a queue need none of it.
+    # Imported here because queue consumers do not need it.
     from pydantic_core import to_json  # noqa: PLC0415
 
     return to_json(value, inf_nan_mode="constants", **options)

@@ -1,5 +1,5 @@
-"""Checks of the options that a way in is given. A wrong one is refused at set-up, by its name and with its remedy,
-rather than with every message later.
+"""Checks of an entry point's options. A wrong option is refused at set-up, by name and with its remedy, rather than on
+every message.
 """
 
 import math
@@ -14,11 +14,11 @@ from idempotent_receiver.protocol.namespaces import checked
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
-"""A queue's records should outlive the queue: SQS delivers a message again for days."""
+"""A queue's records should outlive the queue: SQS redelivers a message for days."""
 
 
 def require_store(store: object, way_in: str) -> None:
-    """Raise TypeError unless it is a store, TypeError or ValueError unless its namespace can be one."""
+    """Raise TypeError unless it is a store, and TypeError or ValueError unless its namespace is valid."""
     made = not isinstance(store, type)
     if made and all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
         checked(getattr(store, "namespace", None))
@@ -32,7 +32,7 @@ _MARKED: list[tuple[object, tuple[str, ...]]] = [(payload_key, ())]
 
 
 def key_for(*ways_in: str) -> Callable[[Function], Function]:
-    """Mark a key strategy as one that only these ways in take. Without any, it must be called to make a strategy."""
+    """Mark a key strategy as one for these entry points only. Without any, it must be called to make a strategy."""
 
     def mark(function: Function) -> Function:
         _MARKED.append((function, ways_in))
@@ -46,10 +46,10 @@ def _is_for(key: object, way_in: str) -> bool:
 
 
 def require_key(key: object, store: Any, message_id: object) -> None:
-    """Raise TypeError unless it makes keys of messages, ValueError if it needs a namespace that the store has not."""
+    """Raise TypeError unless it makes keys from messages, ValueError if it needs a namespace that the store lacks."""
     why = (
-        ", which wants to be called with a name" if not _is_for(key, "sqs_consumer")
-        else ", a coroutine function, which nothing awaits" if iscoroutinefunction(key)
+        ": call it with a name" if not _is_for(key, "sqs_consumer")
+        else ", a coroutine function, which is never awaited" if iscoroutinefunction(key)
         else None if callable(key)
         else ""
     )  # fmt: skip
@@ -66,32 +66,32 @@ def require_namespace(store: Any) -> None:
     """Raise ValueError for a store without a namespace."""
     if store.namespace is None:
         raise ValueError(
-            "this key needs a store with a namespace, else two consumers of one table would silence each other: "
+            "this key needs a store with a namespace, or consumers of one table would suppress each other's messages: "
             'DynamoDBStore(table_name=..., namespace="payments")'
         )
 
 
 def require_payload(payload: object, key: object, message_id: object) -> None:
-    """Raise TypeError unless it says which part of a payload counts, ValueError where messageIds are the keys."""
+    """Raise TypeError unless it says which part of a payload counts, and ValueError if messageIds are the keys."""
     require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
     if payload is not None and key is message_id:
-        raise ValueError("payload goes with a key of your own: SQS ties a messageId to its body, to the byte")
+        raise ValueError("payload needs a key other than messageId, which SQS ties to one body, to the byte")
 
 
 def require_call_key(key: object, way_in: str) -> None:
-    """Raise TypeError unless it makes keys of this way in's calls."""
+    """Raise TypeError unless it makes keys for this entry point's calls."""
     if not callable(key) or not _is_for(key, way_in):
         header = "header(name), " if way_in == "http_endpoint" else ""
         raise TypeError(
-            f"key must be {header}payload_key(...) or a callable from what it is called with to a str; it is {key!r}"
+            f"key must be {header}payload_key(...) or a callable from the call's arguments to a str; it is {key!r}"
         )
 
 
 def require_scope(scope: object, way_in: str) -> None:
-    """Raise TypeError unless it tells of an HTTP event whose request it is; None stands for everybody's."""
+    """Raise TypeError unless it returns an HTTP event's owner; None means that all share their keys."""
     if scope is not None and (not callable(scope) or isinstance(scope, Payload) or not _is_for(scope, way_in)):
         raise TypeError(
-            "scope must be a callable from the event to whose request it is, such as an authoriser's claim or "
+            "scope must be a callable from the event to the request's owner, such as an authoriser's claim or "
             f"header('X-Tenant'); it is {scope!r}"
         )
 
@@ -105,7 +105,7 @@ def require_callables(**options: object) -> None:
 
 def require_client(client: object, service: str, option: str) -> None:
     """Raise TypeError for None, for a boto3 client of another service, for a boto3 resource, and for a client that
-    converts DynamoDB's values, as the one does that a resource has.
+    converts DynamoDB's values, as a resource's own client does.
     """
     meta = getattr(client, "meta", None)
     found = getattr(getattr(meta, "service_model", None), "service_name", service)
@@ -113,7 +113,7 @@ def require_client(client: object, service: str, option: str) -> None:
         "None" if client is None
         else f"one of {found}" if found != service
         else "a boto3 resource" if hasattr(meta, "client")
-        else "a resource's, resource.meta.client, which converts values" if _converts_values(meta)
+        else "a resource's own client, resource.meta.client, which converts values" if _converts_values(meta)
         else None
     )  # fmt: skip
     if what is not None:
@@ -121,10 +121,10 @@ def require_client(client: object, service: str, option: str) -> None:
 
 
 def _converts_values(meta: Any) -> bool:
-    """Whether boto3 has registered with a client's events what turns plain values into DynamoDB's and back.
+    """Whether boto3 has registered a converter between plain and DynamoDB values with the client's events.
 
-    Events do not tell what is registered. But a name that is taken by a handler that is not counted is refused to one
-    that is; asked of a copy, this changes nothing.
+    Events do not list what is registered. But a name registered without counting is refused to a counting handler.
+    The attempt is made on a copy, so it changes nothing.
     """
     events = copy(getattr(meta, "events", None))
     if events is None:
@@ -138,11 +138,11 @@ def _converts_values(meta: Any) -> bool:
 
 
 def require_dead_letter_queue(url: object, sqs: object) -> None:
-    """Raise ValueError for a dead-letter queue that nothing could be sent to."""
+    """Raise ValueError for a dead-letter queue to which nothing could be sent."""
     if url is None:
         return
     if sqs is None:
-        raise ValueError("dead_letter_queue needs sqs, a boto3 client, to send with: sqs=boto3.client('sqs')")
+        raise ValueError("dead_letter_queue needs sqs, a boto3 client to send with: sqs=boto3.client('sqs')")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise ValueError(f"dead_letter_queue is a queue's URL, not its name or ARN; it is {url!r}")
 
@@ -156,40 +156,44 @@ def require_count(value: object, option: str) -> None:
 def require_effects(effects: object) -> None:
     """Raise ValueError unless it says where a function's effects go."""
     if effects not in ("any", "transaction"):
-        raise ValueError(f"effects must be 'any' or 'transaction', all of them in its Transaction; it is {effects!r}")
+        raise ValueError(
+            f"effects must be 'any', or 'transaction' if all effects are in its Transaction; it is {effects!r}"
+        )
 
 
 def require_numbers(**seconds: object) -> None:
     """Raise ValueError for times that are negative, infinite or not numbers."""
     for name, value in seconds.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:  # nor NaN
-            raise ValueError(f"{name} must be a finite number of seconds, and not negative; it is {value!r}")
+        if (
+            isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf
+        ):  # also rejects NaN
+            raise ValueError(f"{name} must be a finite, non-negative number of seconds; it is {value!r}")
 
 
 def require_lease(lease_seconds: object) -> None:
-    """Raise ValueError for a lease that would be over as it begins."""
+    """Raise ValueError for a lease that would end as it begins."""
     require_numbers(lease_seconds=lease_seconds)
     if not cast(float, lease_seconds) > 0:
         raise ValueError(
-            f"lease_seconds must be more than 0: how long a call may hold its key; it is {lease_seconds!r}"
+            f"lease_seconds, how long a call may hold its key, must be more than 0; it is {lease_seconds!r}"
         )
 
 
 def require_flags(**flags: object) -> None:
-    """Raise TypeError unless True or False: an environment variable's text is neither."""
+    """Raise TypeError unless True or False: the text of an environment variable is neither."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be True or False; it is {value!r}")
 
 
 def require_text(value: object, option: str, wanted: str) -> None:
-    """Raise ValueError unless it is a text that is not blank: a variable that is not set makes neither."""
+    """Raise ValueError unless it is a non-blank text, which an unset variable is not."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{option} must be {wanted}; it is {value!r}: is a variable not set?")
+        raise ValueError(f"{option} must be {wanted}; it is {value!r}, perhaps from an unset variable")
 
 
 def require_queue_retention(retention_seconds: int) -> None:
-    """Raise ValueError for a retention shorter than SQS may take to deliver a message again."""
+    """Raise ValueError for a retention shorter than the time in which SQS may redeliver a message."""
     require_count(retention_seconds, "retention_seconds")
     if retention_seconds < SHORTEST_RETENTION_SECONDS:
         raise ValueError(
@@ -199,8 +203,8 @@ def require_queue_retention(retention_seconds: int) -> None:
 
 
 def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
-    """Raise TypeError for a value that lacks one of the names, and for a class that was not called to make one. None
-    stands for the default.
+    """Raise TypeError for a value that lacks one of the names, and for a class that should have been instantiated. None
+    means the default.
     """
     uncalled = isinstance(value, type) and "__call__" not in names
     if value is not None and (uncalled or not all(hasattr(value, name) for name in names)):

@@ -1,7 +1,7 @@
-"""The part of a payload that counts: its canonical form, its fingerprint, and keys made of it.
+"""The part of a payload that counts: its canonical form, its fingerprint, and keys made from it.
 
-All ways in use RFC 8785 (canonical JSON), so white space and the order of names do not matter. A payload without a
-canonical form (not JSON, a name twice in one object, integers over 2^53) counts by its raw bytes.
+All entry points use RFC 8785 (canonical JSON), so white space and the order of names do not matter. A payload without a
+canonical form (not JSON, a repeated name in an object, integers over 2^53) counts by its raw bytes.
 """
 
 import json
@@ -18,8 +18,8 @@ from idempotent_receiver.errors import UnusableKey
 
 
 def json_of(text: str) -> Any:
-    """The value of a JSON text. Raises RecursionError if it is nested too deep, ValueError if it is not JSON, or if an
-    object in it has a name twice: parsers differ in which of the two they take.
+    """The value of a JSON text. Raises RecursionError if it is nested too deep, and ValueError if it is not JSON or has
+    a repeated name in an object: parsers differ on which value they take.
     """
     return _DECODER.decode(text)
 
@@ -27,17 +27,19 @@ def json_of(text: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("an object has a name twice")
+        raise ValueError("an object has a repeated name")
     return found
 
 
-# Made once: `json.loads` with a hook makes a decoder for each call, which costs more than the hook.
+# Created once: `json.loads` with a hook creates a decoder per call, which costs more than the hook.
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A payload as it is compared: its raw bytes and, if they are JSON without repeated names, its value."""
+    """A payload in the form used for comparison: its raw bytes and, if they are JSON without repeated names,
+    its value.
+    """
 
     raw: bytes
     value: Any = None
@@ -62,7 +64,7 @@ Query = Sequence[tuple[str, str]]
 
 
 def _copied(names: object, option: str, kind: str) -> tuple[str, ...]:
-    """A copy: what counts must not change when a caller's list does."""
+    """A copy, so that later changes to the caller's list have no effect."""
     if isinstance(names, Iterable) and not isinstance(names, str):
         several = tuple(names)
         if all(isinstance(name, str) for name in several):
@@ -72,12 +74,14 @@ def _copied(names: object, option: str, kind: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The part of a payload that counts: all of it, the `fields` that a JMESPath expression finds, or all but some.
+    """The part of a payload that counts: all of it, the `fields` that a JMESPath expression finds, or all `without`
+    some.
 
-    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; a missing one does no harm. Of a
-    function's arguments it names one, `"session"`, or what is within, `"order.client"`; else a field of the single one.
-    `without_query` names parameters of an HTTP request's query string to leave out: all others count, whatever the
-    `fields`. Two payloads are the same if the parts that count are. As a key strategy it makes the fingerprint the key.
+    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; a missing one does no harm. For a
+    function's arguments, it names an argument, `"session"`, or a part of one, `"order.client"`; otherwise a field of
+    the single argument. `without_query` names query string parameters of an HTTP request to leave out: all others
+    count, whatever the `fields`. Two payloads are the same if their parts that count are. Used as a key strategy, it
+    makes the fingerprint the key.
 
     Raises ValueError if `fields` is not a JMESPath expression, TypeError if names are not a sequence of strings.
     """
@@ -93,7 +97,7 @@ class Payload:
             compiled(self.fields, "fields")
 
     def __call__(self, message: Any) -> str:
-        """The key of an SQS message; other ways in take the payload's fingerprint. Raises UnusableKey."""
+        """The key of an SQS message; other entry points use the payload's fingerprint. Raises UnusableKey."""
         return self.fingerprint(Document.of_text(message.body))
 
     def fingerprint(self, document: Document, *context: str, query: Query = ()) -> str:
@@ -104,20 +108,21 @@ class Payload:
         digest = sha256()
         parameters = [part for pair in query if pair[0] not in self.without_query for part in pair]
         if parameters:
-            # Without a query nothing is added, so that earlier records keep their fingerprints. What is hashed then
-            # begins with a digit, so no body can be written that reads like a query.
+            # Without a query nothing is added, so that earlier records keep their fingerprints. The hashed text then
+            # begins with
+            # a digit, so no body can imitate a query.
             digest.update(f"?{len(parameters)}:".encode())
         for part in (*parameters, *context):
-            # With its length, so that no two contexts are the same when joined.
+            # With its length, so that no two contexts join to the same text.
             digest.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
         digest.update(self._counting(document))
         return digest.hexdigest()
 
     def part(self, document: Document) -> Any:
-        """The value that counts of a document's. Raises UnusableKey if the fields that count are missing."""
+        """The part of a document's value that counts. Raises UnusableKey if the fields that count are missing."""
         if not document.is_json:
             raise UnusableKey(
-                f"the payload has no {self.fields!r}: it is not JSON, or it has a name twice in one object"
+                f"the payload has no {self.fields!r}: it is not JSON, or has a repeated name in an object"
             )
         part = document.value
         for path in self.without:
@@ -144,7 +149,7 @@ class Payload:
             found = jmespath.search(self.fields, part)
         except Exception:  # noqa: BLE001  # a JMESPath function may raise anything for a payload that does not fit it
             found = None
-        # `[a, b]` finds a list of nulls if both are missing: as a key it would make all such payloads one.
+        # `[a, b]` finds a list of nulls if both are missing: as a key, it would merge all such payloads.
         within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]
         if all(each is None for each in within):
             raise UnusableKey(f"the payload has no {self.fields!r}")
@@ -158,12 +163,12 @@ EVERYTHING = Payload()
 def payload_key(
     fields: str | None = None, *, without: Sequence[str] = (), without_query: Sequence[str] = ()
 ) -> Payload:
-    """A key made of the payload itself: of its `fields` (JMESPath), or of all of it `without` some (dotted paths).
+    """A key made from the payload itself: its `fields` (JMESPath), or all of it `without` some (dotted paths).
 
-    For clients and producers that send no key of their own: the same payload is the same request, so two requests that
-    are meant to be two must differ in something that counts. Over HTTP, method, path and query string count too, except
+    For clients and producers that send no key of their own: the same payload is the same request, so two distinct
+    requests must differ in something that counts. Over HTTP, method, path and query string count too, except
     for parameters in `without_query`; the default `payload` does not compare those either. It does compare fields that
-    are not part of the key, so other values of them are a mismatch: give `payload` the same exceptions,
+    are not part of the key, so a difference in them is a mismatch: give `payload` the same exceptions,
     `payload=Payload(without=["sent_at"])`. For a function, `without` must name what has no JSON form, and `self`.
 
         payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
@@ -172,7 +177,7 @@ def payload_key(
 
 
 def compiled(path: str, name: str) -> Any:
-    """A compiled JMESPath expression. Raises ValueError if it is none."""
+    """A compiled JMESPath expression. Raises ValueError if the text is not one."""
     try:
         return jmespath.compile(path)
     except (JMESPathError, TypeError, AttributeError):
@@ -183,7 +188,9 @@ def compiled(path: str, name: str) -> Any:
 
 
 def _left_out(part: Any, path: Sequence[str]) -> Any:
-    """The part without one field: a copy along the path, since a payload may be nested too deep to be copied whole."""
+    """The part without one field: copies only along the path, because a payload may be nested too deep to copy
+    whole.
+    """
     name, *deeper = path
     if not isinstance(part, dict) or name not in part:
         return part

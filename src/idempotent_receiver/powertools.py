@@ -1,7 +1,8 @@
-"""Keys as AWS Lambda Powertools' idempotency utility makes them, to find the records that it wrote.
+"""Keys in the form of AWS Lambda Powertools' idempotency utility, to find the records that it wrote.
 
 A record's id is `{prefix}#{hash}`. The prefix is our store's namespace: the `key_prefix` that Powertools was given, or
 `{the Lambda function's name}.{module}.{qualified name}` of the function. This module makes the hash.
+
 Source: aws_lambda_powertools.utilities.idempotency.persistence.base, version 3.37.
 """
 
@@ -20,15 +21,15 @@ from idempotent_receiver.sqs.message import Message
 
 
 def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str = "md5") -> Callable[..., str]:
-    """A key strategy for each way in that makes Powertools' keys from the same `IdempotencyConfig` options.
+    """A key strategy for every entry point that makes Powertools' keys from the same `IdempotencyConfig` options.
 
     An SQS message is hashed as the record that `process_partial_response` passes to a function. Of a function's
-    arguments the first counts: for Powertools it was the `data_keyword_argument`, or the event.
+    arguments, the first counts: for Powertools it was the `data_keyword_argument`, or the event.
 
         store = DynamoDBStore("idempotency", namespace="payments.app.handler.charge")
         @idempotent(store, key=powertools_key("order_id"))
 
-    Raises ValueError at set-up if a JMESPath expression or a hash function is none.
+    Raises ValueError at set-up for an invalid JMESPath expression or hash function.
     """
     if event_key_jmespath is not None:
         compiled(event_key_jmespath, "powertools_key")
@@ -40,11 +41,11 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
         if event_key_jmespath is not None:
             data = _selected(event_key_jmespath, data)
         if _is_missing(data):
-            raise UnusableKey(f"no data to make Powertools' key of: {event_key_jmespath!r} finds nothing")
+            raise UnusableKey(f"no data for Powertools' key: {event_key_jmespath!r} finds nothing")
         try:
             text = json.dumps(data, sort_keys=True)
         except (TypeError, ValueError, RecursionError):
-            raise UnusableKey("Powertools' key is made of JSON, and the data is not JSON") from None
+            raise UnusableKey("Powertools' key needs JSON, and the data is not JSON") from None
         return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
 
     return key
@@ -52,7 +53,7 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
 
 def _data_of(given: Any) -> Any:
     if isinstance(given, Message):
-        # As the event has it.
+        # As in the event.
         return {
             "messageId": given.id,
             "receiptHandle": given.receipt_handle,
@@ -70,7 +71,7 @@ def _data_of(given: Any) -> Any:
 
 
 def _selected(expression: str, data: Any) -> Any:
-    # Its own functions, such as powertools_json(body). Imported here because few functions use them.
+    # Powertools' own functions, such as powertools_json(body). Imported here because few users need them.
     from aws_lambda_powertools.utilities.jmespath_utils import PowertoolsFunctions  # noqa: PLC0415
 
     try:
@@ -80,7 +81,7 @@ def _selected(expression: str, data: Any) -> Any:
 
 
 def _is_missing(data: Any) -> bool:
-    """As Powertools judges it: nothing, or several values that are all None. A number is something, even zero."""
+    """As Powertools judges it: nothing, or several values that are all None. A number is a value, even zero."""
     if isinstance(data, tuple | list | dict):
         return all(each is None for each in (data.values() if isinstance(data, dict) else data))
     return not data and not isinstance(data, int | float)

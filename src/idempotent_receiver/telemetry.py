@@ -1,10 +1,10 @@
-"""What a batch or a call reports: a log line for each message, a summary, and metrics.
+"""What a batch or a call reports: a log line per message, a summary, and metrics.
 
-Bodies are never logged. A success is a DEBUG line, the summary and a delay that a handler chose INFO, a failure
-WARNING, and what needs a person ERROR.
+Bodies are never logged. A success is a DEBUG line; the summary and a handler's own delay are INFO, a failure is
+WARNING, and anything that needs a person is ERROR.
 
 Lines and metrics leave through two small protocols, `Log` and `Metrics`. Powertools is the default behind them, and is
-imported only where the default is used: it is a good part of a consumer's cold start.
+imported only if that default is used, because it is a large part of a consumer's cold start.
 """
 
 import re
@@ -37,7 +37,7 @@ COUNTS = (
     "Unsettled",
     "ClaimFailures",
 )
-"""The metrics that count. Every batch sends all of them, so that a missing value means that nothing ran."""
+"""The counting metrics. Every batch sends all of them, so a missing value means that nothing ran."""
 
 CALL_COUNTS = (
     "Completed",
@@ -54,15 +54,15 @@ in `Mismatches`.
 """
 
 DURATION = "BatchDuration"
-"""The metric of a batch's time, in milliseconds."""
+"""The metric of a batch's duration, in milliseconds."""
 
 Fields = Mapping[str, Any]
 
 
 class Log(Protocol):
-    """Where log lines go: a Powertools `Logger`, a `logging.Logger`, or anything like them.
+    """A destination for log lines: a Powertools `Logger`, a `logging.Logger`, or anything like them.
 
-    Its level is its `log_level` or, without one, its `getEffectiveLevel()`. One that has neither gets every line.
+    Its level is its `log_level` or, without one, its `getEffectiveLevel()`. A log with neither gets every line.
     """
 
     def debug(self, msg: str, /, *, extra: Fields) -> None: ...  # noqa: D102  # the standard library's
@@ -72,14 +72,16 @@ class Log(Protocol):
 
 
 class Metrics(Protocol):
-    """Where metrics go: Powertools' `Metrics` and `EphemeralMetrics`, or anything like them. Units are CloudWatch's."""
+    """A destination for metrics: Powertools' `Metrics` and `EphemeralMetrics`, or anything like them. Units are
+    CloudWatch's.
+    """
 
     def add_metric(self, name: str, unit: str, value: float) -> None: ...  # noqa: D102  # Powertools'
     def flush_metrics(self) -> None: ...  # noqa: D102
 
 
 class Line(NamedTuple):
-    """What a log line says of one message or call, and the metrics that count it."""
+    """The log line of one message or call, and the metrics that count it."""
 
     level: int
     text: str
@@ -88,11 +90,11 @@ class Line(NamedTuple):
 
 
 def metrics_factory(metrics: Metrics | None, log: Log | None) -> Callable[[], Metrics]:
-    """What gives each batch its metrics. The default makes new ones, since Powertools' `Metrics` share their values
-    throughout the process.
+    """The source of each batch's metrics. The default creates new ones, because Powertools' `Metrics` share their
+    values across the process.
 
-    Where Powertools does the logging, its metrics are imported at once: that is cheaper before the first batch than in
-    it. Elsewhere they wait for the first batch.
+    If Powertools does the logging, its metrics are imported at once, which is cheaper before the first batch than in
+    it. Otherwise this waits for the first batch.
     """
     if metrics is not None:
         return lambda: metrics
@@ -108,7 +110,7 @@ def _default_metrics() -> Metrics:
 
 
 class Telemetry:
-    """The logs and metrics of one consumer or endpoint. No method raises: what is reported changes no answer."""
+    """The logs and metrics of one consumer or endpoint. No method raises: a report changes no answer."""
 
     def __init__(self, log: Log | None = None, new_metrics: Callable[[], Metrics] | None = None) -> None:
         if log is None:
@@ -128,8 +130,8 @@ class Telemetry:
     ) -> None:
         """Log each message, with the fields for its place in the batch, and the summary. Send the metrics.
 
-        `untold` is what no outcome tells, as `counted` takes it. Where batches come `often`, the summary of a single
-        message is DEBUG: it would be a line for each message, and a failure has one of its own.
+        `untold` are the counts that outcomes do not show, as `counted` takes them. If batches come `often`, the summary
+        of a single message is DEBUG: otherwise it would add a line per message, and a failure has its own line.
         """
         try:
             level, lines = self._level, [line_of(outcome) for outcome in outcomes]
@@ -157,35 +159,35 @@ class Telemetry:
             self.report_defect(error)
 
     def report_unusable(self, error: UnusableKey, *, with_text: bool = False) -> None:
-        """Log the error, if any, that kept a user's key strategy from making a key, by its place."""
+        """Log the error that kept a user's key strategy from making a key, if any, by its location."""
         if error.__cause__ is not None:
             fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
-            self._try_to_write(WARNING, "not run: no key could be made of the request", fields)
+            self._try_to_write(WARNING, "not run: no key could be made from the request", fields)
 
     def report_raised(self, text: str, error: Exception, level: int = ERROR) -> None:
-        """Log that a user's own callable raised, by its place and without its text."""
+        """Log that a user's own callable raised, by location and without its text."""
         self._try_to_write(level, text, _fields_of(failure_of(error)))
 
     def report_error(self, text: str, error: Exception) -> None:
-        """Log what went wrong beside an answer, with the text of the error, which is the library's own."""
+        """Log a problem beside an answer, with the text of the error, which is the library's own."""
         self._try_to_write(ERROR, text, {"error_type": type(error).__name__, "why": str(error)})
 
     def report_message_error(self, text: str, error: Exception, fields: Fields) -> None:
-        """Log what went wrong beside a message's own outcome."""
+        """Log a problem beside a message's own outcome."""
         self._try_to_write(ERROR, text, {**fields, "error_type": type(error).__name__})
 
     def report_too_short(self, seconds: float, stop_margin_seconds: float) -> None:
-        """Log that an invocation had no time for any message, as all others of its function."""
+        """Log that an invocation, like all others of its function, had no time for any message."""
         text = "nothing starts in so short an invocation: raise the function's timeout above stop_margin_seconds"
         self._try_to_write(ERROR, text, {"seconds": seconds, "stop_margin_seconds": stop_margin_seconds})
 
     def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
-        """Log what coroutines had left running when the answer had to leave."""
-        text = "what a coroutine left behind still runs, and was not waited for any longer"
+        """Log what coroutines left running when the answer had to leave."""
+        text = "work that a coroutine left behind is still running after the wait"
         self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
 
     def report_defect(self, error: Exception) -> None:
-        """Log an error that should not have been possible, by its place and without its text."""
+        """Log an error that should not have been possible, by location and without its text."""
         self._try_to_write(ERROR, "unexpected error in the receiver", _fields_of(failure_of(error)))
 
     @property
@@ -212,19 +214,19 @@ class Telemetry:
 
 
 def counts_of(lines: Iterable[Line], *, claimed: int, taken_over: int, released: int) -> dict[str, int]:
-    """The values of the metrics that count: what the lines count, and what no outcome tells."""
+    """The values of the counting metrics: from the lines, and from counts that outcomes do not show."""
     counts = Counter({"Claimed": claimed, "TakenOver": taken_over, "Released": released})
     counts.update(chain.from_iterable(line.counts for line in lines))
     return {name: counts[name] for name in COUNTS}
 
 
-# Made once: most of a batch's lines are these, and are only counted.
+# Created once: most lines of a batch are these, and are only counted.
 _COMPLETED = Line(DEBUG, "completed", counts=("Completed",))
 _DUPLICATE = Line(DEBUG, "duplicate of a completed message", counts=("Duplicates",))
 
 
 def line_of(outcome: Outcome) -> Line:
-    """What the log and the metrics say of an outcome. A success is DEBUG, so that its line is usually not written."""
+    """The log line and metrics of an outcome. A success is DEBUG, so its line is usually not written."""
     match outcome:
         case ended.Completed():
             return _COMPLETED
@@ -233,7 +235,7 @@ def line_of(outcome: Outcome) -> Line:
         case ended.HeldElsewhere(until_ms):
             return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
         case ended.NotStarted():
-            return Line(WARNING, "not started: no time left, or it stood behind a failure or a long handler")
+            return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
         case ended.DeadLettered(failure):
             return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
         case ended.Failed(failure, recorded):
@@ -249,11 +251,11 @@ def line_of(outcome: Outcome) -> Line:
             return Line(ERROR, "not run: the record could not be claimed", fields, ("ClaimFailures", "Failed"))
         case ended.Unreadable(why):
             fields = {"error_type": "Unreadable", "why": why}
-            return Line(ERROR, "not run: its record is not one that this version knows", fields, ("Failed",))
+            return Line(ERROR, "not run: this version cannot read its record", fields, ("Failed",))
 
 
 def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
-    """What the log says of one call's end."""
+    """The log line of one call's end."""
     match outcome:
         case AlreadyFailed():
             return Line(DEBUG, "answered with an earlier call's failure", counts=("Duplicates",))
@@ -268,7 +270,7 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
         case ended.NotStarted():
             return Line(WARNING, "not run: too little time was left")
         case ended.Failed(failure):
-            # Nobody delivers a call again: a delay means nothing here.
+            # Nobody redelivers a call, so a delay means nothing here.
             return line_of(replace(outcome, failure=replace(failure, delay_seconds=None)))
         case _:
             return line_of(outcome)
@@ -279,10 +281,10 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
     if failure.permanent:
         return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"))
     if recorded and failure.delay_seconds is not None:
-        # Without an `error_type`, by which the dashboard counts what went wrong.
+        # Without an `error_type`, by which the dashboard counts failures.
         fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
-        return Line(INFO, "to be tried again later, as its handler said", fields, ("Delayed",))
-    return Line(WARNING, "failed, to be tried again", fields, ("Failed",))
+        return Line(INFO, "will be retried later, as its handler requested", fields, ("Delayed",))
+    return Line(WARNING, "failed, will be retried", fields, ("Failed",))
 
 
 def _fields_of(failure: Failure) -> dict[str, Any]:
@@ -291,4 +293,4 @@ def _fields_of(failure: Failure) -> dict[str, Any]:
 
 
 _FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in COUNTS}
-"""The names of the metrics as the summary's fields."""
+"""The metrics' names as the summary's fields."""

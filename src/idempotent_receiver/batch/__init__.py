@@ -1,1 +1,1 @@
-"""Many at once, in time: a batch's items claimed, run and settled before the invocation's deadline."""
+"""Concurrent, deadline-bound processing: claims, runs and settles a batch's items before the invocation's deadline."""

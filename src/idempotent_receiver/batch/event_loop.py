@@ -1,8 +1,8 @@
-"""The event loops of coroutine handlers: one for each invocation, which turns on a worker's thread while that runs.
+"""Event loops for coroutine handlers: one per invocation, run on a worker thread.
 
-A loop that has come to rest is kept for the next invocation, because the clients that a handler keeps are bound to it.
-Nothing that was started on it may outlive its invocation, neither tasks nor the threads of `asyncio.to_thread`: what
-cannot be ended in time stays alone on its loop, which nobody else gets before it has come to rest.
+An idle loop is kept for the next invocation, because a handler's clients are bound to it. Nothing started on it,
+neither tasks nor `asyncio.to_thread` threads, may outlive its invocation. A loop with work that cannot be stopped in
+time is left alone, and no other invocation gets it before it is idle.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from functools import partial
 from typing import Any
 
 MOST_ROUNDS = 100
-"""How often what is left is cancelled: what is cancelled may start something else."""
+"""How often remaining tasks are cancelled: a cancelled task may start another."""
 
 MOST_LEFT_BEHIND = 16
-"""How many loops may be left alone. Each costs threads and open files, of which a process has few."""
+"""How many loops may be left alone. Each costs threads and file descriptors, which a process has few of."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What still ran when it was not waited for any longer: tasks and generators by their functions' names, and how
-    many threads.
+    """What was still running when the wait ended: tasks and generators by their functions' names, and the number of
+    threads.
     """
 
     tasks: list[str]
@@ -35,8 +35,8 @@ class LeftBehind:
 
 
 class Loops:
-    """A consumer's event loops, which are closed with it. Of those at rest the oldest is used first: invocations that
-    follow each other have the same, also after one that had to have another.
+    """A consumer's event loops, which close with it. The oldest idle loop is used first, so that successive invocations
+    share one even if one of them had to use another.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Loops:
         weakref.finalize(self, _close, self._resting)
 
     def begin(self) -> "Loop":
-        """A loop for one invocation: one that is at rest, or a new one."""
+        """A loop for one invocation: an idle one, or a new one."""
         with self._lock:
             if self._resting:
                 age = min(self._resting)
@@ -58,7 +58,7 @@ class Loops:
         return Loop(loop, partial(_come_to_rest, weakref.ref(self), age, loop), crowded=crowded)
 
     def take_back(self, age: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Keep a loop that has come to rest."""
+        """Keep a loop that has become idle."""
         with self._lock:
             self._resting[age] = loop
 
@@ -77,8 +77,10 @@ def _close(resting: dict[int, asyncio.AbstractEventLoop]) -> None:
 
 
 class Loop:
-    """An event loop in one invocation: it is turned on a worker's thread, and stopped once. `come_to_rest` is called
-    when nothing of the invocation is left on it. `crowded` says that many others have been left alone.
+    """An event loop in one invocation: it runs on a worker thread and is stopped once.
+
+    `come_to_rest` is called when nothing of the invocation is left on it. `crowded` tells that many others were left
+    alone.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, come_to_rest: Callable[[], None], *, crowded: bool) -> None:
@@ -95,12 +97,12 @@ class Loop:
         self._at_rest = False
 
     def turn(self) -> None:
-        """Run until `stop`, and on until nothing is left; for a worker thread."""
+        """Run until `stop`, and until nothing is left. For a worker thread."""
         loop = self._loop
         asyncio.set_event_loop(loop)
         try:
             while not self._stopping:
-                # A task that a handler has left behind may raise what ends a loop; the others still need it.
+                # A leftover task may raise an exception that ends the loop; the other tasks still need it.
                 with suppress(KeyboardInterrupt, SystemExit):
                     loop.run_forever()
             self._closing = loop.create_task(self._end_all())
@@ -112,17 +114,17 @@ class Loop:
         finally:
             asyncio.set_event_loop(None)
             if self._at_rest:
-                # Before `stop` returns, so that the next invocation has this one.
+                # Before `stop` returns, so that the next invocation gets this loop.
                 self._come_to_rest()
             self._ended.set()
 
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a coroutine, in a copy of the caller's context."""
+        """Start a coroutine in a copy of the caller's context."""
         context, loop = copy_context(), self._loop
 
         def start() -> None:
             task = loop.create_task(job(), context=context)
-            # The loop itself holds tasks weakly: one that waits could be collected as garbage.
+            # The loop holds tasks weakly, so a waiting task could be garbage-collected.
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -133,23 +135,25 @@ class Loop:
         loop = self._loop
 
         def cancel_tasks() -> None:
-            # What a handler has left behind that has returned is no reason to wait for threads.
+            # Leftovers of a handler that has returned are no reason to wait for threads.
             self._cancelled = any(not task.done() for task in self._tasks)
             for task in asyncio.all_tasks(loop):
-                # Later, so that one which was only just spawned takes its first step and can tell its end.
+                # Deferred, so that a task just spawned takes its first step and can report its end.
                 loop.call_soon(task.cancel)
 
         loop.call_soon_threadsafe(cancel_tasks)
 
     async def threads_of_the_cancelled(self) -> None:
-        """After a cancellation, wait for the threads that cancelled coroutines have left at work."""
+        """After a cancellation, wait for the threads that cancelled coroutines left running."""
         while self._cancelled and self._threads.running:
             await asyncio.wait([asyncio.wrap_future(future) for future in tuple(self._threads.running)])
 
     def stop(self, within_seconds: float | None) -> LeftBehind | None:
-        """End `turn`: cancel what is left, and wait for it no longer than so; what remains even then. Where a coroutine
-        had to be cancelled there is no such bound, for its message comes again and it must not wake up beside that;
-        nor where this is one too many, so that a time-out ends the process with all of them.
+        """End `turn`: cancel what is left and wait for at most this long. Returns what still runs.
+
+        There is no time limit after a coroutine was cancelled: its message comes again, and the coroutine must not
+        resume beside it. Nor is there one when too many loops are left alone: a timeout then ends the process with all
+        of them.
         """
 
         def end() -> None:
@@ -175,7 +179,7 @@ class Loop:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-        # Nobody but the loop knows them.
+        # Only the loop knows them.
         self._generators = sorted(one.__qualname__ for one in getattr(self._loop, "_asyncgens", ()))
         await self._loop.shutdown_asyncgens()
         self._generators = []
@@ -187,12 +191,12 @@ def _named(task: asyncio.Task[Any]) -> str:
 
 
 def _closes(task: asyncio.Task[Any]) -> bool:
-    """Whether this is the closing of a generator."""
+    """Whether this task closes a generator."""
     return _named(task) in ("_wrap_awaitable", "async_generator_athrow")
 
 
 class _Threads(ThreadPoolExecutor):
-    """The threads of one invocation's `asyncio.to_thread`; knows which jobs still run."""
+    """The threads of one invocation's `asyncio.to_thread`; tracks the jobs still running."""
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="idempotent-receiver")

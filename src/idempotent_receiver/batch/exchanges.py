@@ -1,7 +1,7 @@
-"""What a batch asks of its store before the handlers: peeks and claims, in chunks ahead of them.
+"""A batch's store requests before the handlers run: peeks and claims, in chunks ahead of them.
 
-The store is asked on other threads. Each of its answers is an event of the table in `items.py`, by way of
-`handler/outcome.py` where it ends the item. An operation tells its answer to its own item alone, for which it was made.
+The requests run on other threads. Each answer becomes an event of the table in `items.py`, via `handler/outcome.py` if
+it ends the item. An operation reports its answer only to its own item.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,17 +26,17 @@ from idempotent_receiver.protocol.transitions import (
 )
 
 CLAIMS_A_CALL = WRITES_A_CALL
-"""How many claims are a chunk: what goes into one request."""
+"""The number of claims in a chunk, which is one request."""
 
 MOST_CLAIMED_AHEAD = 8 * CLAIMS_A_CALL
-"""How many claims may be held or under way without having started: a deadline releases so many, in eight requests."""
+"""How many claims may be held or in progress without having started: at a deadline, eight requests release them."""
 
 MOST_PEEKED = 8 * READS_A_CALL
 """How many items may be read at once: each request takes a thread and a connection."""
 
 
 class Exchanges:
-    """Asks the store on other threads."""
+    """Sends requests to the store on other threads."""
 
     def __init__(self, settings: Settings, deadline: Deadline) -> None:
         self._executor = settings.executor
@@ -49,7 +49,7 @@ class Exchanges:
         *,
         max_retries: int,
     ) -> None:
-        """Ask for these. What met an error goes on after the others' answers are used."""
+        """Send these operations. Those that met an error continue after the others' answers are used."""
 
         def done(pending: Sequence[Operation[AnswerT]]) -> None:
             on_answers([operation for operation in operations if operation.answer is not None])
@@ -60,8 +60,8 @@ class Exchanges:
 
 
 class ClaimLine:
-    """What of a batch has not been claimed yet, and how many claims were made, how many of them over a worker that had
-    never settled.
+    """The items of a batch that are not claimed yet, the number of claims made, and how many of those took over from a
+    worker that never settled.
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, exchanges: Exchanges) -> None:
@@ -78,20 +78,20 @@ class ClaimLine:
         self.claimed = self.taken_over = 0
 
     def line_up(self, item: Item) -> None:
-        """Line an item up, in the batch's order, to be read or claimed as soon as it may be."""
+        """Queue an item, in batch order, to be read or claimed."""
         line = self.unread if isinstance(item.assumed, Unread) else self.waiting
         heappush(line, (item.index, item))
 
     def peek(self) -> None:
-        """Read what has been received before: whatever is done already costs one read and no write."""
+        """Read items that were received before: one that is already done costs one read and no write."""
         while self.unread and self._peeking < MOST_PEEKED and (chunk := self._take(self.unread, READS_A_CALL)):
             self._peek(chunk)
 
     def claim(self, ahead: int) -> None:
-        """Claim what is next, in the batch's order, unless too much is claimed `ahead` or asked for.
+        """Claim the next items in batch order, unless too many are claimed `ahead` or in progress.
 
-        Nothing is claimed while peeks are out: on a standard queue what has been received most goes first. In this
-        order nothing can lock: what is claimed ahead waits only for earlier items, which were asked for first.
+        No claims are sent while peeks are in progress: on a standard queue, messages received most often go first. This
+        order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
         """
         while self.waiting and not self.unread and self._peeking == 0:
             if self._unclaimed:
@@ -102,7 +102,7 @@ class ClaimLine:
                 self._claim(chunk)
 
     def ask(self, item: Item) -> None:
-        """Read or claim an item at once, however much is claimed ahead: what is held may be waiting for this one."""
+        """Read or claim an item at once, even if much is claimed ahead: claimed items may be waiting for it."""
         item.assumed = Unread()
         self._peek([item]) if self._unclaimed else self._claim([item])
 
@@ -147,7 +147,7 @@ class ClaimLine:
         for operation in operations:
             operation.on_done(operation)
         if (self.unread or self.waiting) and (silence := _out_of_reach(operations)) is not None:
-            # Asking for the others would only make them wait.
+            # Further requests would only make the others wait.
             for item in [*self._take(self.unread, len(self.unread)), *self._take(self.waiting, len(self.waiting))]:
                 self._refused(item, silence)
 
@@ -182,8 +182,8 @@ class ClaimLine:
 
 
 def _out_of_reach(operations: Sequence[Operation[AnswerT]]) -> Unknown | None:
-    """The answer for all that wait, where the store gave none to a whole request. One alone that was refused at once
-    may be at fault itself.
+    """The answer for all waiting items if the store failed a whole request. A single operation that was refused at once
+    may itself be at fault.
     """
     silent = [operation.answer for operation in operations if isinstance(operation.answer, Unknown)]
     of_all = len(silent) == len(operations) and (len(operations) > 1 or silent[0].retry)

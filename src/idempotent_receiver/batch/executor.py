@@ -1,7 +1,7 @@
-"""The one door through which concurrency comes in: jobs go out, and their results come back to the one who waits.
+"""The only entry point for concurrency: jobs go out, and their results come back to the waiting caller.
 
-The receiver is a single thread of control that starts jobs and takes in what has finished, so that it needs no locks;
-whoever gives it another executor holds every interleaving in hand.
+The receiver is a single thread of control that starts jobs and collects results, so it needs no locks. A test that
+supplies another executor controls every interleaving.
 """
 
 import threading
@@ -20,26 +20,26 @@ T = TypeVar("T")
 
 
 class Executor(Protocol):
-    """Runs jobs beside its caller, for the length of one invocation. A job must not raise."""
+    """Runs jobs concurrently with its caller for one invocation. A job must not raise."""
 
     def start(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
-        """Run `job` elsewhere; a later `step` of the caller calls `on_done` with what it returned."""
+        """Run `job` elsewhere; a later `step` calls `on_done` with its result."""
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """The same for a coroutine function, on an event loop of its own."""
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
-        """From within a job: let the caller's `step` call `on_done` with this, before the job has ended."""
+        """From within a job: have the caller's `step` call `on_done` with this before the job ends."""
 
     def step(self, timeout_seconds: float | None) -> None:
-        """Wait until a job has finished or reported something, or the time is over; then call what waits for it."""
+        """Wait until a job finishes or reports something, or the timeout expires; then call the callbacks."""
 
     def cancel_async(self) -> None:
-        """Cancel the coroutines that are running; each still finishes as a job, with what it makes of that."""
+        """Cancel the running coroutines; each still finishes as a job, with whatever it makes of the cancellation."""
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Let nothing outlive the invocation that can be stopped within that time, or without a bound; hear no more of
-        what cannot, but say what coroutines have left behind that still runs.
+        """Stop everything that can be stopped within that time, or without limit if None. Results of the rest are
+        ignored. Returns what coroutines left running.
         """
 
 
@@ -48,9 +48,9 @@ Jobs = SimpleQueue[Callable[[], None] | None]
 
 
 class ThreadPool:
-    """Daemon threads that are kept from one invocation to the next, since starting one costs more than a job.
+    """Daemon threads that are kept between invocations, because starting one costs more than a job.
 
-    Daemons, because a call that hangs must not keep the process from ending. They end with the object.
+    Daemon threads let the process exit while a call hangs. They end with this object.
     """
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ def _end(idle: list[Jobs]) -> None:
 
 
 class ThreadExecutor:
-    """An `Executor` on threads, and on one event loop for coroutines, which it has to itself.
+    """An `Executor` on threads, with an event loop of its own for coroutines.
 
-    Threads and loops are kept from one invocation to the next. How many jobs run at once is the caller's to bound.
+    Threads and loops are kept between invocations. The caller limits how many jobs run at once.
     """
 
     def __init__(self, pool: ThreadPool, loops: "Loops | None") -> None:
@@ -118,11 +118,11 @@ class ThreadExecutor:
         loop.spawn(follow)
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
-        """Put it where `step` finds it."""
+        """Queue it for `step`."""
         self._finished.put(partial(on_done, result))
 
     def step(self, timeout_seconds: float | None) -> None:
-        """Call what waits for the jobs that have finished, after waiting for the first."""
+        """Wait for the first job, then call the callbacks of all finished jobs."""
         with suppress(Empty):
             ended = self._finished.get(timeout=None if timeout_seconds is None else max(0.0, timeout_seconds))
             while True:
@@ -135,7 +135,7 @@ class ThreadExecutor:
             self._loop.cancel()
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Cancel and await what a handler has left on the event loop, and stop it. Threads that hang are forgotten."""
+        """Cancel and await what a handler left on the event loop, and stop the loop. Hanging threads are abandoned."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)
 
@@ -148,5 +148,5 @@ def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -
 
 
 def _crash(error: BaseException) -> None:
-    """A job has raised, against the rule."""
+    """A job raised, which it must not."""
     raise error

@@ -1,7 +1,7 @@
-"""One message's way through a batch, as a table: what may happen at each stage, what stage follows, and what is done.
+"""A message's path through a batch, as a table: the events possible at each stage, the next stage, and the action.
 
-Whatever is not in the table cannot happen, and is refused. What is done is in `exchanges.py`, `runs.py` and
-`receiver.py`; this decides nothing else and knows neither a store nor a thread.
+Any other event is refused. `exchanges.py`, `runs.py` and `receiver.py` perform the actions; this module only decides,
+and knows neither stores nor threads.
 """
 
 from collections import deque
@@ -20,9 +20,9 @@ from idempotent_receiver.protocol.transitions import Basis, Claim
 
 
 class Work(NamedTuple):
-    """One message's work. `claim` is what to claim, or why nothing can be. Works of one `group` run in order.
+    """One message's work. `claim` is what to claim, or why nothing can be claimed. Works of one `group` run in order.
 
-    `seen_before` says that a record is probably there already, so that it is read rather than inserted.
+    `seen_before` tells that a record probably exists, so that it is read first rather than inserted.
     """
 
     key: str
@@ -33,46 +33,46 @@ class Work(NamedTuple):
 
 
 class Stage(StrEnum):
-    """Where an item is on its way."""
+    """Where an item is on its path."""
 
-    WAITING = auto()  # not asked about yet, or waiting for an earlier item of its key
-    KEYLESS = auto()  # nothing can be claimed for it: it waits for its turn to fail
+    WAITING = auto()  # not requested yet, or waiting for an earlier item of its key
+    KEYLESS = auto()  # cannot be claimed: waits for its turn to fail
     ASKED = auto()  # the store is being asked
-    HELD = auto()  # claimed, and kept until its turn in its group
-    READY = auto()  # its handler may start, runs, or has run: only `Runs` knows which
-    STORING = auto()  # its large result is on its way to where such results go
-    COMPLETING = auto()  # its completion is being recorded, with its transaction if it has one
+    HELD = auto()  # claimed, and waiting for its turn in its group
+    READY = auto()  # its handler may start, is running or has run: only `Runs` knows which
+    STORING = auto()  # its large result is being stored
+    COMPLETING = auto()  # its completion is being recorded, with its transaction if any
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
-    SENDING = auto()  # its dead letter is on its way, or turns out to have nowhere to go
+    SENDING = auto()  # its dead letter is being sent, or has no destination
     ENDED = auto()  # it has its outcome
 
 
 class Event(StrEnum):
     """What may happen to an item."""
 
-    ASKS = auto()  # its turn has come to be read or claimed
-    FREE = auto()  # the peek found nothing in the way of a claim
-    CLAIMED = auto()  # the key is ours
-    CLAIMED_LATE = auto()  # the same, but nothing more starts, or its group is blocked
-    ANSWERED = auto()  # what is there, the store's silence, or the lack of time is its outcome
+    ASKS = auto()  # its turn to be read or claimed
+    FREE = auto()  # the peek found nothing that prevents a claim
+    CLAIMED = auto()  # its key is claimed
+    CLAIMED_LATE = auto()  # its key is claimed, but nothing more starts or its group is blocked
+    ANSWERED = auto()  # the record, the store's failure or the lack of time decides its outcome
     SHARES = auto()  # an earlier item with its key and payload has ended
-    DIFFERS = auto()  # an earlier item with its key has ended, and its payload was another one
-    TURN = auto()  # nothing of its group stands before it
+    DIFFERS = auto()  # an earlier item with its key and another payload has ended
+    TURN = auto()  # nothing in its group is ahead of it
     STOPPED = auto()  # it will not start: no time is left, or its group is blocked
     RETURNED = auto()  # its handler returned
-    RETURNED_LARGE = auto()  # the same, with a result that does not fit its record
-    RAISED = auto()  # its handler raised, or could not start
-    STORED = auto()  # it is known what the record says of the large result
+    RETURNED_LARGE = auto()  # its handler returned a result that does not fit the record
+    RAISED = auto()  # its handler raised or could not start
+    STORED = auto()  # the record's text for the large result is known
     NOT_COMMITTED = auto()  # its transaction was refused or not answered
-    SETTLED = auto()  # the store has answered, and that is its outcome
+    SETTLED = auto()  # the store's answer is its outcome
     FAILED_FOR_GOOD = auto()  # no retry can help it
     SENT = auto()  # its dead letter is confirmed, or will not be
     TIME_OVER = auto()  # the time to answer has come
 
 
 class Do(StrEnum):
-    """What is done about it: the table in `receiver.py` says by whom."""
+    """The action to take; the table in `receiver.py` assigns it."""
 
     NOTHING = auto()
     ASK = auto()
@@ -88,27 +88,29 @@ class Do(StrEnum):
 
 
 class Next(NamedTuple):
-    """What follows."""
+    """The next stage and action."""
 
     stage: Stage
     do: Do
 
 
 class StageTable(dict[tuple[Stage, Event], Next]):
-    """What follows what. A pair that is not in it is refused: it would be a defect here."""
+    """Maps (stage, event) to what follows. A missing pair is a defect in this library."""
 
     def __missing__(self, pair: tuple[Stage, Event]) -> Next:
         raise AssertionError(f"{pair[1]} cannot happen to an item that is {pair[0]}")
 
 
 _UNANSWERED = (Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.FAILING, Stage.RELEASING, Stage.SENDING)
-"""All that an item can be when the time is over: what had not started was stopped before, and no handler runs."""
+"""The stages possible when time is up: unstarted items were stopped before, and no handler runs."""
 
 _ROWS: dict[tuple[Stage, Event], Next] = {
-    # An item begins here, with a key or without one.
+    # An item begins here, with or without a key.
     (Stage.WAITING, Event.ASKS): Next(Stage.ASKED, Do.NOTHING),
     (Stage.WAITING, Event.DIFFERS): Next(Stage.ASKED, Do.ASK),
-    (Stage.WAITING, Event.SHARES): Next(Stage.ENDED, Do.END),  # as the first of its key, but Duplicate for Completed
+    (Stage.WAITING, Event.SHARES): Next(
+        Stage.ENDED, Do.END
+    ),  # like the first item of its key, but Duplicate for Completed
     (Stage.WAITING, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
     (Stage.KEYLESS, Event.TURN): Next(Stage.SENDING, Do.SEND),
     (Stage.KEYLESS, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
@@ -118,9 +120,9 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.ASKED, Event.CLAIMED_LATE): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.ASKED, Event.ANSWERED): Next(
         Stage.ENDED, Do.END
-    ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; or NotStarted, too late
+    ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; NotStarted if too late
     (Stage.ASKED, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
-    # It is claimed, and has its turn.
+    # It is claimed, and its turn comes.
     (Stage.HELD, Event.TURN): Next(Stage.READY, Do.MAKE_READY),
     (Stage.HELD, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
@@ -128,10 +130,10 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.READY, Event.RETURNED_LARGE): Next(Stage.STORING, Do.STORE),
     (Stage.READY, Event.RAISED): Next(Stage.FAILING, Do.FAIL),
     (Stage.STORING, Event.STORED): Next(Stage.COMPLETING, Do.COMPLETE),
-    # The store answers a settlement: Duplicate or ClaimLost, wherever another worker has taken the key over.
+    # The store answers a settlement: Duplicate or ClaimLost if another worker has taken over the key.
     (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
-    (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed, and once more over what is there
-    (Stage.COMPLETING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # unclaimed, and another payload is there
+    (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again over what it found
+    (Stage.COMPLETING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # unclaimed, and another payload was found
     (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.FAILING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Failed
     (Stage.FAILING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
@@ -141,18 +143,19 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
 }
 
 TABLE = StageTable(_ROWS)
-"""(stage, event) → the stage that follows, and what is done."""
+"""(stage, event) → the next stage and the action."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Item:
-    """One work on its way, with a `claim` unless it is keyless, the `basis` of its run, a `failure` once it has failed.
+    """One work on its path. It has a `claim` unless it is keyless, the `basis` of its run, and a `failure` once it
+    failed.
 
-    `assumed` is what the table is taken to hold before it is asked: None for nothing, so that a first delivery is
-    inserted at once; Unread for what is not known, to be read first; or the record that a peek saw.
-    `followers` have the same key and wait for this one's end; `outcomes` are those of earlier works of its key, by
-    their payloads' fingerprints. `data` and `actions` are what its handler returned and wants committed; `recorded`
-    says that the record tells of its failure.
+    `assumed` is the table's presumed content before the first request: None for no record, so that a first delivery is
+    inserted at once; Unread for unknown, to be read first; or the record that a peek saw. `followers` have the same key
+    and wait for this item to end. `outcomes` are those of earlier works of its key, by payload fingerprint. `data` and
+    `actions` are the handler's result and the writes to commit with it. `recorded` tells that its failure is in the
+    record.
     """
 
     index: int

@@ -1,7 +1,7 @@
-"""How far a batch's items are, and which of them wait for which.
+"""The progress of a batch's items, and which of them wait for which.
 
-Each event is taken in, the table in `items.py` is asked, and those that waited go on. Items of a group each wait for
-the one before; items of one key all wait for the first. So everybody waits for earlier items, and nobody in a circle.
+Each event is looked up in the table of `items.py`, and the items that waited for it continue. Items of a group wait for
+the one before; items of one key wait for the first. All waiting is for earlier items, so there are no cycles.
 """
 
 from collections import deque
@@ -24,13 +24,13 @@ from idempotent_receiver.handler.outcome import (
 from idempotent_receiver.protocol.exchange import Unread
 
 LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
-"""The stages in which an item that has to stop may be let go."""
+"""The stages in which an item that must stop can be let go."""
 
-OVER = "the store had not answered when the time was over"
+OVER = "the store had not answered when time ran out"
 
 
 class Consequence(NamedTuple):
-    """What an item's end means for another one, and the outcome that comes with it."""
+    """What an item's end means for another item, and the outcome it brings."""
 
     item: Item
     event: Event
@@ -48,13 +48,13 @@ def _item(index: int, work: Work) -> Item:
 
 
 class Order:
-    """The items of a batch, and what each of them waits for."""
+    """A batch's items, and what each waits for."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self.items = [_item(index, work) for index, work in enumerate(works)]
         self._groups: dict[str, deque[Item]] = {}
         self.leaders: list[Item] = []
-        """The items that need not wait for another of their key."""
+        """The items that wait for no other item of their key."""
         leaders: dict[str, Item] = {}
         for item in self.items:
             work = item.work
@@ -64,44 +64,45 @@ class Order:
             if leader is item:
                 self.leaders.append(item)
             else:
-                # Made where it is needed: a batch of thousands has few of them.
+                # Created on demand: a batch of thousands needs few.
                 leader.followers = leader.followers or deque()
                 leader.followers.append(item)
 
     def has_turn(self, item: Item) -> bool:
-        """Whether nothing of the item's group stands before it."""
-        assert item.work.group is not None  # asked of items in groups
+        """Whether nothing in the item's group is ahead of it."""
+        assert item.work.group is not None  # only called for items in groups
         return self._groups[item.work.group][0] is item
 
     def is_blocked(self, item: Item) -> bool:
         """Whether an earlier item of the group has failed."""
-        assert item.work.group is not None  # asked of items in groups
+        assert item.work.group is not None  # only called for items in groups
         line = self._groups[item.work.group]
         first = line[0].outcome if line else None
         return first is not None and not isinstance(first, SUCCEEDED)
 
     def consequences(self, ended: Item) -> Iterator[Consequence]:
-        """What follows from an item's end for those that waited for it."""
+        """What an item's end means for those that waited for it."""
         if ended.followers:
             yield from self._shared(ended)
         if ended.work.group is not None:
             yield from self._passed_on(self._groups[ended.work.group])
 
     def _passed_on(self, line: deque[Item]) -> Iterator[Consequence]:
-        """The turn goes to the next in line; behind a failure nobody gets one."""
+        """The next in line gets its turn; behind a failure, none does."""
         while line and line[0].outcome is not None:
             if not isinstance(line[0].outcome, SUCCEEDED):
-                # What waits for the store finds its group blocked when that answers.
+                # An item awaiting the store finds its group blocked when the answer arrives.
                 yield from [Consequence(item, Event.STOPPED, NotStarted()) for item in line if item.stage in LETS_GO]
                 return
             line.popleft()
-        if line and line[0].stage in (Stage.KEYLESS, Stage.HELD):  # another one takes its turn when it is claimed
+        if line and line[0].stage in (Stage.KEYLESS, Stage.HELD):  # the other item gets its turn when it is claimed
             yield Consequence(line[0], Event.TURN)
 
     def _shared(self, ended: Item) -> Iterator[Consequence]:
-        """A follower with the same payload shares the outcome. One with another payload asks the store itself, and so
-        does one of another group, which nothing has stopped, where the first was not started. Those that are left then
-        wait for both.
+        """A follower with the same payload shares the outcome.
+
+        One with another payload asks the store itself. So does one of another group, which nothing has stopped, if the
+        first item was not started. Any that remain wait for both.
         """
         assert ended.outcome is not None  # it has ended
         outcomes = ended.outcomes or {}
@@ -120,7 +121,7 @@ class Order:
 
 
 class Progress:
-    """How far a batch's items are. `actions` are what the table may ask for."""
+    """The progress of a batch's items. `actions` are those that the table may ask for."""
 
     actions: Mapping[Do, Callable[[Item], None]]
 
@@ -132,14 +133,16 @@ class Progress:
         """Claims that wait for their turn."""
         self.stopped = False
         self.unreachable: str | None = None
-        """Why the store did not answer how a run that nothing had claimed ended. Then nothing more starts."""
+        """Why the store did not confirm the end of an unclaimed run. Then nothing more starts."""
         self._answered = False
         self.ended: deque[Item] = deque()
         """Items whose end has not been passed on yet."""
 
     def happens(self, item: Item, event: Event, outcome: Outcome | None = None) -> None:
-        """Take an event in, with the outcome that it brings if the item ends by it. After `outcomes`,
-        events are dropped: while visibilities are changed, the executor may still deliver a store's answer.
+        """Process an event, with the outcome it brings if it ends the item.
+
+        After `outcomes`, events are dropped: the executor may still deliver a store's answer while visibilities are
+        changed.
         """
         if self._answered:
             return
@@ -153,35 +156,35 @@ class Progress:
             self.actions[do](item)
 
     def await_turn(self, item: Item) -> None:
-        """Go on with an item at once if nothing of its group stands before it."""
+        """Continue with an item at once if nothing in its group is ahead of it."""
         if item.work.group is None or self.order.has_turn(item):
             self.happens(item, Event.TURN)
 
     def not_sent(self, item: Item) -> None:
-        """End an item whose dead letter is not confirmed, or has nowhere to go."""
+        """End an item whose dead letter is not confirmed or has no destination."""
         self.happens(item, Event.SENT, Failed(item.failure, recorded=item.recorded))
 
     def may_start(self, item: Item) -> bool:
-        """Whether there is any sense in claiming an item, or in keeping its claim."""
+        """Whether claiming an item, or keeping its claim, still makes sense."""
         return not self.stopped and (item.work.group is None or not self.order.is_blocked(item))
 
     def unstarted(self) -> Outcome:
-        """How it ends for what does not start: where the store is away, it comes again after a backoff."""
+        """The outcome of an item that will not start: if the store is down, it comes again after a backoff."""
         return NotStarted() if self.unreachable is None else ClaimFailed(self.unreachable)
 
     def stop(self) -> None:
-        """Let go of what has not started, and of whatever comes."""
+        """Let go of everything that has not started, and of whatever arrives."""
         self.stopped = True
         for item in self.order.items:
             if item.stage in LETS_GO:
                 self.happens(item, Event.STOPPED, self.unstarted())
 
     def pass_on(self) -> None:
-        """Tell those that waited for what has ended. A queue, not recursion, since the chains may be long."""
+        """Notify the items that waited for ended ones. A queue, not recursion, because chains may be long."""
         while self.ended:
             ended = self.ended.popleft()
             if ended.work.group is None and not ended.followers:
-                continue  # nobody waited, as is usual
+                continue  # the usual case: nobody waited
             for item, event, outcome in self.order.consequences(ended):
                 if event is Event.DIFFERS and self.stopped:
                     self.happens(item, Event.STOPPED, self.unstarted())
@@ -189,7 +192,7 @@ class Progress:
                     self.happens(item, event, outcome)
 
     def outcomes(self) -> Sequence[Outcome]:
-        """Every item's outcome. The time to answer has come: what is still under way is nobody's success."""
+        """Every item's outcome. The time to answer has come, so anything unfinished is not a success."""
         for item in self.order.items:
             if item.stage is not Stage.ENDED:
                 self.happens(item, Event.TIME_OVER, _over(item))
@@ -197,7 +200,7 @@ class Progress:
         return [item.outcome for item in self.order.items]  # type: ignore[misc]  # each has ended
 
     def end(self, item: Item) -> None:
-        """Count an item that has its outcome, and let those that waited for it hear of that."""
+        """Count an item that has its outcome, and queue it for those that wait."""
         if self._on_end is not None:
             self._on_end(item.index, item.outcome)  # type: ignore[arg-type]  # it has ended
         self.unresolved -= 1
@@ -205,7 +208,7 @@ class Progress:
 
 
 def _over(item: Item) -> Outcome:
-    """How it ends for an item that is under way when the time is over: as if the store had not answered."""
+    """The outcome of an item that is unfinished when time is up: as if the store had not answered."""
     match item.stage:
         case Stage.FAILING | Stage.SENDING:
             return Failed(item.failure, recorded=False)
@@ -218,12 +221,12 @@ def _over(item: Item) -> Outcome:
 
 
 def _mirrored(outcome: Outcome) -> Outcome:
-    """What the outcome of a key's first item means for a second one with the same payload."""
+    """The outcome of an item with the same key and payload as one that ended this way."""
     match outcome:
         case Completed(record=record):
             return Duplicate(record)
         case DeadLettered(failure=failure):
-            # Only the first message's dead letter is confirmed: this one comes again and gets its own.
+            # Only the first message's dead letter is confirmed: this message comes again and gets its own.
             return Failed(failure)
         case _:
             return outcome

@@ -1,12 +1,12 @@
 """Claim, run, settle: a batch of work against one store, within one invocation's deadline.
 
-One thread of control, here, starts jobs (peeks, claims, handlers, commits, flushes, dead letters) on the executor
-that it is given and takes in their results, so that all state belongs to one thread. It never raises for one message's
-sake, and it answers before the deadline, unless a handler still runs: that one is left to Lambda's time-out, which
-kills the process, because nothing may outlive its invocation.
+A single thread of control starts jobs (peeks, claims, handlers, commits, flushes, dead letters) on its executor and
+collects their results, so all state belongs to one thread. One message never makes it raise. It answers before the
+deadline unless a handler is still running. That handler is left to Lambda's timeout, which kills the process, because
+nothing may outlive its invocation.
 
-What may happen to a message, and what follows, is the table in `items.py`. Round and round: an event happens, the table
-names an action, the action starts something on the executor, and its answer is the next event.
+The table in `items.py` defines what may happen to a message and what follows. In a loop, an event happens, the table
+names an action, the action starts a job, and the job's result is the next event.
 """
 
 from collections import deque
@@ -28,8 +28,8 @@ from idempotent_receiver.handler.outcome import DeadLettered, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """What became of a batch: an outcome for each work, in their order, and how many claims were made, how many of
-    them over a worker that had never settled, and how many were released unused.
+    """A batch's result: the outcome of each work in order, the number of claims made, how many of those took over from
+    a worker that never settled, and how many were released unused.
     """
 
     outcomes: Sequence[Outcome]
@@ -44,7 +44,7 @@ def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Pr
     try:
         batch.run()
     except (KeyboardInterrupt, SystemExit):
-        # The process is to end: record what has finished, release what has not started.
+        # The process is about to end: record what has finished and release what has not started.
         batch.abandon()
         raise
     return batch.processed()
@@ -52,13 +52,13 @@ def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Pr
 
 LAST_DEAD_LETTER = 1 / 2
 ANSWER = 1 / 4
-"""How much of the stop margin is left when no more dead letters are sent, and when the answer must leave."""
+"""Fractions of the stop margin: the time left when dead letters stop being sent, and when the answer must leave."""
 
 DRAIN_LOOK_SECONDS = 0.5
-"""How often a batch looks whether its host is draining."""
+"""How often a batch checks whether its host is draining."""
 
 MOST_SENDING = 16
-"""How many dead letters may be on their way at once: each takes a thread and a connection."""
+"""How many dead letters may be sent at once: each takes a thread and a connection."""
 
 
 class Batch:
@@ -93,7 +93,7 @@ class Batch:
         """When the current step began."""
 
     def run(self) -> None:
-        """Go on until everything has its outcome, or until the time to answer has come and no handler runs."""
+        """Run until every item has its outcome, or until the time to answer has come and no handler is running."""
         for item in self._progress.order.leaders:
             if item.stage is Stage.KEYLESS:
                 self._progress.await_turn(item)
@@ -109,14 +109,14 @@ class Batch:
             self._executor.step(self._timeout_seconds())
 
     def processed(self) -> Processed:
-        """Every work's outcome, and the counts that outcomes do not tell."""
+        """Every work's outcome, and the counts that outcomes do not show."""
         claims, released = self._claims, self._settlements.released
         return Processed(self._progress.outcomes(), claims.claimed, claims.taken_over, released)
 
     def _step(self) -> bool:
-        """Stop what is late, pass on what has ended, then peek, claim, run, settle and send: whatever can start.
+        """Stop late items, pass on ends, then peek, claim, run, settle and send whatever can start.
 
-        Returns False once nothing is left to wait for.
+        Returns False once there is nothing left to wait for.
         """
         progress, claims, runs = self._progress, self._claims, self._runs
         if progress.unresolved == 0:
@@ -125,7 +125,7 @@ class Batch:
         late = moment.left_to_start_seconds <= runs.needed_seconds
         draining = self._host is not None and self._host.draining()
         if late or draining or progress.stopped or progress.unreachable is not None:
-            self._stop()  # each time: a coroutine that came too late is handed back
+            self._stop()  # every time: a coroutine that came too late is returned
         if not self._cancelled and self._late(1):
             self._cancelled = True
             self._executor.cancel_async()
@@ -159,11 +159,11 @@ class Batch:
         self._runs.stop()
 
     def _late(self, margins: float) -> bool:
-        """Whether no more was left at this step than so many stop margins."""
+        """Whether fewer than this many stop margins were left at the start of this step."""
         return self._moment.left_seconds <= margins * self._margin_seconds
 
     def _timeout_seconds(self) -> float | None:
-        """Until when there is nothing to do but wait for a job."""
+        """How long there is nothing to do but wait for a job."""
         moment, margin = self._moment, self._margin_seconds
         left = moment.left_seconds
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
@@ -175,8 +175,8 @@ class Batch:
 
 
 class DeadLetters:
-    """The dead letters that wait to be sent, in a batch that has somewhere to send them: a few at once, and none that
-    could not be confirmed in time.
+    """Dead letters that wait to be sent, if the batch has a destination for them. A few are sent at once, and none too
+    late to be confirmed.
     """
 
     def __init__(self, executor: Executor, send: SendDeadLetter, progress: Progress) -> None:
@@ -187,7 +187,7 @@ class DeadLetters:
         self._sending = 0
 
     def send(self, *, late: bool) -> None:
-        """Send what waits, unless it is too late for that."""
+        """Send waiting dead letters, unless it is too late."""
         while self._waiting and self._sending < MOST_SENDING:
             item = self._waiting.popleft()
             if late:
@@ -197,13 +197,13 @@ class DeadLetters:
             self._executor.start(partial(self._send, item.index, item.failure), partial(self._sent, item))
 
     def add(self, item: Item) -> None:
-        """Let a dead letter wait, if no retry can help its item, which else has failed."""
+        """Queue a dead letter if no retry can help its item; any other item has failed."""
         if item.failure.permanent:
             self._waiting.append(item)
         else:
             self._progress.not_sent(item)
 
-    def _sent(self, item: Item, confirmed: bool) -> None:  # positional: the executor passes what the job returned
+    def _sent(self, item: Item, confirmed: bool) -> None:  # positional: the executor passes the job's result
         self._sending -= 1
         if confirmed:
             self._progress.happens(item, Event.SENT, DeadLettered(item.failure))

@@ -1,7 +1,7 @@
-"""Running handlers: as many at once as asked for, each started only while there is time for it.
+"""Runs handlers: up to the configured concurrency, each only if there is time for it.
 
-A plain handler runs in a worker loop, on a thread that takes one item after the other, so that short handlers cost no
-hand-over each. A coroutine is a task on the event loop.
+A plain handler runs in a worker loop on a thread that takes one item after another, so short handlers need no hand-over
+each. A coroutine is a task on the event loop.
 """
 
 from collections import deque
@@ -21,9 +21,9 @@ from idempotent_receiver.handler.results import fits
 class Runs:
     """The items whose turn has come.
 
-    Worker loops share four things with their caller: `ready` (whoever takes an item out of it has it), the turns of
-    the transactions, the longest run so far, and when the last one started. Two loops may overwrite each other's; then
-    the shorter run counts until the next one ends, and the earlier start by microseconds.
+    Worker loops share four things with their caller: `ready` (whoever takes an item from it owns it), the transactions'
+    turns, the longest run so far, and the start of the last run. Two loops may overwrite each other's values. Then the
+    shorter run counts until the next one ends, or the start is off by microseconds.
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns) -> None:
@@ -33,16 +33,16 @@ class Runs:
         self._deadline = deadline
         self.ready: deque[Item] = deque()
         self.running = 0
-        """Worker loops, or coroutines, that have not ended."""
+        """Worker loops or coroutines that have not ended."""
         self._stopped = False
         self._started_seconds = 0.0
         """When the last run started, since the invocation's start."""
         self._turns = turns
         self.needed_seconds = settings.stop_margin_seconds
-        """With less time left nothing starts: the stop margin and the longest run so far."""
+        """With less time left than this, nothing starts: the stop margin plus the longest run so far."""
 
     def start(self, moment: Moment) -> None:
-        """Start what may start now."""
+        """Start whatever may start now."""
         if not self.may_start(moment):
             return
         host = self._settings.host
@@ -54,11 +54,11 @@ class Runs:
             if self._settings.asynchronous:
                 self._start_coroutine(self.ready.popleft(), moment)
             else:
-                # A loop that finds everything taken ends at once.
+                # A loop that finds nothing left ends at once.
                 self._executor.start(self._work, self._loop_ended)
 
     def release_waiting(self, host: Host, moment: Moment) -> None:
-        """Let go of what could not start now and shall not wait for the handlers that run, if the host says so."""
+        """Release items that cannot start now, if the host says that they should not wait for running handlers."""
         if moment.elapsed_seconds - self._started_seconds <= AHEAD_SECONDS:
             return
         for item in self.ready.copy():
@@ -70,22 +70,22 @@ class Runs:
                 self._progress.happens(item, Event.STOPPED)
 
     def stop(self) -> None:
-        """Start nothing more, and let go of what has not started."""
+        """Start nothing more, and release what has not started."""
         self._stopped = True
-        # Worker loops take items too, so whether one is there is known only once it has been taken.
+        # Worker loops take items too, so an item is only known to be there once taken.
         with suppress(IndexError):
             while True:
                 self._progress.happens(self.ready.pop(), Event.STOPPED)
 
     def may_start(self, moment: Moment) -> bool:
-        """Whether there is time for another run and all that waits to be committed, which is not too much."""
+        """Whether there is time for another run and for the commits that wait, and these are not too many."""
         host = self._settings.host
         draining = host is not None and host.draining()
         in_time = moment.left_to_start_seconds > self.needed_seconds + self._turns.wait_seconds
         return in_time and not draining and not self._stopped
 
     def _work(self) -> None:
-        """Run a worker loop, and free its slot at once: another batch may wait for it."""
+        """Run a worker loop, and free its slot immediately: another batch may be waiting for it."""
         try:
             self._worker_loop()
         finally:
@@ -96,7 +96,7 @@ class Runs:
             self._settings.host.free_slot()
 
     def _worker_loop(self) -> None:
-        """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""
+        """Take and run items until none or no time is left. Runs on a worker thread; reports each result."""
         moment = self._deadline.moment()
         while self.may_start(moment):
             try:
@@ -120,7 +120,7 @@ class Runs:
 
         async def started() -> Handled | None:
             try:
-                # It may have waited behind coroutines that do not await, or in a machine that was suspended.
+                # It may have waited behind coroutines that do not await, or while the machine was suspended.
                 if self._stopped or self._deadline.moment().left_to_start_seconds <= self.needed_seconds:
                     return None
                 return await run_async(handle, attempt, with_text=self._settings.error_texts)
@@ -151,11 +151,11 @@ class Runs:
         return Attempt(record.id, item.work.key, record.attempts or 1, self._deadline, record.owner or "unknown")
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
-        """Before anything else may start: what took so long once may take so long again."""
+        """Record the run before anything else may start: one that took this long may do so again."""
         needed_seconds = self._settings.stop_margin_seconds + ended.elapsed_seconds - started.elapsed_seconds
         self.needed_seconds = max(self.needed_seconds, needed_seconds)
         if isinstance(handled, Raised):
-            # A module may raise one error for many messages: its traceback would keep the frames of all of them.
+            # A module may raise one error object for many messages: its traceback would keep all their frames alive.
             handled.error.__traceback__ = None
         elif handled.actions:
             self._turns.ran(item.index)

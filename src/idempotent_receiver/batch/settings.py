@@ -1,4 +1,4 @@
-"""How batches are received: what a consumer has decided once for all of them."""
+"""The settings that a consumer applies to all its batches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,54 +12,57 @@ from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
 
 AHEAD_SECONDS = 1.0
-"""How much work a host receives ahead, and how long that waits behind handlers that take longer than expected."""
+"""How many seconds of work a host receives ahead, and how long that waits behind unexpectedly slow handlers."""
 
 
 class Host(Protocol):
-    """Who runs batches outside Lambda: keeps their leases alive, hears of each end at once, and may ask for an early
-    one. It is called on the batch's own thread, except for `free_slot`.
+    """The host of batches outside Lambda: it renews leases, hears of each end at once, and may ask for an early end.
+
+    It is called on the batch's own thread, except for `free_slot`.
     """
 
     def claiming(self, ids: Sequence[str]) -> None:
         """Claims of these records are about to be sent."""
 
     def claimed(self, claimed: Claimed) -> Claimed:
-        """A claim is made. Returns it with what its settlement must know of renewals."""
+        """A claim was made. Returns it with what its settlement must know about renewals."""
 
     def not_claimed(self, id: str) -> None:
-        """A claim was not made, or its answer is not known: its handler does not run."""
+        """A claim was not made, or its answer is unknown: its handler will not run."""
 
     def settling(self, claimed: Claimed) -> Claimed:
-        """A claim is about to be settled: from now on its lease is not renewed. Returns what stands now."""
+        """A claim is about to be settled, so its lease is no longer renewed. Returns the claim as it now stands."""
 
     def ended(self, index: int, outcome: Outcome) -> None:
         """A work has its outcome."""
 
     def draining(self) -> bool:
-        """Whether nothing more shall start."""
+        """Whether nothing more should start."""
 
     def take_slot(self) -> bool:
-        """Whether one more handler may start, of all batches that run beside each other. Its slot must be freed."""
+        """Whether one more handler may start, across all concurrent batches. Its slot must be freed."""
 
     def free_slot(self) -> None:
         """A slot is free again."""
 
     def releases(self, index: int) -> bool:
-        """Whether a work that waits for its handler goes back to the queue instead: for `AHEAD_SECONDS` none
-        has started, since as many run as may.
+        """Whether a waiting work goes back to the queue, because no handler has started for `AHEAD_SECONDS` at full
+        concurrency.
         """
 
 
 SendDeadLetter = Callable[[int, Failure], bool]
-"""Sends a dead letter for the work of an index, and says whether it is confirmed."""
+"""Sends the dead letter of the work at an index, and tells whether it is confirmed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
-    `largest_record_bytes` go to `results`, or are dropped for a marker. `asynchronous` says that the handlers are
-    coroutine functions. `unclaimed` says that they run without a claim: each record is written once, together with its
-    handler's effects. Outside Lambda, `host` takes part.
+    """Settings for batches.
+
+    `stop_margin_seconds` is the time reserved for settling and answering. Results that would make a record larger than
+    `largest_record_bytes` go to `results`, or are replaced by a marker. `asynchronous` tells that handlers are
+    coroutine functions. `unclaimed` tells that they run without a claim: each record is written once, together with its
+    handler's effects. `host` is set outside Lambda.
     """
 
     store: RecordStore

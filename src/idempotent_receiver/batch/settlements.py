@@ -1,6 +1,6 @@
-"""How the runs of a batch end: settlements and transactions, which share requests with others that end close together.
+"""How a batch's runs end: settlements and transactions that finish close together share a request.
 
-Each of the store's answers is an event of the table in `items.py`, by way of `handler/outcome.py` if it ends the item.
+Each of the store's answers is an event of the table in `items.py`, via `handler/outcome.py` if it ends the item.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,12 +38,12 @@ Settling = Operation[SettleResult]
 Committing = Operation[SettleResult | ActionFailed]
 
 LINGER_SECONDS = 0.002
-"""How long a settlement may wait for company: less than a round trip, and short against a crash."""
+"""How long a settlement may wait for others: less than a round trip, and too short to add much risk of a crash."""
 
 
 class SettleLine(Generic[AnswerT]):
-    """Operations that wait for company, `most` writes a request. They leave when that many wait, 2 ms after the oldest,
-    or in a hurry.
+    """Operations that wait to share a request of up to `most` writes. They leave when it is full, 2 ms after the oldest
+    arrived, or in a hurry.
     """
 
     def __init__(self, most: int, leave: Callable[[Sequence[Operation[AnswerT]]], None]) -> None:
@@ -52,15 +52,15 @@ class SettleLine(Generic[AnswerT]):
         self.waiting: list[Operation[AnswerT]] = []
         self._writes = 0
         self.due_seconds: float | None = None
-        """When the next request must leave, in seconds since the invocation's start; None while nothing waits."""
+        """When the next request must leave, in seconds since the invocation's start; None if nothing waits."""
 
     def add(self, operation: Operation[AnswerT]) -> None:
-        """Let one more wait."""
+        """Queue an operation."""
         self.waiting.append(operation)
         self._writes += 1 + len(operation.actions)
 
     def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
-        """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way."""
+        """Send the requests that are due, or all in a `hurry`, when nothing that could join them is in progress."""
         anew = elapsed_seconds + LINGER_SECONDS
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = elapsed_seconds >= due
@@ -70,7 +70,7 @@ class SettleLine(Generic[AnswerT]):
         self.due_seconds = due if self.waiting else None
 
     def _take(self) -> Sequence[Operation[AnswerT]]:
-        """The next request's; one alone may have more actions than others leave room for."""
+        """The operations of the next request. A single one may have more actions than the limit."""
         count, writes = 0, 0
         for operation in self.waiting:
             writes += 1 + len(operation.actions)
@@ -82,7 +82,7 @@ class SettleLine(Generic[AnswerT]):
 
 
 class Settlements:
-    """How runs end, as group commit: settlements that end close together share a request, and so do transactions."""
+    """Ends runs by group commit: settlements that end close together share a request, and so do transactions."""
 
     def __init__(
         self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, exchanges: Exchanges
@@ -99,16 +99,16 @@ class Settlements:
         self.released = 0
 
     def store(self, item: Item) -> None:
-        """Put a large result where such results go, before the completion, which then tells where that is."""
+        """Store a large result before the completion, which records its location."""
         results = self._settings.results
         job = partial(kept, item.basis, item.data, self._settings.largest_record_bytes, results)
         if results is None:
             self._stored(item, job())
         else:
-            self._settings.executor.start(job, partial(self._stored, item))  # it may take its time
+            self._settings.executor.start(job, partial(self._stored, item))  # this may take long
 
     def complete(self, item: Item) -> None:
-        """Record that the handler succeeded, with its transaction if it has one."""
+        """Record that the handler succeeded, with its transaction if any."""
         settlement = transitions.complete(self._settled_by(item), item.data)
         if item.actions:
             on_done = partial(self._committed, item)
@@ -133,13 +133,13 @@ class Settlements:
         self._settling.add(Operation(settlement, settlement.standing, partial(self._released, item, basis)))
 
     def _settled_by(self, item: Item) -> Basis:
-        """What is to be settled. From now on the lease of a claim is not renewed."""
+        """What to settle. The lease of a claim is no longer renewed from now on."""
         if self._settings.host is not None and isinstance(item.basis, Claimed):
             item.basis = self._settings.host.settling(item.basis)
         return item.basis
 
     def _send(self, operations: Sequence[Operation[AnswerT]]) -> None:
-        # A run without a claim has done nothing yet, either: it had better come again than wait for the store.
+        # An unclaimed run has had no effect yet, either: better a redelivery than waiting for the store.
         max_retries = CLAIM_RETRIES if self._settings.unclaimed else SETTLE_RETRIES
         self._exchanges.start(operations, self._answered, max_retries=max_retries)
 
@@ -188,8 +188,8 @@ class Settlements:
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _once_more(self, item: Item, lost: ClaimLost) -> Unclaimed | None:
-        """What a run without a claim may begin again on at once. Of a group none does: what follows it may have begun
-        elsewhere.
+        """The basis on which an unclaimed run may start again at once. None in a group: a later message may have
+        started elsewhere.
         """
         basis = item.basis
         if isinstance(basis, Claimed) or item.work.group is not None or not self._progress.may_start(item):
@@ -212,9 +212,11 @@ class Settlements:
 
 
 def _unreachable(operations: Sequence[Operation[AnswerT]]) -> str | None:
-    """Why the store did not answer one of these, or refused all of several: then it would do so with the next, too. To
-    lose to others' transactions again and again is an answer. So is a commit that is refused: its own actions may be at
-    fault, and if not, its failure cannot be recorded either.
+    """Why the store failed, if it did not answer one of these or refused all of several: the next request would fail,
+    too.
+
+    Losing repeatedly to others' transactions is an answer. So is a refused commit: its own actions may be at fault and,
+    if not, its failure cannot be recorded either.
     """
     about_store = [one for one in operations if not (one.contended or one.own)]
     refused = [one.answer for one in about_store if isinstance(one.answer, Unknown)]

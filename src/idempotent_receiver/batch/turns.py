@@ -1,7 +1,7 @@
-"""The turns that a batch's transactions take at the items that they write, and how many runs wait for theirs.
+"""Turns for transactions that write the same items, and the number of runs waiting for theirs.
 
-Two transactions on one item at the same time would conflict, so they go one after the other. What has run must be
-committed before the deadline, so whatever waits for its turn counts against what may be started.
+Two concurrent transactions on one item would conflict, so they go one after the other. A finished run must be committed
+before the deadline, so waiting transactions limit what may start.
 """
 
 from collections import deque
@@ -14,12 +14,12 @@ from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
 MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
-"""How many runs may have ended without being committed before another one starts: four requests, if each has one write
-of its own.
+"""How many finished runs may be uncommitted before another starts: four requests, if each run has one write of
+its own.
 """
 
 FIRST_SECONDS = 0.1
-"""How long a turn is taken to last before one has ended."""
+"""The assumed length of a turn until one has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,39 +30,39 @@ class _Turn:
 
 
 class Turns:
-    """Who has a turn at its items, and who waits: a transaction enters when all of them are free. A run is known by its
-    index.
+    """The turns at items, current and waiting. A transaction enters when all its items are free. A run is identified by
+    its index.
 
-    `enter` and `leave` are for the batch's own thread, the others for worker threads, too.
+    Call `enter` and `leave` on the batch's own thread; worker threads may call the others.
     """
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._items = Items()
         self._waiting: dict[ActionItem, deque[_Turn]] = {}
-        """Who waits for each item that is not free."""
+        """The runs that wait for each busy item."""
         self._begun: dict[int, tuple[_Turn, float]] = {}
-        """The turns that have begun, and when."""
+        """The turns in progress, and when they began."""
         self._uncommitted: set[int] = set()
         self._longest_seconds = FIRST_SECONDS
-        """The longest turn lately: it counts a quarter less with each one that ends."""
+        """The longest recent turn: its weight drops by a quarter with each turn that ends."""
 
     def ran(self, index: int) -> None:
-        """A run has ended and wants a transaction."""
+        """A run has ended and needs a transaction."""
         self._uncommitted.add(index)
 
     @property
     def wait_seconds(self) -> float:
-        """How long those that wait may take, if they are all on one item; for ever where too many are uncommitted."""
+        """How long the waiting transactions may take if all are on one item; infinite if too many are uncommitted."""
         uncommitted = len(self._uncommitted)
         return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - len(self._begun)) * self._longest_seconds
 
     def enter(self, index: int, actions: Sequence[Action], begin: Callable[[], None]) -> None:
-        """Let a run's transaction `begin`, now or when its turn has come."""
+        """Call `begin` for a run's transaction, now or when its turn comes."""
         self._enter(_Turn(index, tuple(dict.fromkeys(self._items.of(actions))), begin))
 
     def leave(self, index: int) -> None:
-        """The transaction of a run has ended."""
+        """A run's transaction has ended."""
         turn, began_seconds = self._begun.pop(index)
         self._uncommitted.discard(index)
         self._longest_seconds = max(self._deadline.elapsed_seconds - began_seconds, self._longest_seconds * 3 / 4)

@@ -1,4 +1,4 @@
-"""The store on DynamoDB."""
+"""The DynamoDB store."""
 
 from idempotent_receiver.dynamodb.client import client_config
 from idempotent_receiver.dynamodb.store import DynamoDBStore

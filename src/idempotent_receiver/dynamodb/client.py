@@ -1,8 +1,7 @@
-"""A store's client: what is built if a store was given none, and lists of requests that any client sends as they are.
-What moto needs to answer it is here, too.
+"""A store's default client, request lists that any client sends unchanged, and workarounds for moto.
 
-botocore would walk over each value of a statement or an action to find that it is a string: a fifth of what a batch's
-request costs, and more than half of a transaction's.
+botocore would visit every value of a statement or action only to find that it is a string. That costs a fifth of a
+batch request's CPU, and more than half of a transaction's.
 """
 
 import sys
@@ -21,29 +20,29 @@ _SET_ASIDE = "idempotent-receiver-raw"
 
 
 def default_client() -> "DynamoDBClient":
-    """A client with the default configuration. It belongs to a session of its own: boto3's default session may not be
-    used from several threads at once.
+    """A client with the default configuration. It has its own session, because boto3's default session is not
+    thread-safe.
     """
-    # Imported here, because a user who brings a client may have paid for this import already, or may not need it.
+    # Imported here: a user with a client may have loaded boto3 already, or may not need it.
     from boto3.session import Session  # noqa: PLC0415
 
     return Session().client("dynamodb", config=client_config())
 
 
 def client_config() -> "Config":
-    """The configuration of the default client, for a client that you create from a session of your own."""
+    """The configuration of the default client, for a client that you create from your own session."""
     from boto3 import __version__ as boto3_version  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
     return Config(
-        # Names this library in CloudTrail. boto3 builds its own value anew for each request: 5 % of a batch's CPU.
+        # Identifies this library in CloudTrail. boto3 rebuilds its own value for each request: 5 % of a batch's CPU.
         user_agent=f"idempotent-receiver Boto3/{boto3_version}",
         connect_timeout=1,
         read_timeout=3,
         retries={"mode": "standard", "total_max_attempts": 2},
         max_pool_connections=32,
         tcp_keepalive=True,
-        # A quarter of a batch's CPU. Our requests hold checked values, and `Transaction` checks its arguments.
+        # Saves a quarter of a batch's CPU. Our requests hold checked values, and `Transaction` checks its arguments.
         parameter_validation=False,
     )
 
@@ -52,20 +51,20 @@ _one_at_a_time = threading.Lock()
 
 
 def answered_by_moto() -> bool:
-    """Whether moto's `mock_aws` answers this process's requests now. It cannot do batches of statements."""
+    """Whether moto's `mock_aws` answers this process's requests now. It does not support batches of statements."""
     stubber = getattr(sys.modules.get("moto.core.models"), "botocore_stubber", None)
     return getattr(stubber, "enabled", False)
 
 
 def turn() -> AbstractContextManager[object]:
-    """A request's turn: at once, but under moto one after the other. A transaction that fails there puts back whole
-    tables, with what other threads have written meanwhile.
+    """A request's turn: immediate, but one at a time under moto. A failed transaction there restores whole tables, and
+    with them overwrites what other threads have written.
     """
     return _one_at_a_time if answered_by_moto() else nullcontext()
 
 
 class _Thread(threading.local):
-    """Whether this thread's last call was one of raw lists."""
+    """Whether this thread's last call had raw lists."""
 
     asks_raw = False
 
@@ -74,45 +73,45 @@ _thread = _Thread()
 
 
 class RawList(list[Any]):
-    """A request's list, which a client sends as it is."""
+    """A list in a request, which a client sends unchanged."""
 
     def json(self) -> bytes:
-        """The list as it stands in the request."""
+        """The list as JSON for the request."""
         raise NotImplementedError
 
 
 class RawStatements(RawList):
-    """The statements of one request, made of JSON's own types alone."""
+    """The statements of one request, built from JSON's own types only."""
 
     def json(self) -> bytes:
-        """The list as it stands in the request."""
+        """The list as JSON for the request."""
         return _json(self)
 
 
 class RawActions(RawList):
-    """The actions of one transaction, and the same in JSON: whoever made them has put them into a text already."""
+    """The actions of one transaction, together with their JSON, which the caller has already encoded."""
 
     def __init__(self, actions: "Iterable[TransactWriteItemTypeDef]", text: bytes) -> None:
         super().__init__(actions)
         self._text = text
 
     def json(self) -> bytes:
-        """The list as it stands in the request."""
+        """The list as JSON for the request."""
         return self._text
 
 
 def accept_raw(client: "DynamoDBClient") -> "DynamoDBClient":
-    """The client, which from now on sends raw lists as they are, and everything else as before.
+    """The client, changed to send raw lists as they are and everything else as before.
 
-    A client that speaks another protocol than JSON serialises them itself, and so does an object of a user's that only
-    acts like a client and has no events: for both they are lists like any other.
+    A client with a protocol other than JSON serialises them itself. So does a user's object that only acts like a
+    client and has no events. For both they are ordinary lists.
 
-    `before-call`, which boto3 documents for that, puts them into the body. `before-parameter-build` sets them aside,
-    after everything that looks at parameters (such as botocore's Stubber) has seen them whole. boto3's guide does not
-    list that event: if it goes one day, the lists are serialised like any others.
+    `before-call`, which boto3 documents for this purpose, puts them into the body. `before-parameter-build` sets them
+    aside, after everything that inspects parameters (such as botocore's Stubber) has seen them whole. boto3's guide
+    does not list that event; if it disappears, the lists are serialised like any others.
 
-    The same holds for `before-parse`, by which answers to raw statements are taken as they came: botocore would walk
-    over each of them, which is a tenth of a batch's CPU.
+    Likewise, `before-parse` returns answers to raw statements unparsed: botocore would visit each of them, which is a
+    tenth of a batch's CPU.
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """
@@ -127,7 +126,7 @@ def accept_raw(client: "DynamoDBClient") -> "DynamoDBClient":
 
 
 def _protocol(model: Any) -> object:
-    """The protocol that botocore chose of those that both sides know or, in an older botocore, the only one."""
+    """The protocol that botocore chose, or in an older botocore the only one."""
     return getattr(model, "resolved_protocol", None) or model.metadata.get("protocol")
 
 
@@ -135,7 +134,7 @@ def _set_aside(params: dict[str, Any], context: dict[str, Any], **event: object)
     for name, value in params.items():
         if isinstance(value, RawList):
             context[_SET_ASIDE] = dict(params)
-            params[name] = value[:1]  # for botocore to validate and to serialise; none is refused
+            params[name] = value[:1]  # for botocore to validate and serialise; none is refused
 
 
 def _put_back(params: dict[str, Any], context: dict[str, Any], **event: object) -> None:
@@ -147,7 +146,7 @@ def _put_back(params: dict[str, Any], context: dict[str, Any], **event: object) 
 
 
 def _take_answers(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **event: object) -> None:
-    # The event does not say which call it belongs to, but it comes on the thread of the call.
+    # The event does not name its call, but it runs on the call's thread.
     if not _thread.asks_raw or response_dict["status_code"] != HTTPStatus.OK:
         return
     from pydantic_core import from_json  # noqa: PLC0415  # as in `_json`
@@ -175,7 +174,7 @@ def _of(value: Any) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    # A quarter of the time that `json` takes. Imported here: a store may be set up long before it sends anything.
+    # Takes a quarter of the time of `json`. Imported here: a store may be set up long before its first request.
     from pydantic_core import to_json  # noqa: PLC0415
 
     return to_json(value)

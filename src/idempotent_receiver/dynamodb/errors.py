@@ -1,6 +1,6 @@
 """What an error from DynamoDB, or on the way to it, says about a write: one table for all requests.
 
-The texts are for the person on call. They name the table, AWS's code and the remedy, and never what an item holds.
+The texts are for the person on call. They name the table, AWS's code and the remedy, and never an item's content.
 """
 
 import re
@@ -18,11 +18,11 @@ from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 @dataclass(frozen=True, slots=True)
 class Misshapen(NotApplied):
-    """The write was refused for its tables or its expressions, so any other that has the same would be."""
+    """The write was refused for its tables or expressions, so any other write with the same ones would be, too."""
 
 
 class Effect(Enum):
-    """What is known of a write that met an error."""
+    """What is known about a write that met an error."""
 
     REFUSED = "it took no effect, and never will"
     DELAYED = "it took no effect, and may succeed when retried"
@@ -31,10 +31,11 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """A call of DynamoDB's API: the operation, the tables it touches, and the permission it needs.
+    """A DynamoDB API call: the operation, the tables it touches, and the permission it needs.
 
-    `partial`: DynamoDB may refuse the whole request after it has written a part. AWS's engine does so with a
-    BatchExecuteStatement that it finds invalid at a later statement. Of an engine that has none, nothing is assumed.
+    `partial`: DynamoDB may refuse the whole request after writing part of it. AWS's engine does so with a
+    BatchExecuteStatement that turns out to be invalid at a later statement. An engine without that operation is not
+    assumed to.
     """
 
     operation: str
@@ -44,14 +45,16 @@ class ApiCall:
 
 
 _CAPACITY: Final = "is over its capacity: lower the consumer's concurrency, or raise the table's or account's limits"
-_CREDENTIALS: Final = "was asked without valid credentials: check the function's role, and the clock if run by hand"
-_CONNECTION: Final = "was not reached, or did not answer in time: check the network, the VPC endpoint and the region"
+_CREDENTIALS: Final = "was called without valid credentials: check the function's role, and the clock if run by hand"
+_CONNECTION: Final = (
+    "could not be reached, or did not answer in time: check the network, the VPC endpoint and the region"
+)
 _MISSING: Final = "does not exist in this account and region: create it, or correct the table's name"
-_INVALID: Final = "refuses this request: check keys (records have the string `id`), expressions, sizes (at most 400 KB)"
+_INVALID: Final = "refused this request: check keys (records have the string `id`), expressions, sizes (at most 400 KB)"
 _CONTENTION: Final = "was being written by another transaction at the same time; nothing to do unless it lasts"
 
-# By AWS's code or the exception's name, without "Exception" and "Error": batches say `ThrottlingError` where whole
-# requests say `ThrottlingException`. The effect of any other error is unknown, above all of a 5xx.
+# By AWS's code or the exception's name, without "Exception" and "Error", because batches say `ThrottlingError` where
+# requests say `ThrottlingException`. The effect of any other error, above all a 5xx, is unknown.
 _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
     **dict.fromkeys(
         ("ProvisionedThroughputExceeded", "RequestLimitExceeded", "Throttling"), (Effect.DELAYED, _CAPACITY)
@@ -59,12 +62,15 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
     "TransactionConflict": (Effect.DELAYED, _CONTENTION),
     "ReplicatedWriteConflict": (Effect.DELAYED, "was being written in another region; nothing to do unless it lasts"),
     "TransactionInProgress": (Effect.UNKNOWN, "is still working on this transaction; nothing to do unless it lasts"),
-    "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction with this token; the record tells"),
+    "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction with this token; check the record"),
     "Validation": (Effect.REFUSED, _INVALID),
-    "ItemCollectionSizeLimitExceeded": (Effect.REFUSED, "has 10 GB under one key: drop its local secondary index"),
+    "ItemCollectionSizeLimitExceeded": (
+        Effect.REFUSED,
+        "has reached 10 GB under one key: drop its local secondary index",
+    ),
     "ResourceNotFound": (Effect.REFUSED, _MISSING),
     "UnknownOperation": (Effect.REFUSED, "is on an engine without this operation: it needs DynamoDB itself"),
-    "AccessDenied": (Effect.REFUSED, "does not let this role do that: allow {permission} on it"),
+    "AccessDenied": (Effect.REFUSED, "denies this role the operation: allow {permission} on it"),
     **dict.fromkeys(
         (
             *("UnrecognizedClient", "InvalidSignature", "IncompleteSignature", "MissingAuthenticationToken"),
@@ -72,15 +78,15 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
         ),
         (Effect.REFUSED, _CREDENTIALS),
     ),
-    "NoRegion": (Effect.REFUSED, "was asked without a region: set AWS_DEFAULT_REGION, or pass a client that has one"),
-    "ParamValidation": (Effect.REFUSED, "was not asked: boto3 does not take one of the arguments for this operation"),
-    # That the connection is refused now says nothing about an earlier copy of the request: botocore resends by itself.
+    "NoRegion": (Effect.REFUSED, "was called without a region: set AWS_DEFAULT_REGION, or pass a client that has one"),
+    "ParamValidation": (Effect.REFUSED, "was not called: boto3 rejects one of the arguments for this operation"),
+    # A refused connection says nothing about an earlier copy of the request: botocore resends by itself.
     **dict.fromkeys(
         ("EndpointConnection", "ConnectTimeout", "ReadTimeout", "ConnectionClosed"), (Effect.UNKNOWN, _CONNECTION)
     ),
-    "UnreadableAnswer": (Effect.UNKNOWN, "did not send the response that came back: check proxies and endpoints"),
+    "UnreadableAnswer": (Effect.UNKNOWN, "did not send the response received: check proxies and endpoints"),
 }
-_OTHERWISE: Final = (Effect.UNKNOWN, "did not say what became of the request; if this lasts, check AWS Health")
+_OTHERWISE: Final = (Effect.UNKNOWN, "did not confirm the request; if this persists, check AWS Health")
 
 _ENDPOINT: Final = "endpoint "
 _EXPRESSIONS: Final = (
@@ -89,7 +95,7 @@ _EXPRESSIONS: Final = (
     "ExpressionAttribute",
     "Value provided in ExpressionAttribute",
 )
-"""How messages begin that are about an expression."""
+"""Prefixes of messages about an expression."""
 
 _NO_VALUES: Final = (
     "The provided expression refers to",
@@ -106,28 +112,28 @@ _NO_VALUES: Final = (
     ),
     "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty",
 )
-"""How messages begin that say what is wrong with an item, and name its key's attributes at most."""
+"""Prefixes of messages about an item that name at most its key attributes."""
 
 _NAMES_ONLY: Final = (_ENDPOINT, "User: ", *_EXPRESSIONS, *_NO_VALUES)
-"""How messages begin that hold nothing but names (where, who, which action, which expression): safe to show, up to the
-first value.
+"""Prefixes of messages that hold only names (place, caller, action, expression): safe to show, up to the first
+value.
 """
 
 _VALUE: Final = re.compile(r"[^;:]*:? ?AttributeValue: ?\{.*", re.DOTALL)
-"""A message from where it quotes a value, as the one about the bounds of BETWEEN does."""
+"""Matches a message from where it quotes a value, such as the one about the bounds of BETWEEN."""
 
 _SHAPE: Final = frozenset({"ResourceNotFound", "AccessDenied", "UnknownOperation"})
-"""The codes by which a request is refused for what it names, rather than for what its items hold."""
+"""The codes for a request refused for what it names, rather than for its items' content."""
 
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
-"""The codes for a condition that did not hold: of a whole request, of a statement or action, and of an INSERT."""
+"""The codes for a failed condition: of a whole request, of a statement or action, and of an INSERT."""
 
 NO_SUCH_OPERATION: Final = "UnknownOperationException"
-"""The code by which an engine says that it lacks an operation of DynamoDB's."""
+"""The code of an engine that lacks an operation of DynamoDB's."""
 
 
 def conflict(response: Mapping[str, Any]) -> Conflict:
-    """The conflict that an error reports, with what is there, if the error shows the item."""
+    """The conflict in an error, with the current item if the error shows it."""
     item = response.get("Item")
     return Conflict(record_in(item) if item else None)
 
@@ -135,8 +141,9 @@ def conflict(response: Mapping[str, Any]) -> Conflict:
 def write_failed(
     code: str, call: ApiCall, message: str | None = None, *, where: str = "", own: bool = False
 ) -> NotApplied | Unknown:
-    """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request. `own`
-    says that it was one of a handler's own actions. That a transaction is invalid is also its own fault.
+    """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request.
+
+    `own` tells that it was one of the handler's own actions. An invalid transaction is also its own fault.
     """
     effect, remedy = _ERRORS.get(_short(code), _OTHERWISE)
     why = explained(code, call, where=where) + _shown(message)
@@ -155,7 +162,7 @@ def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotAppl
         message = f"{_ENDPOINT}{error.kwargs.get('endpoint_url')}" if "endpoint_url" in error.kwargs else None
     else:
         message = error.response["Error"].get("Message")
-        # This answers botocore's second copy or a later one: nobody knows what became of the first.
+        # This answers botocore's second or a later copy: the first one's result is unknown.
         resent = error.response.get("ResponseMetadata", {}).get("RetryAttempts")
     failed = write_failed(code, call, message)
     if isinstance(failed, NotApplied) and (

@@ -1,26 +1,26 @@
 """Packs: which commits share a transaction, and what follows from its answer.
 
-DynamoDB applies a transaction whole or not at all, so one commit can keep others from taking effect. None may fail for
-another's sake:
+DynamoDB applies a transaction whole or not at all, so one commit can keep others from taking effect. No commit may fail
+because of another:
 
 ======================================= =============================================================================
 answer to a pack                        what follows
 ======================================= =============================================================================
 it took effect                          all are applied; if more were waiting, the next packs may be larger
 its reasons name some                   those are answered, the others sent again at once
-cancelled or refused, naming nobody     one is sent alone; if that is not the culprit, it is found by halves. A second
-                                        culprit is not searched for: the others are sent alone
-two refused for one shape, alone        so are all that have the same tables and expressions, unsent
-throttled as a whole                    nothing took effect: all may be tried again later
-nobody knows                            all are unknown, and none of them is in another request of this call
+cancelled or refused, naming none       one is sent alone; if it succeeds, the culprit is found by halves. There is no
+                                        search for a second culprit: the others are sent alone
+two refused for one shape, alone        all others with the same tables and expressions are refused, unsent
+throttled as a whole                    nothing took effect: all may be retried later
+unknown                                 all are unknown, and none is sent again in this call
 ======================================= =============================================================================
 
-So a commit fails for good only if it failed alone, or was named at its place, or two of its shape failed for that. A
-call sends it in company at most three times, and in as many halves as there are: six of fifty.
+So a commit fails for good only if it failed alone, was named by its reason, or two of its shape failed for it. A call
+sends it with others at most three times, plus once for each halving: six for a pack of fifty.
 
-Transactions that share an item conflict if they are under way at the same time, and a larger one shares more. So a pack
-that met a conflict or was throttled quarters the `Bound` of those that follow, down to one commit each. Every fourth
-that was cut short by it and took effect lets it grow by an eighth.
+Concurrent transactions that share an item conflict, and larger ones share more. So a conflict or throttling quarters
+the `Bound` on later packs, down to one commit each. Every fourth pack that the bound cut short and that took effect
+raises it by an eighth.
 """
 
 import threading
@@ -31,14 +31,14 @@ from idempotent_receiver.dynamodb.transactions import Cancelled, Member, answer_
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
 
 MOST_BYTES_IN_COMPANY = 1024 * 1024
-"""How long the actions of a pack may be in JSON. One commit alone may have the 4 MB that DynamoDB takes."""
+"""The longest JSON of a pack's actions. A single commit may use the 4 MB that DynamoDB allows."""
 
 MOST_TIMES_IN_COMPANY = 3
 
 PACKS_TO_GROW = 4
 SHRINKS_TO = 1 / 4
-"""Each pack that conflicts is paid for and sent again, so the bound shrinks fast and grows slowly. By half, and with
-each pack, contended messages cost an eighth more units, in a quarter fewer requests.
+"""A pack that conflicts is charged and sent again, so the bound shrinks fast and grows slowly. Halving it, and growing
+with each pack, costs an eighth more units for contended messages, in a quarter fewer requests.
 """
 
 CommitAnswers = dict[Member, Written | ActionFailed]
@@ -46,9 +46,7 @@ Send = Callable[[Sequence[Member]], Written | Cancelled]
 
 
 class Bound:
-    """How many writes a pack may have: at first as many as DynamoDB takes. Kept from call to call. Safe to use from
-    several threads.
-    """
+    """The maximum number of writes in a pack: at first, DynamoDB's limit. Kept between calls. Thread-safe."""
 
     def __init__(self) -> None:
         self.writes = WRITES_A_COMMIT
@@ -56,13 +54,13 @@ class Bound:
         self._changing = threading.Lock()
 
     def shrink(self, writes: int) -> None:
-        """Quarter `writes`, which was the bound when the pack was made: others of that time do not quarter it again."""
+        """Quarter `writes`, the bound when the pack was made: concurrent packs do not quarter it again."""
         with self._changing:
             self.writes = min(self.writes, max(1, int(writes * SHRINKS_TO)))
             self._proofs = 0
 
     def grow(self) -> None:
-        """A pack was cut short and took effect: every fourth one allows an eighth more, or one."""
+        """Count a pack that was cut short and took effect: every fourth raises the bound by an eighth, or by one."""
         with self._changing:
             self._proofs += 1
             if self._proofs % PACKS_TO_GROW == 0:
@@ -70,7 +68,7 @@ class Bound:
 
 
 class Packs:
-    """Brings commits to their answers, in transactions that `send` sends for a store whose records are in `table`."""
+    """Gets the answers to commits, in transactions that `send` sends for a store whose records are in `table`."""
 
     def __init__(self, table: str, send: Send) -> None:
         self._table = table
@@ -82,8 +80,8 @@ class Packs:
         return self._bring(list(members))
 
     def _bring(self, waiting: list[Member], times: int = 0) -> CommitAnswers:
-        """Bring these to their answers, who have been in company so many `times`. The next pack leaves when all of the
-        last one are answered, because they may share items.
+        """Get the answers to commits that have been sent with others `times` times. The next pack leaves when the last
+        one is fully answered, because they may share items.
         """
         if times == MOST_TIMES_IN_COMPANY:
             return self._singly(waiting)
@@ -98,8 +96,8 @@ class Packs:
         return answers
 
     def _apart(self, pack: list[Member]) -> CommitAnswers:
-        """Find out who of a pack has failed, as nobody was named: by halves. The halves that are not sent go last, in
-        one pack, and if there is a second culprit among them, one by one.
+        """Find which commit of a pack failed, as none was named: by halves. The halves not sent go last, in one pack,
+        and one by one if it has a second culprit.
         """
         answers = self._alone(pack[0], pack)
         left = _without(answers, pack)
@@ -122,8 +120,8 @@ class Packs:
         return answers
 
     def _alone(self, member: Member, others: Sequence[Member]) -> CommitAnswers:
-        """The answer to one that is sent alone. If it was refused for its shape, another one of that shape follows. If
-        that is refused as well, so are all `others` of it, unsent.
+        """The answer to one commit sent alone. If it is refused for its shape, another of that shape follows; if that
+        is refused as well, so are all `others` of the shape, unsent.
         """
         answers = self._told([member])
         if isinstance(answers[member], Misshapen):
@@ -134,9 +132,9 @@ class Packs:
         return answers
 
     def _taken(self, waiting: list[Member], writes: int) -> tuple[list[Member], list[Member], bool]:
-        """The next pack, those who are left, and whether more writes would have made it larger.
+        """The next pack, the remaining commits, and whether more writes would have made the pack larger.
 
-        No item is twice in a pack, and nobody overtakes another on the same item.
+        No item is twice in a pack, and no commit overtakes another on the same item.
         """
         pack: list[Member] = []
         left: list[Member] = []
@@ -154,7 +152,7 @@ class Packs:
         return pack, left, cut_short
 
     def _told(self, pack: Sequence[Member]) -> CommitAnswers:
-        """What the answer to a pack says of its members: of one alone, always something."""
+        """What the answer to a pack says about its members: for a single member, always something."""
         answer = self._send(pack)
         if isinstance(answer, Cancelled):
             told = answers_named(answer, pack, self._table)
@@ -164,7 +162,7 @@ class Packs:
         return dict.fromkeys(pack, answer)
 
     def _adapt(self, pack: Sequence[Member], told: CommitAnswers, writes: int, *, cut_short: bool) -> None:
-        """Learn from what became of a pack. One commit alone cannot become fewer."""
+        """Learn from a pack's result. A single commit cannot become smaller."""
         answers = told.values()
         if len(pack) > 1 and any(isinstance(answer, NotApplied) and answer.retry for answer in answers):
             self.bound.shrink(writes)

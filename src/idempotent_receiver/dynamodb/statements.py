@@ -1,9 +1,9 @@
-"""The texts that ask DynamoDB to write a record, and the values that go with them. No I/O.
+"""The texts of the requests that write a record, and their values. No I/O.
 
-A text depends on which attributes are there, not on what they hold: a consumer needs a handful, each made once.
+A text depends on which attributes are present, not on their values: a consumer needs a handful, each made once.
 
 Every name is quoted or replaced by a placeholder, because `status`, `data`, `owner` and `error` are reserved words.
-PartiQL takes names in single quotes in an INSERT and in double quotes in an UPDATE, and one clause an attribute.
+PartiQL uses single quotes for names in an INSERT, double quotes in an UPDATE, and one clause per attribute.
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.html
 """
 
@@ -27,7 +27,7 @@ RecordItem = dict[str, str | int]
 
 
 class Shape(NamedTuple):
-    """Which attributes a change sets and removes, and of which it expects the value seen, or that they are missing."""
+    """The attributes that a change sets, removes, expects with the value seen, or expects to be absent."""
 
     put: tuple[str, ...]
     removed: tuple[str, ...]
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """A change that replaces a record, as it is sent: its shape, and the values by the shape's names, in its order."""
+    """A change that replaces a record, as sent: its shape, and the values in the order of the shape's names."""
 
     id: str
     shape: Shape
@@ -52,8 +52,8 @@ class Replacement(NamedTuple):
 def replacement_of(change: Change) -> Replacement:
     """What to send for a change that replaces a record.
 
-    If the version that it names still stands, so does everything else that was seen, and only differences are written.
-    A record without a version is written whole: what it expects to stand is not all that the record holds.
+    If the version it names still stands, so does everything else that was seen, so only differences are written. A
+    record without a version is written in full, because the condition does not cover all its attributes.
     """
     seen, new = change.seen, change.new
     assert seen is not None  # a change that replaces nothing is an insert
@@ -73,7 +73,7 @@ def replacement_of(change: Change) -> Replacement:
 
 
 def insert(table: str, item: RecordItem) -> "BatchStatementRequestTypeDef":
-    """The statement that puts an item where there is none."""
+    """The statement that inserts an item where there is none."""
     return {"Statement": _insert(table, tuple(item)), "Parameters": attribute_values(item.values())}
 
 
@@ -89,7 +89,7 @@ def put_item(table: str, item: RecordItem) -> "PutItemInputTypeDef":
 
 
 def update(table: str, replacement: Replacement) -> "BatchStatementRequestTypeDef":
-    """The statement that replaces a record that stands as expected."""
+    """The statement that replaces a record if it is as expected."""
     id, shape, put, standing = replacement
     return {
         "Statement": _update(table, shape),
@@ -99,7 +99,7 @@ def update(table: str, replacement: Replacement) -> "BatchStatementRequestTypeDe
 
 
 def update_item(table: str, replacement: Replacement) -> "UpdateTypeDef":
-    """The same for UpdateItem, and for a transaction's Update."""
+    """The same for UpdateItem, and for the Update of a transaction."""
     id, shape, put, standing = replacement
     values = {f":{name}": value for name, value in put.items()}
     values |= {f":expected_{name}": value for name, value in standing.items()}
@@ -137,9 +137,9 @@ def _update_expression(shape: Shape) -> str:
 
 @lru_cache
 def _condition_expression(shape: Shape) -> str:
-    """`:expected_name` is the value that must stand.
+    """`:expected_name` is the value that must still stand.
 
-    The record must exist, because UpdateItem would create one that has vanished.
+    The record must exist, because UpdateItem would otherwise create one.
     """
     conditions = ["attribute_exists(#id)", *(f"#{name} = :expected_{name}" for name in shape.standing)]
     conditions += [f"attribute_not_exists(#{name})" for name in shape.missing]
@@ -147,17 +147,17 @@ def _condition_expression(shape: Shape) -> str:
 
 
 def attribute_values(values: Iterable[str | int]) -> "list[UniversalAttributeValueTypeDef]":
-    """Values as DynamoDB takes them. boto3's TypeSerializer does more than a record needs, and costs an import."""
+    """Values in DynamoDB's form. boto3's TypeSerializer does more than a record needs, and costs an import."""
     return [{"S": value} if isinstance(value, str) else {"N": str(value)} for value in values]
 
 
 def record_in(item: Mapping[str, Any]) -> Record:
-    """The record that an item holds; other attributes of the item are ignored."""
+    """The record in an item; other attributes are ignored."""
     return from_attributes({name: _plain(item[name]) for name in ATTRIBUTES if name in item})
 
 
 def _plain(value: Mapping[str, Any]) -> object:
-    """A string, a number, or (for `from_attributes` to mark as foreign) the typed value itself."""
+    """A string, a number or, for `from_attributes` to mark as foreign, the typed value itself."""
     match value:
         case {"S": str(text)}:
             return text

@@ -1,20 +1,20 @@
-"""The store on DynamoDB: which request each method of the seam becomes.
+"""The DynamoDB store: the request that each method of the store interface makes.
 
 ======== ==================================================== ====================================================
          one record                                           many
 ======== ==================================================== ====================================================
 insert   PutItem if absent; a conflict shows what is there    BatchExecuteStatement, INSERT, 25 a request
-read     BatchGetItem, consistent                             the same, 100 a request
+read     BatchGetItem, consistent                             the same, 100 per request
 replace  UpdateItem with a condition; likewise                BatchExecuteStatement, UPDATE, 25 a request
 commit   TransactWriteItems: the record's Update, or Put if   the same with the actions of several, 100 a request:
          there is none, and the actions                       see `packs.py`
 ======== ==================================================== ====================================================
 
-An engine that has no BatchExecuteStatement, such as ScyllaDB's Alternator, says so once: from then on the store writes
-many as it writes one, a request each. The first batch is unknown like any other that failed. moto, which has it but
-cannot do it, is never asked.
+If an engine has no BatchExecuteStatement, as ScyllaDB's Alternator has not, the store learns so from its first error
+and then sends one request per record. That first batch is unknown, like any other that failed. moto, which has the
+operation but does not support it, is never asked.
 
-`protocol/` decides what to ask for, and what follows from an answer.
+`protocol/` decides what to request, and what follows from an answer.
 """
 
 import logging
@@ -57,29 +57,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("idempotent_receiver.dynamodb")
 
 MOST_RESENDS: Final = 4
-"""How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three requests."""
+"""Retries for keys that BatchGetItem left unprocessed: 100 items of 400 KB need three requests."""
 
 WriteT = TypeVar("WriteT", RecordItem, Replacement)
 ResponseT = TypeVar("ResponseT")
 
 _CONTENT_TYPES: Final = ("application/x-amz-json", "application/cbor")
-"""What DynamoDB answers in, by the protocols that botocore knows for it."""
+"""The response formats of DynamoDB, by the protocol names that botocore uses."""
 
 
 class DynamoDBStore:
     """A `TransactionalStore` in the DynamoDB table `table_name`, whose only key is the string `id`.
 
-    `namespace` keeps this consumer's keys apart from those of others in the table. Without a `client`, one is built on
-    first use, with time-outs that suit a function: a request takes about 8 seconds at worst. If you pass a client, its
-    configuration bounds its requests. Safe to call from several threads.
+    `namespace` separates this consumer's keys from those of others in the table. Without a `client`, one is created on
+    first use, with timeouts that suit a function: a request takes about 8 seconds at worst. If you pass a client, its
+    configuration bounds its requests. Thread-safe.
 
-    Raises ValueError for a `table_name` that is not a table's name (an ARN is not, since PartiQL takes none), and for a
-    namespace that is empty or has a `#`; TypeError for a client of another service, or of a boto3 resource.
+    Raises ValueError for a `table_name` that is not a table's name (nor may it be an ARN, which PartiQL rejects), and
+    for a namespace that is empty or contains `#`; TypeError for a client of another service, or of a boto3 resource.
     """
 
     def __init__(self, table_name: str, namespace: str | None = None, client: "DynamoDBClient | None" = None) -> None:
         if not table_name or not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", table_name):
-            remedy = " (an ARN is not one either)" if table_name else ": is a variable not set?"
+            remedy = " (nor is an ARN)" if table_name else ": is a variable not set?"
             raise ValueError(f"{table_name!r} is not a DynamoDB table's name{remedy}")
         if client is not None:
             require_client(client, "dynamodb", "client")
@@ -89,7 +89,7 @@ class DynamoDBStore:
         self._packs = Packs(table_name, self._requests.transact)
 
     def named(self, name: str) -> Self:
-        """The same table and client under a namespace of its own, for one more function: `orders` becomes
+        """The same table and client with a namespace of its own, for one more function: `orders` becomes
         `orders.{name}`.
         """
         other = copy(self)
@@ -98,7 +98,7 @@ class DynamoDBStore:
 
     @property
     def table_id(self) -> str:
-        """What all stores of this table in this process have in common."""
+        """Identifies the table: equal for all stores of this table in this process."""
         return self.table_name
 
     @property
@@ -107,18 +107,18 @@ class DynamoDBStore:
         return self._requests.client
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Put each record where its id has none."""
+        """Insert each record whose id has none."""
         items = [attributes(record) for record in records]
         return _written(items, unsendable([item.values() for item in items]), self._requests.insert)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
-        """Write each change whose expected attributes still stand."""
+        """Write each change whose expected attributes still match."""
         replacements = [replacement_of(change) for change in changes]
         return _written(replacements, unsendable([one.sent for one in replacements]), self._requests.replace)
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
-        """What is there now, consistently."""
-        # What could not be written is not there, and asking for it would fail the other keys of its request.
+        """Read the current records consistently."""
+        # An id that could not be written has no record, and asking for it would fail the request's other keys.
         askable = [id for id in ids if unsendable([[id]]) == [None]]
         found: dict[str, Record | Unknown] = {}
         for start in range(0, len(askable), READS_A_CALL):
@@ -126,7 +126,7 @@ class DynamoDBStore:
         return [found.get(id) for id in ids]
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Write each commit's change and all its actions, or nothing of it."""
+        """Write each commit's change and all its actions, or none of it."""
         members = members_of(commits, self.table_name)
         sendable = [member for member in members if isinstance(member, Member)]
         answers = self._packs.answers(sendable)
@@ -138,7 +138,7 @@ def _written(
     reasons: Sequence[str | None],
     send: Callable[[Sequence[WriteT]], list[Written]],
 ) -> list[Written]:
-    """An answer to each write, in order: those with a reason not to be sent get it, the others go 25 at a time."""
+    """An answer to each write, in order: those with a reason not to be sent get it, the others go in batches of 25."""
     sendable = [write for write, reason in zip(writes, reasons, strict=True) if reason is None]
     answers: list[Written] = []
     for start in range(0, len(sendable), WRITES_A_CALL):
@@ -148,7 +148,7 @@ def _written(
 
 
 class Requests:
-    """The requests to one table. Without a `client`, one is built once, on first use, by whichever thread is first."""
+    """The requests to one table. Without a `client`, one is created on first use, once for all threads."""
 
     def __init__(self, table: str, client: "DynamoDBClient | None") -> None:
         self.table = table
@@ -169,11 +169,11 @@ class Requests:
         return self._write(items, self._put, statements.insert, "dynamodb:PartiQLInsert")
 
     def replace(self, replacements: Sequence[Replacement]) -> list[Written]:
-        """UpdateItem if the record stands as expected, or BatchExecuteStatement with an UPDATE for each of up to 25."""
+        """UpdateItem if the record is as expected, or BatchExecuteStatement with an UPDATE for each of up to 25."""
         return self._write(replacements, self._update, statements.update, "dynamodb:PartiQLUpdate")
 
     def get(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
-        """BatchGetItem, consistent, of up to 100 ids. One without a record has no entry; an unread one is `Unknown`."""
+        """Consistent BatchGetItem of up to 100 ids. An id without a record has no entry; an unread one is `Unknown`."""
         call = ApiCall("BatchGetItem", self.table, "dynamodb:BatchGetItem")
         found: dict[str, Record | Unknown] = {}
         left: Any = {self.table: {"Keys": [{"id": {"S": id}} for id in ids], "ConsistentRead": True}}
@@ -195,7 +195,7 @@ class Requests:
         return found | {key["id"]["S"]: unread for key in left[self.table]["Keys"]}
 
     def transact(self, members: Sequence[Member]) -> Written | Cancelled:
-        """TransactWriteItems, with the actions of all members."""
+        """TransactWriteItems with the actions of all members."""
         actions, token = raw(members), token_of(members)
         try:
             _receive(lambda: self.client.transact_write_items(TransactItems=actions, ClientRequestToken=token))
@@ -212,14 +212,14 @@ class Requests:
         statement: "Callable[[str, WriteT], BatchStatementRequestTypeDef]",
         permission: str,
     ) -> list[Written]:
-        """Send several as a batch of statements, if the engine has batches, or else one after the other."""
+        """Send several writes as a batch of statements if the engine supports it, or else one by one."""
         if len(writes) > 1 and self._has_batches and not answered_by_moto():
             return self._execute([statement(self.table, write) for write in writes], permission)
         answers: list[Written] = []
         for write in writes:
             answers.append(one(write))
             if isinstance(lost := answers[-1], Unknown):
-                # It may have taken seconds. If each of the others did, the call would have no bound.
+                # It may have taken seconds. If each of the others did, the call would be unbounded.
                 return answers + [NotApplied(lost.why, retry=True)] * (len(writes) - len(answers))
         return answers
 
@@ -232,7 +232,7 @@ class Requests:
         return _sent(call, lambda: self.client.update_item(**statements.update_item(self.table, replacement)))
 
     def _execute(self, batch: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:
-        """Run the statements, each on its own; the answers come in their order."""
+        """Run independent statements; answers are in order."""
         call = ApiCall("BatchExecuteStatement", self.table, permission, partial=True)
         try:
             answer = _receive(lambda: self.client.batch_execute_statement(Statements=RawStatements(batch)))
@@ -250,7 +250,7 @@ class Requests:
             had_batches, self._has_batches = self._has_batches, False
         if had_batches:
             logger.warning(
-                "table %s is on an engine without BatchExecuteStatement: from now on each record is written by a "
+                "table %s is on an engine without BatchExecuteStatement: from now on, each record is written by a "
                 "request of its own",
                 self.table,
             )
@@ -258,7 +258,7 @@ class Requests:
 
 def _failed(response: Mapping[str, Any], call: ApiCall) -> Written:
     error = response["Error"]
-    # An INSERT never shows what is there; an UPDATE shows it in the error or beside it.
+    # An INSERT never shows the current item; an UPDATE shows it in the error or next to it.
     if error["Code"] in errors.CONFLICTS:
         return errors.conflict({**response, **error})
     return errors.write_failed(error["Code"], call, error.get("Message"))
@@ -271,11 +271,12 @@ class UnreadableAnswer(BotoCoreError):
 
 
 def _receive(send: Callable[[], ResponseT]) -> ResponseT:
-    """Send a request and give its response. Once a request has left, this raises ClientError and BotoCoreError only.
+    """Send a request and return its response. Once the request has left, this raises only ClientError and
+    BotoCoreError.
 
-    When a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. A web
-    page with status 200 they take for an empty response, which would say that a write took effect. The request may
-    have been applied or not, so these become `UnreadableAnswer`.
+    If a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. They take
+    a web page with status 200 for an empty response, which would mean that a write took effect. The request may or may
+    not have been applied, so these cases become `UnreadableAnswer`.
     """
     try:
         with turn():
@@ -286,14 +287,14 @@ def _receive(send: Callable[[], ResponseT]) -> ResponseT:
         if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
             raise UnreadableAnswer from error
         raise
-    match response:  # a stubbed client's may name no type
+    match response:  # a stubbed client's response may name no type
         case {"ResponseMetadata": {"HTTPHeaders": {"content-type": str(kind)}}} if not kind.startswith(_CONTENT_TYPES):
             raise UnreadableAnswer
     return response
 
 
 def _sent(call: ApiCall, send: Callable[[], object]) -> Written:
-    """Send a request that writes one item, and say what came of it."""
+    """Send a request that writes one item, and return its answer."""
     try:
         _receive(send)
     except (ClientError, BotoCoreError) as error:

@@ -1,4 +1,4 @@
-"""Commits as TransactWriteItems takes them: what DynamoDB would refuse of each, and whom a cancellation names.
+"""Commits in the form of TransactWriteItems: what DynamoDB would refuse, and which commits a cancellation names.
 
 Nothing is sent here.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
 _VALUES = ("Item", "Key", "ExpressionAttributeValues")
-"""The arguments that hold values; the others are names and expressions, and are sent as they are."""
+"""The arguments that hold values; the others are names and expressions, sent as they are."""
 
 _ARGUMENTS = frozenset(_VALUES) | {
     "TableName",
@@ -40,7 +40,7 @@ _ARGUMENTS = frozenset(_VALUES) | {
     "ExpressionAttributeNames",
     "ReturnValuesOnConditionCheckFailure",
 }
-"""The arguments of actions. DynamoDB would overlook any other, such as a misspelt condition."""
+"""The arguments of actions. DynamoDB would ignore any other, such as a misspelled condition."""
 
 _WITH_BYTES = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), default=lambda value: b64encode(value).decode()
@@ -49,8 +49,8 @@ _WITH_BYTES = json.JSONEncoder(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """A commit as a transaction takes it, perhaps with others: its actions, the record's first, and the same in JSON,
-    without brackets. `items` are those that it is on, as far as they are known.
+    """A commit as a transaction takes it, possibly with others: its actions, the record's first, and their JSON without
+    brackets. `items` are the items it writes or checks, as far as known.
     """
 
     commit: Commit
@@ -60,8 +60,8 @@ class Member:
 
     @property
     def shape(self) -> object:
-        """What a request may be refused for whatever its items hold: kinds, tables, expressions, and the types of their
-        values.
+        """What a request may be refused for regardless of its items' content: kinds, tables, expressions and value
+        types.
         """
         return [
             [kind, *[(name, _types(value) if name in _VALUES else value) for name, value in sorted(arguments.items())]]
@@ -76,13 +76,13 @@ def _types(values: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """DynamoDB has cancelled a transaction, so nothing of it took effect. The reasons should be one an action."""
+    """DynamoDB cancelled a transaction, so none of it took effect. There should be one reason per action."""
 
     reasons: Sequence[Mapping[str, Any]]
 
 
 def members_of(commits: Sequence[Commit], table: str) -> list[Member | NotApplied]:
-    """Each commit with its values typed, or why no transaction on the records' `table` may hold it."""
+    """Each commit with typed values, or why no transaction on the records' `table` can hold it."""
     items = iter(Items({table: ("id",)}).of([action for commit in commits for action in commit.actions]))
     return [_member_of(commit, list(islice(items, len(commit.actions))), table) for commit in commits]
 
@@ -101,22 +101,22 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
         return _refused(_unstorable(commit.actions))
     known = [(table, commit.change.new.id), *(item for item in items if item is not None)]
     member = Member(commit, actions, text, frozenset(known))
-    # The other commits may have told a wrong key.
+    # The other commits may have named a wrong key.
     clash = _clash(commit, table) if len(member.items) < len(known) else None
-    # In JSON, each value takes at least as much.
+    # In JSON, every value takes at least this much.
     large = excess(commit.actions) if len(text) > MOST_ITEM_BYTES else None
     why = _misplaced(commit.actions, table) or large or clash
     return member if why is None else _refused(why)
 
 
 def transact_items(actions: Sequence[Action]) -> "list[TransactWriteItemTypeDef]":
-    """The actions with their values typed. Raises ArithmeticError for a number that DynamoDB cannot store."""
+    """The actions with typed values. Raises ArithmeticError for a number that DynamoDB cannot store."""
     items: list[Any] = [{action.kind: _arguments(action)} for action in actions]
     return items
 
 
 def attribute_value(value: Any) -> dict[str, Any]:
-    """A plain value as DynamoDB takes it. boto3's TypeSerializer makes the same of it, in five times the time."""
+    """A plain value in DynamoDB's form. boto3's TypeSerializer gives the same result in five times the time."""
     match value:
         case str():
             return {"S": value}
@@ -132,14 +132,14 @@ def attribute_value(value: Any) -> dict[str, Any]:
             return {"M": {name: attribute_value(held) for name, held in value.items()}}
         case list():
             return {"L": [attribute_value(held) for held in value]}
-    # What is left is a set, of which no two members have different types.
+    # What remains is a set whose members have one type.
     members = [attribute_value(held) for held in value]
     (kind,) = members[0]
     return {f"{kind}S": [member[kind] for member in members]}
 
 
 def token_of(members: Sequence[Member]) -> str:
-    """The token that makes a transaction sent twice one transaction: it names what its members write, in the 36
+    """The token that makes a repeated transaction one transaction. It is derived from the members' writes, in the 36
     characters that DynamoDB allows.
     """
     written = [member.commit.change.new for member in members]
@@ -153,11 +153,11 @@ def raw(members: Sequence[Member]) -> RawActions:
 
 
 def call_of(members: Sequence[Member], table: str) -> ApiCall:
-    """The call that their transaction is."""
+    """The API call of their transaction."""
     tables = {table: None} | {_table(action): None for member in members for action in member.commit.actions}
-    # Only one alone is told which permission it lacks.
+    # Only a single commit is told which permission it lacks.
     write = "PutItem" if members[0].commit.change.seen is None else "UpdateItem"
-    permission = f"dynamodb:{write} on the records, and what the handler's own actions need"
+    permission = f"dynamodb:{write} on the records, and the permissions of the handler's own actions"
     return ApiCall("TransactWriteItems", " or ".join(tables), permission)
 
 
@@ -171,16 +171,16 @@ def answers_named(cancelled: Cancelled, members: Sequence[Member], table: str) -
 
 
 def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
-    """The answer of a member alone, if the reasons name none of its actions."""
+    """The answer of a single member if the reasons name none of its actions."""
     codes = [reason.get("Code") for reason in cancelled.reasons]
     telling = [code for code in codes if code not in (None, "None", "ConditionalCheckFailed")]
     return write_failed(telling[0] if telling else "TransactionCanceledException", call_of([member], table))
 
 
 def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str) -> Written | ActionFailed | None:
-    """What the reasons of its own actions say of a member; None if nothing.
+    """What the reasons of its own actions say about a member; None if nothing.
 
-    The record's own reason comes first: once the claim is lost, no condition of the handler's means anything.
+    The record's own reason comes first: once the claim is lost, the handler's conditions mean nothing.
     """
     codes = [reason.get("Code", "None") for reason in reasons]
     if codes[0] == "ConditionalCheckFailed":
@@ -196,7 +196,7 @@ def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str) -> 
 
 
 def _record_action(change: Change, table: str) -> "tuple[TransactWriteItemTypeDef, str | None]":
-    """What writes the record, and why it must not be sent."""
+    """The action that writes the record, and why it must not be sent, if so."""
     if change.seen is None:
         item = attributes(change.new)
         (reason,) = unsendable([item.values()])
@@ -222,8 +222,8 @@ def _arguments(action: Action) -> dict[str, Any]:
 
 
 def _encoded(actions: "Sequence[TransactWriteItemTypeDef]") -> bytes:
-    """In JSON, without brackets. Raises ValueError for text that has no UTF-8."""
-    # Four times as fast as `json`, but its base64 is not DynamoDB's. Imported here as in `client.py`.
+    """The actions as JSON without brackets. Raises ValueError for text that has no UTF-8 form."""
+    # Four times as fast as `json`, but its base64 is not DynamoDB's. Imported here, as in `client.py`.
     from pydantic_core import to_json  # noqa: PLC0415
 
     text = to_json(actions, bytes_mode="base64")
@@ -233,7 +233,7 @@ def _encoded(actions: "Sequence[TransactWriteItemTypeDef]") -> bytes:
 
 
 def _unstorable(actions: Sequence[Action]) -> str:
-    """What is wrong with the first action that holds a value that DynamoDB cannot store."""
+    """What is wrong with the first action whose value DynamoDB cannot store."""
     number, action = next((number, one) for number, one in enumerate(actions, 1) if not _storable(one))
     return f"{action.named(number)} {UNSTORABLE}"
 
@@ -247,13 +247,13 @@ def _storable(action: Action) -> bool:
 
 
 def _misplaced(actions: Sequence[Action], table: str) -> str | None:
-    """What is wrong with the first key that no item can have, as far as it is known which attributes are the key."""
+    """What is wrong with the first invalid key, as far as the key attributes are known."""
     for number, action in enumerate(actions, 1):
         put = action.kind == "Put"
         key = action.arguments["Item" if put else "Key"]
         if _table(action).rpartition("/")[2] == table:
             if not isinstance(key.get("id"), str) or not (put or len(key) == 1):
-                return f"{action.named(number)} is on the records' table, whose key is the string 'id' alone"
+                return f"{action.named(number)} is on the records' table, whose only key is the string 'id'"
         elif put:
             continue
         for name in ("id",) if put else key:
@@ -266,7 +266,7 @@ def _clash(commit: Commit, table: str) -> str | None:
     """What is wrong with the first action on the record itself, or on the same item as an earlier action."""
     taken: dict[ActionItem, int] = {(table, commit.change.new.id): 0}
     for number, item in enumerate(Items({table: ("id",)}).of(commit.actions), 1):
-        # What is not known, DynamoDB finds.
+        # DynamoDB finds what is not known here.
         earlier = number if item is None else taken.setdefault(item, number)
         if earlier != number:
             return _twice(earlier, number, commit.actions[number - 1])
@@ -275,5 +275,7 @@ def _clash(commit: Commit, table: str) -> str | None:
 
 def _twice(earlier: int, number: int, action: Action) -> str:
     if earlier == 0:
-        return f"{action.named(number)} is on the message's own record, which the transaction writes already"
-    return f"actions {earlier} and {number} are on one item of {_table(action)}; DynamoDB takes one action an item"
+        return f"{action.named(number)} is on the message's own record, which the transaction already writes"
+    return (
+        f"actions {earlier} and {number} are on the same item of {_table(action)}; DynamoDB allows one action per item"
+    )

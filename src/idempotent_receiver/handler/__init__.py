@@ -1,1 +1,1 @@
-"""One run of a handler: what it asks for, what came of it, and how the message, request or call ended."""
+"""One run of a handler: its arguments, its result, and the outcome of the message, request or call."""

@@ -1,4 +1,4 @@
-"""What a handler asks for by its annotations."""
+"""The parameters that a handler requests by annotation."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """What to call it; an object that is called has no name of its own."""
+    """The function's name for messages; a callable object has none of its own."""
     return getattr(function, "__qualname__", repr(function))
 
 
 def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
-    """The name of the parameter that is annotated `Transaction`, if there is one. Raises TypeError where there are
-    several, where one is annotated as optional, or where the store has none to give.
+    """The name of the parameter annotated `Transaction`, if any. Raises TypeError if there are several, if one is
+    annotated as optional, or if the store does not support transactions.
     """
     name = function_name(function)
     hints = hints_of(function, name)
     names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
     for one in inspect.signature(function).parameters:
-        # It would be given none, and what it writes "if there is one" would be written never.
+        # It would never get one, so writes that depend on it would never happen.
         if Transaction in get_args(hints.get(one)):
-            raise TypeError(f"{name}: annotate {one!r} with Transaction alone, not as optional: every call gets one")
+            raise TypeError(f"{name}: annotate {one!r} as Transaction, not as optional: every call gets one")
     if len(names) > 1:
-        raise TypeError(f"{name} asks for several Transactions; there is one a call")
+        raise TypeError(f"{name} asks for several Transactions; each call has one")
     if names:
         require_transactions(store, name)
     return names[0] if names else None
 
 
 def require_transactions(store: object, name: str) -> None:
-    """Raise TypeError for a store that has no transactions."""
+    """Raise TypeError if the store does not support transactions."""
     if not isinstance(store, TransactionalStore):
-        raise TypeError(f"{name} asks for a Transaction, and {type(store).__name__} has none")
+        raise TypeError(f"{name} asks for a Transaction, which {type(store).__name__} does not support")
 
 
 def runnable(function: Callable[..., Any]) -> str:
-    """The function's name. Raises TypeError for a generator."""
+    """The function's name. Raises TypeError for a generator function."""
     name = function_name(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
@@ -50,7 +50,7 @@ def runnable(function: Callable[..., Any]) -> str:
 
 
 def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The function's annotations. Raises TypeError where one cannot be resolved."""
+    """The function's annotations. Raises TypeError if one cannot be resolved."""
     while isinstance(function, partial):
         function = function.func
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -61,7 +61,7 @@ def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:
-    """The names of a type's fields, as a body has them; none where pydantic has no schema of the type to tell."""
+    """The names of a type's fields, as a body has them; empty if pydantic has no schema for the type."""
     try:
         schema = adapter.json_schema()
     except Exception:  # noqa: BLE001  # a user's type may refuse in its own way; then its names stay unknown

@@ -1,4 +1,4 @@
-"""One run of a handler for one claimed key: what it may ask for, and what comes of it."""
+"""One run of a handler for one claimed key: what it may use, and its result."""
 
 import inspect
 import json
@@ -14,8 +14,8 @@ from idempotent_receiver.protocol.transaction import Action, Transaction
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One attempt at a key. `attempt` counts from 1; a claim that never came to its handler does not count. `owner` is
-    the invocation that it is made in.
+    """One attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count. `owner` is the
+    invocation that makes the attempt.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Attempt:
 
     @property
     def transaction(self) -> Transaction:
-        """What the handler writes together with its completion. Few ask for one, so it is made for those that do."""
+        """The writes to commit together with the completion. Created on first use, because few handlers need one."""
         if self._transaction is None:
             self._transaction = Transaction()
             if self._ended:
@@ -36,13 +36,13 @@ class Attempt:
         return self._transaction
 
     def seal(self) -> tuple[Action, ...]:
-        """Accept no more writes, and return what was asked for. Called when the handler has returned or raised."""
+        """Accept no more writes, and return those requested. Called when the handler has returned or raised."""
         self._ended = True
         return () if self._transaction is None else self._transaction.seal()
 
     @property
     def idempotency_key(self) -> str:
-        """What to pass downstream: the same on every attempt."""
+        """A key to pass downstream: the same on every attempt."""
         return idempotency_key(self.id)
 
     def remaining_time_ms(self) -> int:
@@ -58,19 +58,19 @@ def idempotency_key(id: str) -> str:
 MARKER = "idempotent-receiver"
 
 current_attempt: ContextVar[Attempt | None] = ContextVar("current_claim", default=None)
-"""The attempt that is running here, if there is one."""
+"""The attempt running in this context, if any."""
 
 
 def current_claim() -> Attempt:
-    """The attempt that is running here: `key`, `attempt`, `idempotency_key`, `remaining_time_ms()`.
+    """The attempt running in this context: `key`, `attempt`, `idempotency_key`, `remaining_time_ms()`.
 
     Raises LookupError outside a wrapped function, and in one that serves an HTTP request without protection.
     """
     attempt = current_attempt.get()
     if attempt is None:
         text = (
-            "current_claim() is only known inside a wrapped handler, while it runs under a key; an HTTP request that "
-            "is a GET or has no key has none"
+            "current_claim() works only inside a wrapped handler that runs under a key; an HTTP request that "
+            "is a GET or has no key does not"
         )
         raise misuse(LookupError(text))
     return attempt
@@ -78,9 +78,7 @@ def current_claim() -> Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The handler returned: its result as JSON text (None: no result), the writes it wants committed, and the result
-    as it was returned.
-    """
+    """The handler returned: its result as JSON text (None: no result), the writes to commit, and the result itself."""
 
     data: str | None
     actions: tuple[Action, ...]
@@ -89,7 +87,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The handler raised, or never got as far as starting."""
+    """The handler raised, or could not start."""
 
     failure: Failure
     error: BaseException
@@ -101,7 +99,7 @@ AsyncHandle = Callable[[Attempt], Awaitable[object]]
 
 
 def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled:
-    """Run a plain handler. Whatever it raises, `BaseException` included, is this key's failure alone."""
+    """Run a plain handler. Anything it raises, `BaseException` included, is a failure of this key alone."""
     token = current_attempt.set(attempt)
     try:
         return _returned(handle(attempt), attempt)
@@ -113,7 +111,7 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
 
 
 async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = False) -> Handled:
-    """Run a coroutine function, in a task of its own. Its cancellation at the deadline is a failure like any other."""
+    """Run a coroutine function in its own task. Its cancellation at the deadline is a failure like any other."""
     token = current_attempt.set(attempt)
     try:
         return _returned(await handle(attempt), attempt)
@@ -125,40 +123,40 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
 
 
 _PLAIN = (dict, list, str, int, type(None))
-"""What most results are: known at once, where `inspect` takes long."""
+"""The types of most results, recognised at once because `inspect` is slow."""
 
 
 def _returned(result: object, attempt: Attempt) -> Returned:
     if not isinstance(result, _PLAIN):
         _refuse_unrun(result)
-    actions = attempt.seal()  # before anything else of the user's runs, such as a result's serialisers
+    actions = attempt.seal()  # before any other user code runs, such as a result's serialisers
     return Returned(None if result is None else serialised(result), actions, result)
 
 
 def _refuse_unrun(result: object) -> None:
-    """Raise TypeError for a result whose body has not run: a coroutine that was not awaited, a generator."""
+    """Raise TypeError for a result whose body has not run: an unawaited coroutine, or a generator."""
     if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
         return
     for end in ("close", "cancel"):
         if hasattr(result, end):
             getattr(result, end)()
     kind = type(result).__name__
-    text = f"the handler returned a {kind}, which nobody has run: await it, in a handler that is `async def`"
+    text = f"the handler returned a {kind}, which never ran: await it in an `async def` handler"
     raise misuse(TypeError(text))
 
 
 def dropped(why: str) -> str:
-    """The marker that stands for a result which could not be kept. The effect is done all the same."""
+    """The marker for a result that could not be kept. The effect is still done."""
     return marker({"result": "dropped", "why": why})
 
 
 def marker(content: dict[str, str]) -> str:
-    """What stands in a record for a result that is not in it."""
+    """The text that a record holds in place of its result."""
     return json.dumps({MARKER: content})
 
 
 def marked(data: str) -> dict[str, str] | None:
-    """What a marker tells; None where the data is a result."""
+    """The content of a marker; None if the data is a result."""
     if not data.startswith(f'{{"{MARKER}": {{'):
         return None
     content = json.loads(data)[MARKER]
@@ -166,19 +164,20 @@ def marked(data: str) -> dict[str, str] | None:
 
 
 def serialised(result: object) -> str | None:
-    """The result as JSON text; None where there is none; a marker where it is not JSON. Never raises an `Exception`:
-    the effect is done, and a result that cannot be kept must not undo that.
+    """The result as JSON text; None if there is none; a marker if it is not JSON.
+
+    Never raises an `Exception`: the effect is done, and an unserialisable result must not undo it.
     """
     if result is None:
         return None
     if isinstance(result, Iterator):
-        # Whoever is returned it would find it used up.
-        return dropped(f"a {type(result).__name__} can be read once: return a list")
-    # Imported where it is used: a handler of plain bodies without a result does without pydantic.
+        # The caller would get it already exhausted.
+        return dropped(f"a {type(result).__name__} can be read only once: return a list")
+    # Imported here, so that a handler with plain bodies and no result never loads pydantic.
     from pydantic_core import to_json  # noqa: PLC0415
 
     try:
-        # By the fields' own names, and without what is computed: a model may read none of what it is written by.
+        # By the fields' own names, without computed fields: a model may be unable to read other names.
         text = to_json(result, by_alias=False, round_trip=True, inf_nan_mode="constants").decode()
         if "NaN" in text or "Infinity" in text:
             json.loads(text, parse_constant=_refuse)

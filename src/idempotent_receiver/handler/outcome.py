@@ -1,8 +1,8 @@
-"""How one piece of work ended, and what each of a store's answers means for that: said once, for all ways in.
+"""How one piece of work ended, and what each of a store's answers means for it, for all entry points.
 
-`transitions.py` decides what a claim or a settlement is answered, and `exchange.py` brings it about. Here each of these
-answers becomes an outcome, or the failure that is to be recorded first. What is done about an ending, such as a dead
-letter or an exception, is the way in's. `deadline` is there to tell the time, which a lost claim is judged by.
+`transitions.py` decides the answer to a claim or a settlement, and `exchange.py` carries it out. This module turns each
+answer into an outcome, or into a failure to record first. The entry point decides what to do about it, such as sending
+a dead letter or raising an exception. `deadline` supplies the time, by which a lost claim is judged.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Our handler ran, and the record says so."""
+    """The handler ran, and the record is COMPLETED."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The effect had been done by another delivery; by whoever took our claim over, where it was `lost`."""
+    """Another delivery already had the effect. If `lost`, that worker took over our claim."""
 
     record: Record
     lost: bool = False
@@ -48,8 +48,8 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Our handler failed, or never could start. Where `recorded`, the record says FAILED. `error` is what it raised,
-    for a way in that raises it again.
+    """The handler failed or could not start. `recorded` tells that the record is FAILED. `error` is the exception, for
+    an entry point that re-raises it.
     """
 
     failure: Failure
@@ -59,52 +59,52 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """It failed for good, and its dead letter is confirmed."""
+    """The message failed for good, and its dead letter is confirmed."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class SettleFailed:
-    """The handler ran, and its end could not be recorded."""
+    """The handler ran, but its end could not be recorded."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimFailed:
-    """The store could not be asked; no handler ran."""
+    """The store could not be reached; no handler ran."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """There was no time left to start the handler, or an earlier message of its group failed. `released` says that it
-    holds no claim any more.
+    """No time was left to start the handler, or an earlier message of its group failed. `released` tells that it no
+    longer holds a claim.
     """
 
     released: bool = True
 
 
 SUCCEEDED = Completed | Duplicate | DeadLettered
-"""The outcomes after which a message may be acknowledged: its record is COMPLETED, or its dead letter is confirmed."""
+"""The outcomes that allow acknowledging a message: its record is COMPLETED, or its dead letter is confirmed."""
 
 Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted
 
 OVERTAKEN = Failure(
     type="RecordChanged",
-    text="under this key is a record that the handler's run had not read. The next delivery reads it first: "
-    "in an event of your own, let ApproximateReceiveCount be 2",
+    text="this key has a record that the handler's run had not read. The next delivery reads it first: "
+    "in an event of your own, set ApproximateReceiveCount to 2",
 )
-"""The failure of a run without a claim whose completion was refused."""
+"""The failure of an unclaimed run whose completion was refused."""
 
 Ending = Outcome | transitions.AlreadyFailed | OtherPayload
-"""How a call ended: as a message may, or by an answer for which a queue has another use."""
+"""The end of a call: a message's outcome, or an answer that a queue has no use for."""
 
 
 def of_claim(answer: transitions.Refusal | Unknown) -> Ending:
-    """Ending of a refused claim."""
+    """The ending of a refused claim."""
     match answer:
         case transitions.AlreadyCompleted(record):
             return Duplicate(record)
@@ -115,7 +115,7 @@ def of_claim(answer: transitions.Refusal | Unknown) -> Ending:
 
 
 def of_completion(answer: SettleAnswer, run: Basis, deadline: Deadline) -> Ending:
-    """Ending of a run whose handler returned."""
+    """The ending of a run whose handler returned."""
     match answer:
         case Settled(record):
             return Completed(record)
@@ -132,22 +132,23 @@ def of_failure(
     deadline: Deadline,
     error: BaseException | None = None,
 ) -> Ending:
-    """Ending of a run whose handler failed."""
+    """The ending of a run whose handler failed."""
     if isinstance(answer, ClaimLost):
         return of_loss(answer, run, deadline, failure)
     return Failed(failure, recorded=isinstance(answer, Settled), error=error)
 
 
 def of_release(answer: SettleAnswer, held: Claimed, deadline: Deadline) -> Ending:
-    """Ending of a claim whose handler never started."""
+    """The ending of a claim whose handler never started."""
     if isinstance(answer, ClaimLost):
         return of_loss(answer, held, deadline)
     return NotStarted(released=isinstance(answer, Settled))
 
 
 def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | None = None) -> Ending:
-    """Ending of a run whose claim was lost: by what the winner has made of the key, decided as for a new claim. A run
-    without a claim had none to lose: its own `failure` stands, or else the answer that a claim would get.
+    """The ending of a run whose claim was lost: it follows from the winner's record, as for a new claim.
+
+    An unclaimed run had none to lose: its own `failure` stands, or else the answer that a claim would get.
     """
     answer = transitions.decide(lost.found, run.claim, (), deadline.now_ms)
     match answer:
@@ -164,8 +165,8 @@ def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | 
 
 
 def as_outcome(ending: Ending) -> Outcome:
-    """The ending of a message. Its claim does not take failures for answers, and another payload was made a failure
-    before (`mismatch`).
+    """The outcome of a message. Its claim never treats failures as answers, and `mismatch` has already turned another
+    payload into a failure.
     """
     assert not isinstance(ending, (transitions.AlreadyFailed, OtherPayload))  # a message has neither
     return ending
@@ -174,8 +175,9 @@ def as_outcome(ending: Ending) -> Outcome:
 def uncommitted(
     answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool
 ) -> tuple[Failure, BaseException | None]:
-    """The failure of a run whose commit was refused or not answered, and the error that stands for it. Where it was
-    committed after all, the version is gone, so recording the failure is refused: nothing is undone.
+    """The failure of a run whose commit was refused or not answered, and the error for it.
+
+    If the commit took effect after all, its version is gone, so recording the failure is refused and nothing is lost.
     """
     match answer:
         case ActionFailed(index):

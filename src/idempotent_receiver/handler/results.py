@@ -1,7 +1,7 @@
-"""Results that are too large for their record: kept in S3, and read back for a replay.
+"""Results too large for their record: stored in S3 and read back for a replay.
 
-A result is written before its record is completed, under a name that only this claim could have made. If the completion
-is then refused, nothing points to the object. Objects expire by the bucket's own lifecycle, which must not be shorter
+A result is stored before its record is completed, under a name that only this claim can have made. If the completion is
+then refused, nothing refers to the object. Objects expire by the bucket's own lifecycle rule, which must not be shorter
 than the records' retention.
 """
 
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 LARGEST_INLINE_BYTES = 350 * 1024
-"""Up to this record size, a result that a caller waits for stays in its record. DynamoDB's limit is 400 KB an item."""
+"""Up to this record size, a result that a caller waits for stays in its record. DynamoDB's limit is 400 KB per item."""
 
 
 class Results(Protocol):
-    """Where large results go."""
+    """Storage for large results."""
 
     def put(self, name: str, data: str) -> dict[str, str]:
-        """Keep a result under a name that is never used twice, and return what finds it again. May raise."""
+        """Store a result under a unique name, and return its location. May raise."""
 
     def get(self, place: dict[str, str], owned: str) -> str:
-        """The result at a place that `put` returned. Raises ResultGone, also for a name not beginning with `owned`."""
+        """The result at a location that `put` returned. Raises ResultGone, also if its name does not begin with
+        `owned`.
+        """
 
 
 class ResultGone(Exception):
-    """A result is no longer where it was kept; the text names the place. With `retry` it may be there, and could not be
-    read now.
+    """A result is no longer available; the text names the location. With `retry`, it may still exist but could not be
+    read.
     """
 
     def __init__(self, text: str, *, retry: bool = False) -> None:
@@ -45,11 +47,12 @@ class ResultGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class S3Results:
-    """Large results as objects in the S3 bucket `bucket`: compressed, and encrypted by S3 (SSE-S3) or with the KMS key
-    `kms_key_id`. Their names begin with `prefix`. `client` is a boto3 client for S3.
+    """Large results as objects in the S3 bucket `bucket`, compressed, and encrypted by S3 (SSE-S3) or with the KMS key
+    `kms_key_id`. Object names begin with `prefix`. `client` is a boto3 S3 client.
 
-    Give the bucket a lifecycle rule that expires objects after the records' retention and no sooner. The function needs
-    the permissions `s3:PutObject` and `s3:GetObject`, and `s3:ListBucket`, or a missing object looks like a refusal.
+    Give the bucket a lifecycle rule that expires objects no sooner than the records' retention. The function needs the
+    permissions `s3:PutObject` and `s3:GetObject`, and also `s3:ListBucket`, without which a missing object looks like a
+    refusal.
     """
 
     bucket: str
@@ -79,29 +82,29 @@ class S3Results:
         """Read the object."""
         key, url = place.get("key", ""), _url(place)
         if place.get("bucket") != self.bucket or not key.startswith(f"{self.prefix}{owned}"):
-            raise ResultGone(f"the result is in {url}, which is not where this function keeps such results")
+            raise ResultGone(f"the result is in {url}, which is not this function's location for results")
         try:
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code")
-            # S3's own trouble, and requests that come too fast: SlowDown is a 503.
+            # S3 errors and throttling: SlowDown is a 503.
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            raise ResultGone(f"the result should be in {url}, and S3 answers {code}", retry=status >= 500) from error
+            raise ResultGone(f"the result should be in {url}, but S3 answered {code}", retry=status >= 500) from error
         except BotoCoreError as error:
-            why = f"the result is in {url}, and S3 did not answer: {type(error).__name__}"
+            why = f"the result is in {url}, but S3 did not answer: {type(error).__name__}"
             raise ResultGone(why, retry=True) from error
         return gzip.decompress(body).decode()
 
 
 def fits(run: Basis, data: str | None, largest_record_bytes: int) -> bool:
-    """Whether a result may stay in its record."""
+    """Whether a result fits in its record."""
     return data is None or _size_with(run, data) <= largest_record_bytes
 
 
 def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Results | None) -> str | None:
-    """What the record keeps of a result: a small one itself, else where it went, or that it was dropped.
+    """What the record keeps of a result: a small result itself; for a large one its location, or that it was dropped.
 
-    Never raises an `Exception`: the effect is done, and a result that cannot be kept must not undo that.
+    Never raises an `Exception`: the effect is done, and a result that cannot be kept must not undo it.
     """
     if data is None or fits(run, data, largest_record_bytes):
         return data
@@ -111,18 +114,18 @@ def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Resul
     try:
         return marker(results.put(f"{idempotency_key(run.record.id)}/{run.record.version}", data))
     except Exception as error:  # noqa: BLE001  # whatever the store of results raises
-        return dropped(f"{too_large}, and it could not be put elsewhere: {type(error).__name__}")
+        return dropped(f"{too_large}, and it could not be stored elsewhere: {type(error).__name__}")
 
 
 def fetched(record: Record, results: Results | None) -> str | None:
-    """The result of a COMPLETED record, as JSON text; None for none. Raises ResultGone."""
+    """The result of a COMPLETED record as JSON text; None if it has none. Raises ResultGone."""
     place = None if record.data is None else marked(record.data)
     if place is None:
         return record.data
     if place.get("result") == "dropped":
         raise ResultGone(f"the result was not kept: {place.get('why')}")
     if results is None:
-        raise ResultGone(f"the result is in {_url(place)}, and this function reads none: give it its `results`")
+        raise ResultGone(f"the result is in {_url(place)}, but this function has no `results` to read it with")
     return results.get(place, f"{idempotency_key(record.id)}/")
 
 

@@ -1,4 +1,4 @@
-"""The way in for HTTP: a request with an `Idempotency-Key`, its response, and the same response for every retry."""
+"""The HTTP entry point: a request with an `Idempotency-Key` gets one response, the same for every retry."""
 
 from idempotent_receiver.http.request import InvalidRequest, MissingKey, Request, request_of
 

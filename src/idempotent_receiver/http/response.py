@@ -1,4 +1,4 @@
-"""HTTP responses that the library makes itself, and the forms in which a request's way in takes them.
+"""The library's own HTTP responses, and their forms for the sources of requests.
 
 Errors are `application/problem+json` (RFC 9457). They tell a client what to do next, and nothing about internals.
 """
@@ -19,16 +19,16 @@ from idempotent_receiver.protocol.transitions import OtherPayload
 from idempotent_receiver.telemetry import Telemetry
 
 HttpResponse = dict[str, Any]
-"""A response in payload format 1.0, which API Gateway and Function URLs take alike."""
+"""A response in payload format 1.0, which API Gateway and Function URLs both accept."""
 
 Headers = Callable[[Any], Mapping[str, str]]
-"""Makes headers for the library's own responses from an event."""
+"""Returns headers for the library's own response to an event."""
 
 REPLAYED = "Idempotency-Replayed"
 """The header that marks a stored response."""
 
 RETRY_AFTER_SECONDS = 1
-"""When a retry is worthwhile, unless the user knows better: most handlers are done by then."""
+"""The default delay before a retry: most handlers are done by then."""
 
 
 def json_response(status: int, body: str, headers: Mapping[str, str]) -> HttpResponse:
@@ -47,8 +47,8 @@ def problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: in
 
 
 def with_numbers(response: Any) -> Any:
-    """A handler's response with each Decimal as the number that Lambda sends for it: kept as it is, it would be a text
-    in the replay. What has numbers that JSON has not, or nests too deep, stays as it is.
+    """A handler's response with each Decimal as the number that Lambda sends for it; stored unchanged, it would be a
+    string in the replay. A response with non-JSON numbers, or nested too deep, is unchanged.
     """
     try:
         return _with_numbers(response)
@@ -68,15 +68,16 @@ def _with_numbers(value: Any) -> Any:
 
 
 def with_headers(response: HttpResponse, headers: Headers | None, event: Any, telemetry: Telemetry) -> HttpResponse:
-    """The response with what `headers` makes of the event. The response's own headers stay. If `headers` raises or
-    makes anything but str, that is logged, and the response goes without: what it says matters more.
+    """The response with the headers that `headers` returns for the event; its own headers take precedence. If `headers`
+    raises or returns anything but str, that is logged and the response goes out without them, because its content
+    matters more.
     """
     if headers is None:
         return response
     try:
         made = _checked(headers(event))
     except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
-        telemetry.report_raised("headers raised: the response has none of them", error)
+        telemetry.report_raised("headers raised: the response is sent without them", error)
         return response
     own = {name.lower() for name in response["headers"]}
     added = {name: value for name, value in made.items() if name.lower() not in own}
@@ -85,13 +86,13 @@ def with_headers(response: HttpResponse, headers: Headers | None, event: Any, te
 
 def _checked(made: Any) -> dict[str, str]:
     if not isinstance(made, Mapping) or not all(isinstance(part, str) for pair in made.items() for part in pair):
-        raise misuse(TypeError("headers must make a mapping of str to str"))
+        raise misuse(TypeError("headers must return a mapping of str to str"))
     return dict(made)
 
 
 def in_form_of(request: Request, response: HttpResponse) -> HttpResponse:
-    """The response in the form that the request's way in takes. A load balancer needs a `statusDescription`, and
-    ignores `headers` if it sent `multiValueHeaders`. API Gateway refuses fields that it does not know.
+    """The response in the form that the request's source expects. A load balancer needs a `statusDescription`, and
+    ignores `headers` if it sent `multiValueHeaders`. API Gateway rejects unknown fields.
     """
     if not request.balanced:
         return response
@@ -103,7 +104,7 @@ def in_form_of(request: Request, response: HttpResponse) -> HttpResponse:
 
 
 def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> HttpResponse:
-    """The response with the header that says it is a stored one."""
+    """The response with the header that marks it as stored."""
     place, mark = ("multiValueHeaders", ["true"]) if multi_value else ("headers", "true")
     return {**response, place: {**(response.get(place) or {}), REPLAYED: mark}}
 
@@ -111,8 +112,8 @@ def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> 
 def without_answer(
     ended: Ending | Unknown, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS
 ) -> HttpResponse:
-    """The response to a call that ended without a response of the handler's. A request that meets another one in
-    progress is asked to retry after `retry_after_seconds`, or when the other's lease ends if that is sooner.
+    """The response to a call without a response of the handler's. If another request is in progress, the client is
+    asked to retry after `retry_after_seconds`, or when the other's lease ends if that is sooner.
     """
     match ended:
         case outcome.HeldElsewhere(until_ms):
@@ -125,14 +126,17 @@ def without_answer(
             detail = "A key belongs to one request: its method, path, query string and payload. Use a new key."
             return problem(HTTPStatus.UNPROCESSABLE_ENTITY, title, detail)
         case outcome.Unreadable():
-            detail = "It is not known whether it is done. Do not retry before an operator has looked into it."
+            detail = (
+                "It is unknown whether the request took effect. Do not retry before an operator has looked into it."
+            )
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", detail)
         case _:
-            # Its end could not be recorded, or its transaction not be committed. Or the store could not be asked, or
-            # too little time was left: then this request has done nothing, but an earlier one with the key may have.
+            # Its end could not be recorded or its transaction not committed; or the store could not be reached or too
+            # little
+            # time was left. In the latter cases this request did nothing, but an earlier one with its key may have.
             return unsettled()
     retry_after_seconds = max(1, min(retry_after_seconds, -(-left_ms // 1000)))
-    detail = "Ask again later: it will be answered with that request's answer."
+    detail = "Try again later: you will get that request's response."
     return problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)
 
 
@@ -143,23 +147,25 @@ def unusable_key_response(error: UnusableKey) -> HttpResponse:
 
 
 def unsettled() -> HttpResponse:
-    """Nobody can say now whether it is done. A client that took it for undone and used a new key might do it twice."""
-    detail = "It is not known whether it is done. Ask again, with the same key."
+    """It is unknown now whether the request took effect. A client that assumed not and used a new key might
+    repeat it.
+    """
+    detail = "It is unknown whether the request took effect. Try again with the same key."
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
 
 
 def generic_failure() -> HttpResponse:
-    """The handler failed, and that is final; nothing of its exception is disclosed."""
-    detail = "The request failed. A retry with the same key gets this answer again."
+    """The handler failed, and that is final; nothing about its exception is disclosed."""
+    detail = "The request failed. A retry with the same key gets this response again."
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error", detail)
 
 
 def unread() -> HttpResponse:
-    """The request took effect once, and its answer cannot be read now."""
-    detail = "The request took effect, and its answer cannot be read now. Ask again, with the same key."
+    """The request took effect once, and its response cannot be read now."""
+    detail = "The request took effect, but its response cannot be read now. Try again with the same key."
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
 
 
 def gone() -> HttpResponse:
-    """The request took effect once, and its answer was not kept."""
-    return problem(HTTPStatus.GONE, "The answer was not kept", "The request took effect, but its answer is gone.")
+    """The request took effect once, and its response was not stored."""
+    return problem(HTTPStatus.GONE, "The response was not stored", "The request took effect, but its response is gone.")

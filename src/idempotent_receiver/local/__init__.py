@@ -1,1 +1,1 @@
-"""A local cloud, and a trial of somebody's own consumer on it. Needs the extra `[local]`; none of it is deployed."""
+"""A local cloud, and trials of a project's consumer on it. Needs the extra `[local]`; never deployed."""

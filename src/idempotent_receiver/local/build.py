@@ -1,6 +1,6 @@
-"""A function's code, built for this machine: by the project's Makefile, or from its requirements.txt and its folder.
+"""Builds a function's code for this machine: with the project's Makefile, or from its requirements.txt and its folder.
 
-Every build is in a folder of its own, never in SAM's: `sam deploy` would ship it.
+Every build has its own folder, never SAM's, because `sam deploy` would ship it.
 """
 
 import importlib.util
@@ -20,19 +20,19 @@ LEFT_OUT_BY_SAM = shutil.ignore_patterns(".aws-sam", ".git")
 LONGEST_BUILD_SECONDS = 300
 SAID_LINES = 12
 HOST_BUILD = {"BUILD_FOR": "host", "PYTHON": sys.executable}
-"""What tells a Makefile for which machine it builds, and for which Python."""
+"""Variables that tell a Makefile which machine and Python it builds for."""
 NOT_FOR_HOST = (
-    "the target {target} has built for another machine. When BUILD_FOR is host, let it install packages for $(PYTHON), "
+    "the target {target} built for another machine. When BUILD_FOR is host, make it install packages for $(PYTHON), "
     "without --platform and --python-version"
 )
 
 
 def build(code: Path, folder: Path, project: Path) -> Path:
-    """Build what this CodeUri names into a folder of its own below this one, once; return where.
+    """Build the code at this CodeUri once, into its own folder below this one; return the path.
 
-    The requirements are beside the code or, for all functions of the project, in its folder.
+    The requirements are next to the code or, for all functions of the project, in its folder.
 
-    Raises DeployError, with the remedy, where that cannot be done.
+    Raises DeployError, with the remedy, on failure.
     """
     target = folder / sha256(str(code.resolve()).encode()).hexdigest()[:16]
     if target.exists():
@@ -42,16 +42,20 @@ def build(code: Path, folder: Path, project: Path) -> Path:
     found = (each / "requirements.txt" for each in (code, project) if (each / "requirements.txt").is_file())
     if requirements := next(found, None):
         command = [*_installer(), "--quiet", "--target", str(target), "-r", requirements.name]
-        # It may name a wheel beside it.
-        _run(command, requirements.parent, f"{requirements} could not be installed: correct it, or see to the index")
+        # The requirements may name a wheel next to them.
+        _run(
+            command,
+            requirements.parent,
+            f"{requirements} could not be installed: correct it, or check the package index",
+        )
     shutil.copytree(code, target, ignore=LEFT_OUT, dirs_exist_ok=True)
     return target
 
 
 def build_by_make(target: Target, folder: Path) -> Path:
-    """Build a function as `sam build` does, but for this machine, below this folder, once; return where.
+    """Build a function once, as `sam build` does but for this machine, below this folder; return the path.
 
-    Raises DeployError, with the remedy, where that cannot be done.
+    Raises DeployError, with the remedy, on failure.
     """
     artifacts, name = (folder / target.function).resolve(), f"build-{target.function}"
     if artifacts.exists():
@@ -60,26 +64,28 @@ def build_by_make(target: Target, folder: Path) -> Path:
     makefile = target.context.resolve() / "Makefile"
     if not makefile.is_file():
         raise DeployError(
-            f"{target.function} is built by a Makefile, and there is none at {makefile}: correct ContextPath"
+            f"{target.function} is built by a Makefile, but {makefile} does not exist: correct ContextPath"
         )
     artifacts.mkdir(parents=True)
-    # make's own variables are those of a make that has called us.
+    # Do not pass on the variables of an outer make.
     inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     _run(
         ["make", "--makefile", str(makefile), name],
         _working_folder(target, folder),
-        f"`make {name}` failed, by {makefile}",
+        f"`make {name}` failed ({makefile})",
         {**inherited, **HOST_BUILD, "ARTIFACTS_DIR": str(artifacts)},
     )
     if not any(artifacts.iterdir()):
-        raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: let it put the code and its packages there")
+        raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: make it put the code and its packages there")
     if _is_foreign(artifacts):
         raise DeployError(NOT_FOR_HOST.format(target=name))
     return artifacts
 
 
 def _working_folder(target: Target, folder: Path) -> Path:
-    """Where SAM runs make: in the folder that the template names, or in a copy of the code, if it is within that."""
+    """Where SAM runs make: in the folder that the template names, or in a copy of the code if that folder is
+    inside it.
+    """
     code, working = target.code.resolve(), (target.working or target.code).resolve()
     if not working.is_relative_to(code):
         return working
@@ -89,18 +95,18 @@ def _working_folder(target: Target, folder: Path) -> Path:
 
 
 def _is_foreign(built: Path) -> bool:
-    """Whether it has compiled modules for another Python or another processor alone."""
+    """Whether its compiled modules are all for another Python or processor."""
     compiled, suffix = [each.name for each in built.rglob("*.cpython-*.so")], sysconfig.get_config_var("EXT_SUFFIX")
     return bool(compiled) and not any(each.endswith(suffix) for each in compiled)
 
 
 def _require_code(code: Path) -> None:
     if not code.is_dir():
-        raise DeployError(f"the template names code at {code}, and there is no such folder: correct CodeUri")
+        raise DeployError(f"the template's code folder {code} does not exist: correct CodeUri")
 
 
 def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[str, str] | None = None) -> None:
-    """Run a command of a build, quietly. Raises DeployError with its last words."""
+    """Run a build command quietly. Raises DeployError with the end of its output."""
     try:
         done = subprocess.run(
             command,
@@ -115,7 +121,7 @@ def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[s
         )
     except subprocess.TimeoutExpired:
         raise DeployError(
-            f"{what}: it took longer than {LONGEST_BUILD_SECONDS} s. Is the package index there?"
+            f"{what}: it took longer than {LONGEST_BUILD_SECONDS} s. Check that the package index is reachable."
         ) from None
     except OSError as error:
         raise DeployError(f"{what}: {error}") from None
@@ -125,9 +131,9 @@ def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[s
 
 
 def _installer() -> list[str]:
-    """What installs packages for this interpreter: pip, or uv where an environment of uv's has no pip."""
+    """The package installer for this interpreter: pip, or uv if a uv environment has no pip."""
     if _has_pip():
-        # What is installed beside pip is not beside the function, so pip has nothing to warn of.
+        # The function does not share pip's environment, so conflicts there are irrelevant.
         quiet = ["--disable-pip-version-check", "--no-warn-conflicts", "--no-input"]
         return [sys.executable, "-m", "pip", "install", *quiet]
     uv = shutil.which("uv")

@@ -1,9 +1,9 @@
-"""AWS on this machine: `ministack` in a process of its own, on loopback, gone when its user is gone.
+"""AWS on this machine: runs `ministack` as its own process, on loopback, for as long as its user runs.
 
     with embedded_cloud() as cloud:
         cloud.client("sqs").create_queue(QueueName="orders")
 
-What is deployed onto it, and what runs on it, is decided elsewhere.
+Other modules decide what is deployed and run on it.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from idempotent_receiver.local.server import Server, ServerError, running
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 PORT = 4566
-"""Where people, and a project's own files, expect a local cloud that stays."""
+"""The usual port of a local cloud that stays, for people and for a project's own files."""
 LSOF_SECONDS = 5.0
 
-# A proxy that the environment names must not be asked for what is on loopback.
+# A proxy in the environment must not be used for loopback.
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -38,16 +38,16 @@ class NotInstalled(ServerError):
 
 
 def interpreter() -> str:
-    """The interpreter that runs this, if it has a local cloud. Raises NotInstalled, with the remedy."""
+    """The interpreter that is running, if it has a local cloud. Raises NotInstalled, with the remedy."""
     if importlib.util.find_spec("ministack") is None:
         raise NotInstalled("a local cloud needs the extra [local]: pip install 'idempotent-receiver[cli,local]'")
     return sys.executable
 
 
 class Ministack:
-    """How ministack is started, and how it says that it is ready. `python` is an interpreter that has it.
+    """How to start ministack and recognise that it is ready. `python` is an interpreter that has it.
 
-    It listens on loopback, and at one address more, if need be: for functions in containers.
+    It listens on loopback and, if needed, on one more address for functions in containers.
     """
 
     def __init__(self, python: str | None = None, *, also_at: str = LOOPBACK) -> None:
@@ -58,18 +58,18 @@ class Ministack:
         """Return the command line; the port is in the environment."""
         if len(self.addresses) == 1:
             return [self.python, "-m", "ministack"]
-        # It listens on one address, or on every; its web server takes several.
+        # It listens on one address or on all; its web server accepts several.
         binds = [f"--bind={address}:{port}" for address in self.addresses]
         return [self.python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
 
     def environment(self, port: int) -> Mapping[str, str]:
-        """Return what it finds in its environment."""
+        """Return its environment variables."""
         return {
             "GATEWAY_PORT": str(port),
             "BIND_HOST": LOOPBACK,  # its default is every interface
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
-            "DOCKER_HOST": "unix:///nonexistent.sock",  # functions run as plain subprocesses, with Docker or without
+            "DOCKER_HOST": "unix:///nonexistent.sock",  # functions run as plain subprocesses, with or without Docker
             "LOG_LEVEL": "WARNING",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -97,12 +97,12 @@ class Cloud:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs; it does until the block is left, unless it crashes. Of one that is named, unknown."""
+        """Whether it is still running; it is until the block ends, unless it crashes. Unknown for a named cloud."""
         return self._server is None or self._server.alive
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program must find in its environment for its AWS clients to come here."""
+        """The environment variables that direct a program's AWS clients here."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_ACCESS_KEY_ID": ACCOUNT,
@@ -113,7 +113,7 @@ class Cloud:
         }
 
     def client(self, service: Any) -> Any:
-        """Return the one client of this service, made on first use and closed with the cloud; threads may share it."""
+        """Return the client of this service, created on first use and closed with the cloud; threads may share it."""
         if service not in self._clients:
             self._clients[service] = boto3.session.Session(
                 aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION
@@ -125,7 +125,7 @@ class Cloud:
         return self._clients[service]
 
     def log(self) -> str:
-        """Return what the server has written so far: above all why a function does not start."""
+        """Return the server's output so far, which shows above all why a function does not start."""
         return "" if self._server is None else self._server.log()
 
     def close(self) -> None:
@@ -136,9 +136,9 @@ class Cloud:
 
 @contextlib.contextmanager
 def embedded_cloud(program: Ministack | None = None, *, port: int | None = None) -> Iterator[Cloud]:
-    """Start a local cloud, on this port or a free one; end it, with its processes and files, however the block is left.
+    """Start a local cloud on this port or a free one. Ends it, with its processes and files, however the block is left.
 
-    Raises ServerError where it cannot be started, saying who has the port.
+    Raises ServerError, naming the holder of the port, if it cannot be started.
     """
     program = program or Ministack()
     if port is not None:
@@ -154,7 +154,7 @@ def embedded_cloud(program: Ministack | None = None, *, port: int | None = None)
 
 
 def check_free(port: int, addresses: Iterable[str]) -> None:
-    """Raise ServerError if something else has the port, or nobody may: the server's own words would not name it."""
+    """Raise ServerError if the port is in use or not permitted: the server's own message would not name it."""
     for address in addresses:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
@@ -162,13 +162,13 @@ def check_free(port: int, addresses: Iterable[str]) -> None:
                 probe.bind((address, port))
             except OSError as error:
                 raise ServerError(
-                    f"port {port} cannot be used at {address}: {error.strerror}{_holder(port)}. End what listens "
+                    f"port {port} cannot be used at {address}: {error.strerror}{_holder(port)}. Stop what listens "
                     "there, or choose another port"
                 ) from None
 
 
 def _holder(port: int) -> str:
-    """Who listens on a port, as far as this machine says."""
+    """The process that listens on a port, as far as this machine tells."""
     cloud = ["a local cloud"] if is_ministack(f"http://{LOOPBACK}:{port}") else []
     lsof, process = shutil.which("lsof"), list[str]()
     if lsof is not None:

@@ -1,4 +1,4 @@
-"""The functions of a deployed stack that consume queues, and which of them is meant."""
+"""The functions of a deployed stack that consume queues, and the choice between them."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from idempotent_receiver.local.deployment import Stack
 from idempotent_receiver.local.samples import TrialError
 
 MAX_RECEIVES, VISIBILITY_SECONDS = 5, 900
-"""Of a queue that is made here: Lambda's longest time-out."""
+"""For a queue created here: Lambda's longest timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +23,11 @@ class QueueConsumer:
     mapping: str
     """The id of its event source mapping."""
     partial: bool
-    """Whether its mapping takes partial batch responses."""
+    """Whether its mapping uses partial batch responses."""
 
 
 def consumers_of(cloud: Cloud, stack: Stack) -> list[QueueConsumer]:
-    """The functions that consume a queue; everything on the cloud is the stack's."""
+    """The functions that consume a queue; everything on the cloud belongs to the stack."""
     names = {physical: logical for logical, physical in stack.resources.items()}
     pages = cloud.client("lambda").get_paginator("list_event_source_mappings").paginate()
     found = []
@@ -48,7 +48,7 @@ def consumers_of(cloud: Cloud, stack: Stack) -> list[QueueConsumer]:
 
 
 def _queue_url(cloud: Cloud, name: str) -> str:
-    """The queue of this name. One that the template takes as given is made here, with a dead-letter queue."""
+    """The queue with this name. A queue that the template assumes to exist is created, with a dead-letter queue."""
     sqs = cloud.client("sqs")
     with contextlib.suppress(sqs.exceptions.QueueDoesNotExist):
         return str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
@@ -62,10 +62,10 @@ def _queue_url(cloud: Cloud, name: str) -> str:
 
 
 def chosen_function(names: Sequence[str], name: str | None) -> str:
-    """The function of this name, or the only one. Raises TrialError."""
+    """The function with this name, or the only one. Raises TrialError."""
     told = ", ".join(names)
     if not names:
-        raise TrialError("no function of the template consumes a queue: give one an event of type SQS")
+        raise TrialError("no function in the template consumes a queue: add an event of type SQS to one")
     matching = [each for each in names if name in (None, each)]
     if len(matching) != 1:
         raise TrialError(

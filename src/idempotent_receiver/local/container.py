@@ -1,4 +1,4 @@
-"""How containers of this machine, such as those of `sam local`, find a server that runs on it."""
+"""How containers on this machine, such as those of `sam local`, reach a server that runs on it."""
 
 import contextlib
 import ipaddress
@@ -11,11 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 ENGINE_SECONDS = 10.0
 LOOPBACK = "127.0.0.1"
 HOST = "host.docker.internal"
-"""By what name a container finds this machine. Docker Desktop knows it; elsewhere `add_host` in samconfig.toml does."""
+"""The host name by which containers reach this machine. Docker Desktop provides it; elsewhere, use `add_host` in
+samconfig.toml.
+"""
 
 
 def engine() -> str | None:
-    """Where a server here must listen for containers to find it at `HOST`; None if no container engine answers."""
+    """The address on which a server must listen so that containers reach it at `HOST`; None if no container engine
+    answers.
+    """
     if shutil.which("docker") is None:
         return None
     command = ["docker", "network", "inspect", "bridge", "--format", "{{json .IPAM.Config}}"]
@@ -23,12 +27,14 @@ def engine() -> str | None:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=ENGINE_SECONDS, check=True)
     except subprocess.SubprocessError:
         return None
-    # Where we cannot listen there, the engine lives in a virtual machine, out of which that name leads to loopback.
+    # If we cannot listen there, the engine runs in a virtual machine, where that name leads to loopback.
     return next(filter(_is_here, _gateways(json.loads(asked.stdout) or [])), LOOPBACK)
 
 
 def _gateways(configurations: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Where the network's containers find this machine. A new engine's network has its gateway, and does not say so."""
+    """The addresses of this machine for the network's containers. A new engine's network has a gateway but does not
+    list it.
+    """
     for each in configurations:
         subnet = ipaddress.ip_network(each["Subnet"])
         if subnet.version == 4:

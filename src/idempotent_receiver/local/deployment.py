@@ -1,7 +1,7 @@
-"""Templates and code onto a local cloud, as `sam deploy` would put them: packaged, created, described.
+"""Deploys templates and code to a local cloud, as `sam deploy` would: package, create, describe.
 
-A template goes as it stands, but each path in it becomes the address of what was uploaded from there. The alarm on
-arrivals of dead letters, which takes metric math, is off by the parameter that a template has for this.
+A template is deployed as it stands, except that each local path becomes the address of its upload. The alarm on
+arriving dead letters, which needs metric math, is turned off with the template's own parameter.
 """
 
 import hashlib
@@ -19,20 +19,22 @@ from idempotent_receiver.local.template import Resource, Template
 CODE_BUCKET = "code"
 PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 
-# On Lambda the runtime brings the SDK; here the local cloud's interpreter does. Each start of a function unpacks its
-# code anew, and the SDK would be by far the largest part of it.
+# On Lambda, the runtime brings the SDK; here, the local cloud's interpreter does. Every function start unpacks its
+# code again, and the SDK would be by far the largest part.
 SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil"})
 
 ARRIVALS = "DeadLetterArrivals"
-NO_ARRIVALS = f"{ARRIVALS} is false: this cloud refuses metric math, so no alarm tells of each dead letter's arrival"
+NO_ARRIVALS = (
+    f"{ARRIVALS} is false: this cloud does not support metric math, so no alarm fires when a dead letter arrives"
+)
 
 
 class DeployError(Exception):
-    """The stack could not be made; the message says which resource failed and why."""
+    """The stack could not be created; the message says which resource failed and why."""
 
 
 class Clients(Protocol):
-    """Whatever has the clients of an account: a local cloud, or AWS itself."""
+    """Anything with an account's clients: a local cloud, or AWS itself."""
 
     def client(self, service: Any) -> Any:
         """The client of a service."""
@@ -43,34 +45,34 @@ class LocalClients(Clients, Protocol):
 
     @property
     def endpoint_url(self) -> str:
-        """Where it listens."""
+        """The address where it listens."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A deployed stack: what the template's logical ids and outputs have become."""
+    """A deployed stack: the physical ids and outputs of the template."""
 
     name: str
     outputs: Mapping[str, str]
     resources: Mapping[str, str]
-    """Physical ids by logical id, nested stacks' included: `stack.resources["Accounts"]` is a table's name."""
+    """Physical ids by logical id, including those of nested stacks: `stack.resources["Accounts"]` is a table's name."""
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A function that the project's own Makefile builds, by its target `build-FUNCTION`."""
+    """A function that the project's own Makefile builds with its target `build-FUNCTION`."""
 
     function: str
     code: Path
     context: Path
     """The folder with the Makefile."""
     working: Path | None
-    """Where make is run, if the template says so; otherwise in a copy of the code."""
+    """Where make runs, if the template says; otherwise in a copy of the code."""
 
 
 def template_of(text: str) -> Template:
-    """A template, read. Raises DeployError."""
+    """Parse a template. Raises DeployError."""
     try:
         return Template(text)
     except ValueError as error:
@@ -84,10 +86,11 @@ def packaged(
     uri_of: Callable[[Path], str],
     built: Callable[[Target], str] | None = None,
 ) -> str:
-    """Return the template with its paths, relative to this folder, replaced, and with no other byte changed.
+    """Return the template with its paths, relative to this folder, replaced and no other byte changed.
 
-    Nested templates are packaged likewise and uploaded. `uri_of` uploads code and definitions, and says where to.
-    `built` does so for a function that a Makefile builds; without it, such a function is what its CodeUri names.
+    Nested templates are packaged in the same way and uploaded. `uri_of` uploads code and definitions and returns their
+    address. `built` does so for a function that a Makefile builds; without it, such a function is the content of its
+    CodeUri.
     """
     read, edits = template_of(template), []
     for each in read.resources:
@@ -103,7 +106,7 @@ def packaged(
         if name != "TemplateURL":
             return uri_of(named)
         if not named.is_file():
-            raise DeployError(f"the template names a nested one at {named}, and there is none")
+            raise DeployError(f"the nested template {named} does not exist")
         child = packaged(cloud, named.read_text(), named.parent, uri_of, built)
         return f"{cloud.endpoint_url}/{CODE_BUCKET}/{store(cloud, child.encode(), named.suffix)}"
 
@@ -124,7 +127,7 @@ def _target(template: Template, resource: Resource, folder: Path) -> Target | No
 
 
 def create(clients: Clients, name: str, template: str, parameters: Mapping[str, str]) -> Stack:
-    """Create a stack, and return once everything in it is made. Raises DeployError where something is not."""
+    """Create a stack, and return once all its resources exist. Raises DeployError if one fails."""
     formation, read = clients.client("cloudformation"), template_of(template)
     off = {ARRIVALS: "false"} if ARRIVALS in read.parameters else {}
     formation.create_stack(
@@ -136,7 +139,7 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
     try:
         formation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig=PACE)
     except WaiterError as error:
-        raise DeployError(f"stack {name} was not made: {error}: {_failures(clients, name)}") from error
+        raise DeployError(f"stack {name} was not created: {error}: {_failures(clients, name)}") from error
     for each in resources_of(clients, name):
         if adapt := _ADAPTED.get(each["ResourceType"]):
             adapt(clients, each["PhysicalResourceId"])
@@ -145,11 +148,11 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
     return stack
 
 
-# What the local cloud does otherwise than AWS. It keeps a template's parameter as text.
+# Differences between the local cloud and AWS. It keeps a template's parameter as text.
 
 
 def _let_poll(clients: Clients, mapping: str) -> None:
-    # It fails to compare that with a number, and would never poll the queue.
+    # It cannot compare that with a number, and would never poll the queue.
     functions = clients.client("lambda")
     scaling = functions.get_event_source_mapping(UUID=mapping).get("ScalingConfig", {})
     if "MaximumConcurrency" in scaling:
@@ -158,14 +161,14 @@ def _let_poll(clients: Clients, mapping: str) -> None:
 
 
 def _let_delete(clients: Clients, table: str) -> None:
-    # It takes the text "false" for true.
+    # It treats the text "false" as true.
     dynamodb = clients.client("dynamodb")
     if dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled") == "false":
         dynamodb.update_table(TableName=table, DeletionProtectionEnabled=False)
 
 
 def _let_expire(clients: Clients, template: Template, stack: Stack) -> None:
-    # It passes over TimeToLiveSpecification.
+    # It ignores TimeToLiveSpecification.
     for each in template.resources:
         said = [each.said("Properties", "TimeToLiveSpecification", name) for name in ("AttributeName", "Enabled")]
         if each.type == "AWS::DynamoDB::Table" and said[1] == "true" and each.id in stack.resources:
@@ -179,7 +182,7 @@ _ADAPTED = {"AWS::Lambda::EventSourceMapping": _let_poll, "AWS::DynamoDB::Table"
 
 
 def upload(clients: Clients, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:
-    """Store the folder, zipped, or the file; return its S3 address."""
+    """Upload the folder, zipped, or the file; return its S3 address."""
     if not code.exists():
         raise DeployError(f"there is no code at {code}")
     body, suffix = (zipped(code, overlay), ".zip") if code.is_dir() else (code.read_bytes(), code.suffix)
@@ -187,7 +190,7 @@ def upload(clients: Clients, code: Path, overlay: Mapping[str, bytes] | None = N
 
 
 def store(clients: Clients, body: bytes, suffix: str) -> str:
-    """Store this under its content's hash; return its key in the bucket of code."""
+    """Store this under its content's hash; return its key in the code bucket."""
     key = f"{hashlib.sha256(body).hexdigest()}{suffix}"
     clients.client("s3").create_bucket(Bucket=CODE_BUCKET)
     clients.client("s3").put_object(Bucket=CODE_BUCKET, Key=key, Body=body)
@@ -195,9 +198,9 @@ def store(clients: Clients, body: bytes, suffix: str) -> str:
 
 
 def zipped(code: Path, overlay: Mapping[str, bytes] | None = None) -> bytes:
-    """Return the folder's files, without the SDK, as a zip that is the same for the same content.
+    """Return the folder's files, without the SDK, as a reproducible zip.
 
-    `overlay` has files, by their path in the folder, that are put in place of the folder's or beside them.
+    `overlay` maps paths in the folder to files that replace or supplement the folder's.
     """
     overlay = overlay or {}
     files = dict(overlay)
@@ -213,14 +216,14 @@ def zipped(code: Path, overlay: Mapping[str, bytes] | None = None) -> bytes:
 
 
 def _source(path: Path) -> Path:
-    """A bytecode file's source, which it would hide, because that bytecode is trusted; other files are their own."""
+    """A bytecode file's source, which the trusted bytecode would hide; any other file itself."""
     if path.suffix != ".pyc":
         return path
     return path.parent.parent / f"{path.name.partition('.')[0]}.py"
 
 
 def describe_function(clients: Clients, name: str) -> Stack:
-    """A stack that is deployed, by its name."""
+    """A deployed stack, by name."""
     (found,) = clients.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     return Stack(
         name=name,

@@ -1,7 +1,7 @@
-"""What messages have done to the tables, by comparison with runs in which nothing went wrong. Pure.
+"""The effects of messages on tables, by comparison with runs without faults. Pure.
 
-Two such runs say what can be compared: what differs between them, because it is a time, random or a matter of order,
-says nothing of faults. The rest has to be the same after a run with faults.
+Two such runs show what can be compared. Differences between them, such as times, random values or order, say nothing
+about faults. Everything else must be the same after a run with faults.
 """
 
 import re
@@ -14,22 +14,22 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 TypedItem = Mapping[str, Mapping[str, Any]]
-"""An item as DynamoDB writes it: `{"cents": {"N": "5"}}`."""
+"""An item in DynamoDB's form: `{"cents": {"N": "5"}}`."""
 
 
 class TableContent(NamedTuple):
-    """What a table holds, and the attributes of its key."""
+    """A table's items, and the attributes of its key."""
 
     key: tuple[str, ...]
     items: Sequence[TypedItem]
 
 
 ContentByTable = Mapping[str, TableContent]
-"""The tables by their logical ids."""
+"""The tables by logical id."""
 
 
 class Attribute(NamedTuple):
-    """An attribute of a table; within documents, its path. Without a path: how many items there are."""
+    """An attribute of a table, with its path inside documents. Without a path: the number of items."""
 
     table: str
     path: str = ""
@@ -42,7 +42,7 @@ ItemKey = tuple[tuple[str, Hashable], ...]
 
 
 class ItemPlace(NamedTuple):
-    """The item of a table with this key; without one, all that have keys which only one run has made."""
+    """The item of a table with this key; without a key, all items whose keys only one run has made."""
 
     table: str
     key: ItemKey
@@ -52,11 +52,11 @@ class ItemPlace(NamedTuple):
 
 
 Content = frozenset[tuple[str, Hashable]]
-"""What can be compared of an item."""
+"""The comparable content of an item."""
 
 
 class Difference(NamedTuple):
-    """Something that is not as it was without faults: a value at a path, or how many items there are at the place."""
+    """A difference from the run without faults: a value at a path, or the number of items at the place."""
 
     place: ItemPlace
     path: str
@@ -70,11 +70,11 @@ class Difference(NamedTuple):
 
 
 Changes = Mapping[ItemPlace, Mapping[str, Decimal]]
-"""What a message did, by places and paths: what it added to a number; 1 for anything else that came, or changed."""
+"""What a message did, by place and path: what it added to a number; 1 for anything else that appeared or changed."""
 
 
 class Step(NamedTuple):
-    """What the tables held before and after messages of these names were handled."""
+    """The tables before and after the messages of these names were handled."""
 
     names: Sequence[str]
     before: ContentByTable
@@ -83,26 +83,26 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Reference:
-    """What the tables hold without faults, what of it cannot be compared, and what each message did."""
+    """The tables without faults, what cannot be compared in them, and what each message did."""
 
     tables: ContentByTable
     incomparable: frozenset[Attribute]
     places: frozenset[ItemPlace]
-    """Those with keys that every run makes."""
+    """The places with keys that every run makes."""
     changes: Mapping[str, Changes] = field(default_factory=dict)
 
     def differences(self, found: ContentByTable) -> list[Difference]:
-        """What is not as in the reference."""
+        """The differences from the reference."""
         expected, present = self._contents(self.tables), self._contents(found)
         both = dict.fromkeys([*expected, *present])
         return [each for place in both for each in _differences(place, expected.get(place), present.get(place))]
 
     def changes_of(self, step: Step) -> Changes:
-        """What was done in a step."""
+        """The changes made in a step."""
         return _changes(self._contents(step.before), self._contents(step.after))
 
     def _contents(self, tables: ContentByTable) -> dict[ItemPlace, Counter[Content]]:
-        """What can be compared of each item, by places."""
+        """The comparable content of each item, by place."""
         found: dict[ItemPlace, Counter[Content]] = {}
         for name, table in tables.items():
             for item in () if Attribute(name) in self.incomparable else table.items:
@@ -115,7 +115,7 @@ class Reference:
 
 
 def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
-    """The reference that the steps of a run make, together with what another run has left."""
+    """The reference from the steps of one run and the result of another."""
     last = steps[-1].after
     one, other = _values(last), _values(again)
     differing = {
@@ -124,7 +124,7 @@ def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
     both = {inner for path in {*one} & {*other} for inner in _inner(path)}
     incomparable = frozenset(_general(each, both) for each in differing)
     reference = Reference(last, incomparable, frozenset(_places(last) & _places(again)))
-    # The same values may be in other items: a balance after equal amounts, in another order.
+    # The same values may be in other items: for example a balance after equal amounts in another order.
     while swapped := {_general(Attribute(each.place.table, each.path), both) for each in reference.differences(again)}:
         reference = replace(reference, incomparable=reference.incomparable | swapped)
     changes: dict[str, dict[ItemPlace, Mapping[str, Decimal]]] = {}
@@ -135,7 +135,7 @@ def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
 
 
 def added(expected: Hashable, found: Hashable) -> Decimal:
-    """By how much a number has grown; of anything else whether it has come, gone, or become another one."""
+    """How much a number has grown; for anything else, whether it appeared, disappeared or changed."""
     if isinstance(expected, Decimal | None) and isinstance(found, Decimal | None):
         return (found or Decimal(0)) - (expected or Decimal(0))
     return Decimal(-1 if found is None else 1)
@@ -145,20 +145,20 @@ ELEMENT, PATH_PART = re.compile(r"\[\d+\]"), re.compile(r"\.|\Z")
 
 
 def _inner(attribute: Attribute) -> Iterator[Attribute]:
-    """An attribute, and each document that it is in; of a list all elements are one."""
+    """An attribute and each document that contains it; all elements of a list count as one."""
     path = ELEMENT.sub("[*]", attribute.path)
     yield from (attribute._replace(path=path[: each.start()]) for each in PATH_PART.finditer(path))
 
 
 def _covering(table: str, path: str) -> Iterator[Attribute]:
-    """What may stand for this path among what cannot be compared."""
+    """The attributes that would cover this path if they cannot be compared."""
     *documents, whole = _inner(Attribute(table, path))
     yield from (whole, *(each._replace(path=f"{each.path}.*") for each in documents))
 
 
 def _general(attribute: Attribute, both: AbstractSet[Attribute]) -> Attribute:
-    """What stands for this attribute in every run: a list's elements have no order. Of a document that has other names
-    in each run, all names.
+    """The attribute that stands for this one in every run: a list's elements have no order, and if a document's names
+    vary, it stands for all names.
     """
     *documents, whole = _inner(attribute)
     open_ones = (each for each, inner in pairwise([*documents, whole]) if inner not in both)
@@ -192,7 +192,7 @@ def _differences(
     if was.total() != is_now.total():
         yield Difference(place, "", Decimal(was.total()), Decimal(is_now.total()))
     elif was != is_now:
-        # Where there are several, those that are the same in both go first, and the rest is compared in any order.
+        # With several items, those equal in both go first, and the rest is compared in any order.
         for one, other in zip((was - is_now).elements(), (is_now - was).elements(), strict=True):
             left, right = dict(one), dict(other)
             for path in sorted({*left, *right}):
@@ -236,7 +236,7 @@ def _leaves(path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Hashable
         yield path, content
 
 
-# Seconds or milliseconds, from 2014 to 2052. Times of a coarse grain may agree in two runs by chance.
+# Seconds or milliseconds, from 2014 to 2052. Coarse times may agree in two runs by chance.
 EPOCH_SECONDS = range(1_400_000_000, 2_600_000_000)
 WRITTEN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 

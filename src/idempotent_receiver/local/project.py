@@ -1,4 +1,4 @@
-"""A project of the user's: its template and its code, built once, and deployed onto several local clouds."""
+"""A user's project: its template and its code, built once and deployed to several local clouds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ HANDLER = "receiver_local_witness"
 
 @dataclass(frozen=True)
 class LocalProject:
-    """A template, the folder for what is built, and the template's parameters."""
+    """A template, the build folder, and the template's parameters."""
 
     template: Path
     folder: Path
@@ -24,22 +24,23 @@ class LocalProject:
 
     @property
     def text(self) -> str:
-        """The template's text. Raises TrialError where there is none."""
+        """The template's text. Raises TrialError if it does not exist."""
         if not self.template.is_file():
             raise TrialError(
-                f"there is no template {self.template}: name yours, as in receiver local path/to/template.yaml"
+                f"no template at {self.template}: pass its path, as in receiver local path/to/template.yaml"
             )
         try:
             return self.template.read_text()
         except ValueError as error:
-            raise TrialError(f"{self.template} is no text: {error}") from None
+            raise TrialError(f"{self.template} is not text: {error}") from None
 
     def consumers(self) -> list[str]:
-        """The functions that consume a queue, as far as the template says so. Raises DeployError or TrialError."""
+        """The functions that consume a queue, as far as the template shows. Raises DeployError or TrialError."""
         return template_of(self.text).consumers
 
     def deployed(self, cloud: Cloud, stack: str, *, text: str | None = None, witnessed: bool = False) -> Stack:
-        """The project on a cloud, by its template or another text of that; with the witness beside its code, or not.
+        """Deploy the project to a cloud, with its template or an edited text, and optionally with the witness next to
+        its code.
 
         Raises DeployError or TrialError.
         """

@@ -1,8 +1,8 @@
-"""The runs of a trial, each on a local cloud of its own, on which nothing is left of another.
+"""The runs of a trial, each on a fresh local cloud.
 
-1. Without faults, one message after the other: what each does to the tables, and which fail in any case.
-2. Workers are killed, and everything is delivered at least twice. It takes as long as a lease; meanwhile:
-3. Without faults, in another order: what differs from the first run says nothing of faults.
+1. Without faults, one message after the other: what each does to the tables, and which ones always fail.
+2. With killed workers, and everything delivered at least twice. It takes as long as a lease; meanwhile:
+3. Without faults, in another order: differences from the first run say nothing about faults.
 4. One message of a batch fails, once, and its neighbours do not.
 """
 
@@ -23,41 +23,43 @@ from idempotent_receiver.local.verdict import FINE, EffectVerdict, Ended, Eviden
 
 TRIAL_STACK = "trial"
 QUIET_SECONDS = 30.0
-"""The longest that a run may take in which no worker is killed."""
+"""The maximum duration of a run without killed workers."""
 ALONE_SECONDS = 15.0
-"""For so long, messages are sent one after the other; then the rest at once."""
+"""How long messages are sent one after the other; after that, the rest are sent at once."""
 NO_REDRIVE = (
-    "The queue has no redrive policy: a message that always fails is delivered again until its retention ends, and is "
+    "The queue has no redrive policy: a message that always fails is redelivered until its retention ends, and is "
     "deleted then. Give the queue a dead-letter queue."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the runs have shown."""
+    """The results of the runs."""
 
     messages: Sequence[Ended]
     killed: Sequence[str] = ()
-    """The moments at which workers were killed."""
+    """When workers were killed."""
     inside: bool
-    """Whether the handler is a consumer of this library, into which the runs could see."""
+    """Whether the handler is a consumer of this library that the runs could observe."""
     claims: bool
     incomparable: Sequence[Attribute] = ()
     unexplained: Sequence[Difference] = ()
-    """What the tables have with faults, and no message does without them."""
+    """Table content with faults that no message writes without them."""
     missing: Sequence[str] = ()
     """What the template lacks."""
 
     @property
     def fine(self) -> bool:
-        """Whether each message ended as it may, and not all as dead letters: then the events are not the handler's."""
+        """Whether each message ended correctly, and not all as dead letters: then the events would not suit the
+        handler.
+        """
         verdicts = {each.verdict for each in self.messages}
         return verdicts <= FINE and EffectVerdict.ONCE in verdicts and not self.missing and not self.unexplained
 
 
 @dataclass(frozen=True)
 class TrialRuns:
-    """Makes the runs. `cloud` starts a local cloud, `tell` says what is done, `progress` how far it is."""
+    """Performs the runs. `cloud` starts a local cloud, `tell` reports what is being done, `progress` how far it is."""
 
     project: LocalProject
     samples: Sequence[Sample]
@@ -67,13 +69,13 @@ class TrialRuns:
     tell: Callable[[str], None]
     progress: Callable[[str, int], AbstractContextManager[Say]]
     printed: list[tuple[str, Path]] = field(default_factory=list)
-    """What each run was, and the file with what the function printed."""
+    """The name of each run, and the file with the function's output."""
 
     def found(self) -> Found:
-        """Make them. Raises DeployError and TrialError."""
+        """Perform the runs. Raises DeployError and TrialError."""
         if self.function is None and len(known := self.project.consumers()) > 1:
             chosen_function(known, None)
-        self.tell(f"building {self.project.template}, and deploying it on a local cloud")
+        self.tell(f"building {self.project.template} and deploying it on a local cloud")
         found, steps, ended = self._alone("without faults, one message after the other", self.samples)
         failing = [each for each in ended if each.verdict is not EffectVerdict.ONCE]
         names = {each.name for each in failing}
@@ -81,9 +83,9 @@ class TrialRuns:
         if not able:
             return found
         if any(names.intersection(step.names) and step.before != step.after for step in steps):
-            # What failing messages leave behind is not for comparison.
+            # What failing messages leave behind must not be compared.
             _, steps, _ = self._alone("once more, without those that always fail", able)
-        with self._run("workers are killed, and their leases have to end first", witness.KILLS) as killed:
+        with self._run("with killed workers, whose leases must end first", witness.KILLS) as killed:
             killed.send(able)
             reference = referred(steps, self._reordered(able))
             runs = [self._one_fails(able, reference)] if found.inside else []
@@ -100,7 +102,7 @@ class TrialRuns:
         )
 
     def _alone(self, what: str, samples: Sequence[Sample]) -> tuple[Found, list[Step], list[Ended]]:
-        """The first run: each message's own step, and one more for those that had to be delivered again."""
+        """The first run: each message's own step, plus one for those that had to be redelivered."""
         with self._run(what, witness.NONE) as trial:
             steps, tables, ends = list[Step](), trial.tables(), time.monotonic() + ALONE_SECONDS
             with self.progress("out of queue", len(samples)) as say:
@@ -117,7 +119,7 @@ class TrialRuns:
         return Found(messages=ended, inside=trial.inside, claims=evidence.claims, missing=missing), steps, ended
 
     def _reordered(self, samples: Sequence[Sample]) -> ContentByTable:
-        """The second run: groups keep their order, and are themselves in another."""
+        """The second run: groups keep their internal order but run in another sequence."""
         groups: dict[str, list[Sample]] = {}
         with self._run("without faults, in another order", witness.NONE) as trial:
             for place, sample in enumerate(samples):
@@ -149,7 +151,7 @@ class TrialRuns:
             timeout = trial.prepare()
             if len(self.printed) == 1:
                 visibility = timeout + LEASE_MARGIN_SECONDS
-                self.tell(f"{consumer.name}: time-out {timeout} s, visibility timeout {visibility} s")
+                self.tell(f"{consumer.name}: timeout {timeout} s, visibility timeout {visibility} s")
             self.tell(what)
             yield trial
 

@@ -1,4 +1,4 @@
-"""The messages of a project's sample events, as they are to be sent."""
+"""The messages of a project's sample events, ready to send."""
 
 import json
 import uuid
@@ -10,12 +10,12 @@ from typing import Any
 
 
 class TrialError(Exception):
-    """The trial cannot be made; the message says what to change."""
+    """The trial cannot be run; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A message of an event: its name here, and itself as Lambda delivers it."""
+    """A message of an event: its name here, and its record as Lambda delivers it."""
 
     name: str
     record: Mapping[str, Any]
@@ -42,7 +42,9 @@ class Sample:
 
 
 def samples_in(folder: Path) -> list[Sample]:
-    """The messages of all SQS events in the folder. Other JSON files are passed over. Raises TrialError for none."""
+    """The messages of all SQS events in the folder. Other JSON files are skipped. Raises TrialError if there
+    are none.
+    """
     found = []
     for path in sorted(each for each in folder.glob("*.json") if each.is_file()):
         try:
@@ -56,7 +58,7 @@ def samples_in(folder: Path) -> list[Sample]:
         found += [Sample(name, record) for name, record in zip(names, bodies, strict=True)]
     if not found:
         raise TrialError(
-            f"there is no SQS event in {folder}: put one there, as Lambda delivers it, such as "
+            f"there is no SQS event in {folder}: add one, as Lambda delivers it, such as "
             '{"Records": [{"messageId": "1", "body": "{...}"}]}'
         )
     return found

@@ -1,6 +1,6 @@
-"""Runs a server for the length of a `with` block: on a free port of loopback, and gone when its user is gone.
+"""Runs a server for a `with` block: on a free loopback port, and only as long as its user runs.
 
-A supervisor (supervisor.py) owns its processes and its temporary folder, and outlives this process if it must.
+A supervisor (supervisor.py) owns its processes and its temporary folder, and outlives this process if necessary.
 """
 
 import contextlib
@@ -16,40 +16,40 @@ from typing import Protocol
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 START_SECONDS = 30.0
-STOP_SECONDS = 180.0  # on a busy disk, removing what functions have unpacked takes its time
+STOP_SECONDS = 180.0  # on a busy disk, removing what functions have unpacked takes a while
 START_POLL_SECONDS = 0.02
-START_ATTEMPTS = 3  # between the choice of a port and its use, another program may take it
+START_ATTEMPTS = 3  # another program may take a port between its choice and its use
 
 
 class ServerError(Exception):
-    """The server could not be started, or has ended by itself; the message ends with its last words."""
+    """The server could not be started, or stopped unexpectedly; the message ends with its last output."""
 
 
 class Program(Protocol):
-    """What is to be run, for a port that is not known beforehand."""
+    """A program to run on a port chosen later."""
 
     def command(self, port: int) -> Sequence[str]:
         """Return the command line that serves on this port of 127.0.0.1."""
 
     def environment(self, port: int) -> Mapping[str, str]:
-        """Return what the program finds in its environment, besides a `PATH` and a private `HOME` and `TMPDIR`."""
+        """Return the program's environment, besides a `PATH` and a private `HOME` and `TMPDIR`."""
 
     def ready(self, port: int) -> bool:
-        """Say whether what listens on this port answers as the program does once it is ready."""
+        """Say whether the listener on this port answers as the program does once it is ready."""
 
 
 class Server:
-    """A program that runs, by its supervisor."""
+    """A program that runs under its supervisor."""
 
     def __init__(self, program: Program, port: int, folder: Path) -> None:
         self.port = port
         self._program = program
-        self._folder: Path | None = None  # the supervisor tells us
+        self._folder: Path | None = None  # printed by the supervisor
         self._supervisor = subprocess.Popen(
-            # -I and -S: the supervisor needs the standard library only, and starts in 20 ms without the rest.
+            # -I and -S: the supervisor needs only the standard library, and starts in 20 ms without the rest.
             [sys.executable, "-I", "-S", str(SUPERVISOR), *program.command(port)],
             cwd=folder,
-            # The caller's AWS settings, proxies and Python paths do not get through.
+            # The caller's AWS settings, proxies and Python paths are not passed on.
             env={
                 **{name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ},
                 **program.environment(port),
@@ -63,45 +63,45 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the server still runs; it does until it is told to stop, unless it crashes."""
+        """Whether the server is still running; it is until told to stop, unless it crashes."""
         return self._supervisor.poll() is None
 
     def await_ready(self) -> None:
-        """Return once the server answers; raise `ServerError` if it ends, or takes too long."""
+        """Return once the server answers; raise `ServerError` if it ends or takes too long."""
         deadline = time.monotonic() + START_SECONDS
-        # `alive` is asked last: a stranger on the port may answer that it is ready while our own server fails to bind.
+        # `alive` last: a stranger on the port may look ready while our own server fails to bind.
         while not (self._program.ready(self.port) and self.alive):
             if not self.alive:
                 assert self._supervisor.stderr is not None
-                last_words = self._supervisor.stderr.read().strip() or "it said nothing"
+                last_words = self._supervisor.stderr.read().strip() or "it printed nothing"
                 raise ServerError(f"the server ended while it started: {last_words}")
             if time.monotonic() > deadline:
                 raise ServerError(f"the server was not ready after {START_SECONDS:.0f} s")
             time.sleep(START_POLL_SECONDS)
 
     def log(self) -> str:
-        """Return all that it has written so far; only while it runs."""
+        """Return all its output so far; only while it runs."""
         if self._folder is None:
             assert self._supervisor.stdout is not None
             self._folder = Path(self._supervisor.stdout.readline().strip())
         return (self._folder / "server.log").read_text(errors="replace")
 
     def close(self) -> None:
-        """End the server and all that it started, and wait until that is cleared up.
+        """End the server and everything it started, and wait for the cleanup.
 
-        A second Ctrl-C ends the waiting, not the clearing up.
+        A second Ctrl-C ends the wait, not the cleanup.
         """
         assert self._supervisor.stdin is not None
         assert self._supervisor.stdout is not None
         assert self._supervisor.stderr is not None
         with contextlib.suppress(BrokenPipeError), self._supervisor.stdin as pipe:
-            # A word, and not only the end of the file: a forked process may still hold the pipe open.
+            # A word, not only the end of the file: a forked process may still hold the pipe open.
             pipe.write("\n")
         try:
             self._supervisor.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             raise ServerError(
-                f"the server was not cleared up after {STOP_SECONDS:.0f} s; process {self._supervisor.pid} goes on"
+                f"the server was not cleaned up after {STOP_SECONDS:.0f} s; process {self._supervisor.pid} continues"
             ) from None
         finally:
             self._supervisor.stdout.close()
@@ -112,7 +112,7 @@ class Server:
 def running(program: Program, *, folder: Path, port: int | None = None) -> Iterator[Server]:
     """Start the program in this folder, on this port or a free one, and end it with all its processes and files.
 
-    Should this process be killed, or be interrupted before it comes to clear up, the supervisor does it alone.
+    If this process is killed or interrupted before it can clean up, the supervisor does so alone.
     """
     with contextlib.ExitStack() as cleanup:
         for left in reversed(range(START_ATTEMPTS)):
@@ -128,7 +128,7 @@ def running(program: Program, *, folder: Path, port: int | None = None) -> Itera
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on just now."""
+    """Return a port of 127.0.0.1 that nothing is listening on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,6 +1,6 @@
 """A project on a local cloud that stays, and the commands that work on it.
 
-Tables and queues have their logical ids for names. `sam local` makes those of `!Ref`, so its containers find them.
+Tables and queues are named by their logical ids. `sam local` turns `!Ref` into these, so its containers find them.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from idempotent_receiver.local.template import named_by_id
 
 LOCAL_STACK = "local"
 RECEIVER = ".venv/bin/receiver"
-"""Where a project of `receiver init` has the command."""
+"""Where a project from `receiver init` has the command."""
 
 
 @dataclass(frozen=True)
 class Stays:
-    """A stack on a cloud that stays, and what consumes queues there. `contained`: whether containers can reach it."""
+    """A stack on a cloud that stays, and its queue consumers. `contained`: whether containers can reach it."""
 
     cloud: Cloud
     stack: Stack
@@ -48,7 +48,7 @@ def staying(project: LocalProject, port: int) -> Iterator[Stays]:
 
 
 def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
-    """What can be typed, with a sample event, and what each command does; a command in parts that stay together."""
+    """Suggested commands for a sample event, each with its meaning; command parts stay together on a line."""
     at = ["--endpoint-url", stays.cloud.endpoint_url, "--region", REGION]
     options, found = [" ".join(at[:2]), " ".join(at[2:])], list[tuple[str, list[str]]]()
     for each in stays.consumers:

@@ -1,8 +1,8 @@
-"""Keeps one server running for as long as somebody holds the other end of its standard input, and clears up after it.
+"""Keeps one server running for as long as another process holds the other end of its standard input, then cleans up.
 
-Run as a program of its own: `python supervisor.py COMMAND...`. Its parent may be interrupted at any instruction, or be
-killed without a chance to clear up. In all these cases the operating system closes the pipe. This process, which no
-Ctrl-C reaches, then ends the server with everything that it started and removes its folder, whose path it has printed.
+Run it as its own program: `python supervisor.py COMMAND...`. Its parent may be interrupted at any instruction, or be
+killed without a chance to clean up. In all these cases the operating system closes the pipe. This process, which no
+Ctrl-C reaches, then ends the server with everything it started and removes its folder, whose path it has printed.
 Standard library only.
 """
 
@@ -27,7 +27,7 @@ LAST_WORDS_BYTES = 4_000
 
 
 def keep(command: Sequence[str]) -> int:
-    """Run the server until standard input has anything to say; return 0, or 1 if the server ended first."""
+    """Run the server until standard input has anything to read. Returns 0, or 1 if the server ended first."""
     folder = Path(tempfile.mkdtemp(prefix="local-server-"))
     try:
         print(folder, flush=True)
@@ -39,7 +39,7 @@ def keep(command: Sequence[str]) -> int:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)},
-                start_new_session=True,  # so that killing its group takes what it started with it, and not us
+                start_new_session=True,  # so that killing its group also ends what it started, but not us
             )
         try:
             if _ended_before_asked(server):
@@ -55,7 +55,7 @@ def keep(command: Sequence[str]) -> int:
 def _ended_before_asked(server: subprocess.Popen[bytes]) -> bool:
     while server.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_SECONDS)
-        if readable:  # a byte, or the end of the file: both mean that nobody needs the server any more
+        if readable:  # a byte or the end of the file: either means that the server is no longer needed
             return False
     return True
 
@@ -64,7 +64,7 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
     _signal_group(server.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.wait(TERMINATION_GRACE_SECONDS)
-    # What it started holds no state worth a grace, and if it hangs it must not survive.
+    # What it started holds no state worth a grace period, and must not survive a hang.
     _signal_group(server.pid, signal.SIGKILL)
     server.wait()
 
@@ -84,14 +84,14 @@ def _remove(folder: Path) -> None:
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    # Once is enough: a second signal must not interrupt the clearing up that the first one started.
+    # Once is enough: a second signal must not interrupt the cleanup that the first one started.
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def main() -> int:
-    """Keep the server that the command line names; return the exit status."""
+    """Run the server that the command line names; return the exit status."""
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, _leave)
     return keep(sys.argv[1:])

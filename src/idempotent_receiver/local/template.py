@@ -1,4 +1,4 @@
-"""What a SAM template says as it stands, and edits that change nothing else of its text. No intrinsic is resolved."""
+"""A SAM template's literal content, and edits that change nothing else in its text. Intrinsics are not resolved."""
 
 import json
 import re
@@ -20,7 +20,7 @@ PLAIN_TAGS = "tag:yaml.org,2002:"
 
 
 class Edit(NamedTuple):
-    """A text to put in place of what stands between two places."""
+    """A replacement for the text between two positions."""
 
     start: int
     end: int
@@ -40,13 +40,13 @@ class Resource:
         return self.said("Type")
 
     def said(self, *path: str) -> str | None:
-        """The plain text at this path, if there is one."""
+        """The plain text at this path, if any."""
         return node_text(at(self.node, *path))
 
 
 @dataclass(frozen=True)
 class Template:
-    """A template's text, read. Raises ValueError for what is not a YAML mapping."""
+    """A parsed template with its text. Raises ValueError if it is not a YAML mapping."""
 
     text: str
     _root: "Node" = field(init=False, repr=False)
@@ -69,12 +69,12 @@ class Template:
 
     @property
     def resources(self) -> list[Resource]:
-        """Its resources. Those of a loop (`Fn::ForEach`) are not among them."""
+        """Its resources, except those of a loop (`Fn::ForEach`)."""
         return [Resource(id, node) for id, node in event_entries(at(self._root, "Resources")) if node.id == "mapping"]
 
     @property
     def consumers(self) -> list[str]:
-        """The functions that consume a queue, as far as this text alone says so."""
+        """The functions that consume a queue, as far as this text alone shows."""
         types = {each.id: each.type for each in self.resources}
         found: list[str | None] = []
         for each in self.resources:
@@ -89,11 +89,11 @@ class Template:
         return [each for each in dict.fromkeys(found) if each in types]
 
     def code_of(self, function: Resource) -> str | None:
-        """The path of a function's code, its own or that of all functions."""
+        """The path of a function's code, from the function or from Globals."""
         return function.said("Properties", "CodeUri") or node_text(at(self._root, "Globals", "Function", "CodeUri"))
 
     def setting(self, resource: Resource, name: str, value: str) -> Edit:
-        """The edit that gives a resource this property, whether it has it or not."""
+        """The edit that sets a property of a resource, whether or not it exists."""
         properties = at(resource.node, "Properties")
         if properties is None:
             return _entered(resource.node, "Properties", {name: value})
@@ -101,7 +101,9 @@ class Template:
         return _entered(properties, name, value) if found is None else self._replaced(found, value)
 
     def with_paths(self, new: Callable[[str, str], str | None]) -> "Template":
-        """The template with other values for what names files: `new` is told a property and its path."""
+        """The template with other values for properties that name files: `new` is called with a property and
+        its path.
+        """
 
         def edits(node: "Node") -> Iterator[Edit]:
             for each in node.value if node.id == "sequence" else ():
@@ -116,27 +118,27 @@ class Template:
         return self.edited(edits(self._root))
 
     def edited(self, edits: Iterable[Edit]) -> "Template":
-        """The template with these edits, of which no two overlap."""
+        """The template with these edits, which must not overlap."""
         text = self.text
         for edit in sorted({*edits}, reverse=True):
             text = text[: edit.start] + edit.text + text[edit.end :]
         return Template(text)
 
     def _replaced(self, node: "Node", value: str) -> Edit:
-        """The edit that puts a value in a node's place, quoted if that was."""
+        """The edit that replaces a node with a value, quoted if the node was."""
         start, end = node.start_mark.index, node.end_mark.index
-        if node.id != "scalar":  # a block's end is where the next entry begins, beyond blank lines and comments
+        if node.id != "scalar":  # a block ends where the next entry begins, after blank lines and comments
             end = start + len(re.sub(r"(\s+(#[^\n]*)?)+\Z", "", self.text[start:end]))
         return Edit(start, end, json.dumps(value) if self.text[start] in "'\"" and value[0] != "{" else value)
 
 
 def named_by_id(text: str) -> str:
-    """The template with every table and queue named by its logical id, and with nothing else changed.
+    """The template with every table and queue named by its logical id, and nothing else changed.
 
-    `sam local` makes the text `Records` of `!Ref Records`; here, the table has that name. A FIFO queue's name has the
-    ending that it needs. A queue of which a condition says whether it is FIFO keeps its name.
+    `sam local` turns `!Ref Records` into the text `Records`, so the table gets that name here. A FIFO queue's name gets
+    its required suffix. A queue whose FIFO setting depends on a condition keeps its name.
 
-    Raises ValueError for what is not a template.
+    Raises ValueError if the text is not a template.
     """
     template, edits = Template(text), []
     for each in template.resources:
@@ -152,7 +154,7 @@ ANY_QUEUE_ARN = re.compile(r"\barn:[\w-]+:sqs:[\w-]+:(\d{12}):([\w-]+)")
 
 
 def queues_in(text: str, account: str, region: str) -> str:
-    """A template's text, or a parameter's value, with every queue that it names by ARN in this account and region."""
+    """A template's text, or a parameter's value, with every queue ARN moved to this account and region."""
     for elsewhere, name in ANY_QUEUE_ARN.findall(text):
         text = text.replace(f"/{elsewhere}/{name}", f"/{account}/{name}")  # its URL
     return ANY_QUEUE_ARN.sub(rf"arn:aws:sqs:{region}:{account}:\2", text)
@@ -166,18 +168,18 @@ def at(node: "Node | None", *path: str) -> "Node | None":
 
 
 def event_entries(node: "Node | None") -> Iterator[tuple[str, "Node"]]:
-    """What a mapping has, by its names; of anything else nothing."""
+    """A mapping's entries by name; empty for anything else."""
     if node is not None and node.id == "mapping":
         yield from ((key.value, value) for key, value in node.value if key.id == "scalar")
 
 
 def node_text(node: "Node | None") -> str | None:
-    """A plain text; of an intrinsic there is none."""
+    """A plain text; None for an intrinsic."""
     return str(node.value) if node is not None and node.id == "scalar" and node.tag.startswith(PLAIN_TAGS) else None
 
 
 def name_in(node: "Node | None") -> str | None:
-    """The logical id that a reference names: `!Ref Queue`, `!GetAtt Queue.Arn`, or the same as a mapping."""
+    """The logical id that a reference names: `!Ref Queue`, `!GetAtt Queue.Arn`, or the mapping forms of these."""
     if node is None:
         return None
     if node.id == "mapping":
@@ -189,7 +191,7 @@ def name_in(node: "Node | None") -> str | None:
 
 
 def _entered(mapping: "Node", name: str, value: str | dict[str, str]) -> Edit:
-    """The edit that puts an entry before a mapping's others, in JSON's way if they are written so."""
+    """The edit that inserts an entry before a mapping's others, in JSON style if the mapping uses it."""
     is_json = bool(mapping.value) and getattr(mapping.value[0][0], "style", None) == '"'
     if is_json:
         entry = f"{json.dumps(name)}: {json.dumps(value)}"

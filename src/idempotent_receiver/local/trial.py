@@ -1,7 +1,7 @@
-"""One run of somebody's consumer: its sample events through the real queue of a local cloud, and faults.
+"""One run of a user's consumer: its sample events through a real queue on a local cloud, with faults.
 
-The project is deployed as it stands. Then the handler is put behind a witness (witness.py), and function and queue get
-times that are short enough to see a lease end.
+The project is deployed as it stands. Then the handler is placed behind a witness (witness.py), and the function and
+queue get timeouts short enough to see a lease end.
 """
 
 import contextlib
@@ -24,17 +24,19 @@ from idempotent_receiver.local.verdict import Evidence, WitnessLine
 
 LONGEST_FUNCTION_SECONDS = 10
 LEASE_MARGIN_SECONDS = 4
-"""How much longer than the function's time-out a killed worker's messages stay invisible: its lease is over then."""
+"""How much longer than the function's timeout a killed worker's messages stay invisible: its lease has ended by
+then.
+"""
 QUEUE_POLL_SECONDS = 0.1
 QUIET_POLLS = 6
 MOST_DEAD_LETTER_RECEIVES = 50
 Say = Callable[[int, int], None]
-"""Is told how many messages are out of the queue, and of how many."""
+"""Called with the number of messages out of the queue, and the total."""
 
 
 @dataclass
 class Trial:
-    """One consumer behind its witness. `folder` is where that notes what happens, and `faults` are what it does."""
+    """One consumer behind its witness. `folder` is where the witness writes its notes, `faults` what it does."""
 
     cloud: Cloud
     stack: Stack
@@ -43,14 +45,14 @@ class Trial:
     folder: Path
     faults: str
     inside: bool = False
-    """Whether the handler is a consumer of this library: known once it has been prepared."""
+    """Whether the handler is a consumer of this library: known after `prepare`."""
     sent: dict[str, str] = field(default_factory=dict)
     _samples: dict[str, Sample] = field(default_factory=dict)
     _copied: set[str] = field(default_factory=set)
     _offered: int = 0
 
     def prepare(self) -> int:
-        """Put the witness before the handler; return the function's time-out. Raises DeployError if that fails."""
+        """Put the witness in front of the handler; return the function's timeout. Raises DeployError if that fails."""
         functions, name = self.cloud.client("lambda"), self.consumer.function
         was = functions.get_function_configuration(FunctionName=name)
         timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)  # a template's parameter stays a text there
@@ -79,7 +81,7 @@ class Trial:
         self.inside = told["consumer"]
         return int(timeout)
 
-    # What is sent, and waited for.
+    # Sending and waiting.
 
     def send(self, samples: Sequence[Sample]) -> None:
         """Send the samples, each as a new message."""
@@ -91,17 +93,19 @@ class Trial:
             self._samples[sent["MessageId"]] = sample
 
     def send_at_once(self, samples: Sequence[Sample]) -> None:
-        """Send the samples while nobody reads the queue, so that they come in one batch, as far as it holds them."""
+        """Send the samples while the queue is not being read, so that they arrive in one batch as far as it
+        holds them.
+        """
         mappings = self.cloud.client("lambda")
         mappings.update_event_source_mapping(UUID=self.consumer.mapping, Enabled=False)
         self.send(samples)
         mappings.update_event_source_mapping(UUID=self.consumer.mapping, Enabled=True)
 
     def wait(self, seconds: float, say: Say = lambda done, of: None) -> bool:
-        """Wait until the queue is empty; whether it is.
+        """Wait until the queue is empty; returns whether it is.
 
-        Where workers are killed, what has a key of its own is sent once more meanwhile. Otherwise what has failed is
-        delivered again at once: nobody holds a lease on it.
+        If workers are killed, messages with their own keys are sent once more meanwhile. Otherwise failed messages are
+        redelivered at once, because no lease is held on them.
         """
         ends, quiet = time.monotonic() + seconds, 0
         while quiet < QUIET_POLLS and time.monotonic() < ends:
@@ -116,9 +120,9 @@ class Trial:
         return quiet == QUIET_POLLS
 
     def wait_for(self, name: str, seconds: float) -> bool:
-        """Wait until an attempt at a message of this name has come to its end; whether one has.
+        """Wait until an attempt at a message with this name has ended; returns whether one has.
 
-        In a FIFO queue it may have to wait for a message of its group that fails, which is delivered again at once.
+        In a FIFO queue it may have to wait for a failing message of its group, which is redelivered at once.
         """
         ids, ends = {id for id, each in self.sent.items() if each == name}, time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -134,7 +138,9 @@ class Trial:
         return False
 
     def _copy(self) -> None:
-        """Send a message's body again, as its producer might, where not its messageId but the body says what it is."""
+        """Send a message's body again, as its producer might, if its key comes from the body rather than the
+        messageId.
+        """
         keyed = {line["id"]: line["key"] for line in self.lines() if line["what"] == "keyed"}
         for id, key in keyed.items():
             if id in self.sent and key not in self._copied:
@@ -147,7 +153,7 @@ class Trial:
             if line["what"] == "delivered":
                 handles.update(line["handles"])
             failed = line["ids"] if line["what"] == "raised" else line.get("failed", ())
-            # Where Lambda deletes what has failed, nobody may come between.
+            # If Lambda deletes what has failed, nothing may intervene.
             if place >= self._offered and (line["what"] == "raised" or self.consumer.partial):
                 for id in failed:
                     with contextlib.suppress(self.cloud.client("sqs").exceptions.ClientError):
@@ -156,15 +162,15 @@ class Trial:
                         )
         self._offered = len(lines)
 
-    # What there is to judge by.
+    # The evidence.
 
     @property
     def fifo(self) -> bool:
-        """Whether its queue is a FIFO queue."""
+        """Whether the queue is a FIFO queue."""
         return self.consumer.queue_url.endswith(".fifo")
 
     def failed(self, name: str) -> bool:
-        """Whether an attempt at a message of this name has failed."""
+        """Whether an attempt at a message with this name has failed."""
         ids = {id for id, each in self.sent.items() if each == name}
         return any(
             ids & {*line["ids"]} if line["what"] == "raised" else ids & {*line.get("failed", ())}
@@ -172,12 +178,12 @@ class Trial:
         )
 
     def lines(self) -> list[WitnessLine]:
-        """What the witness has noted."""
+        """The witness's notes."""
         path = self.folder / "log.jsonl"
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def left(self) -> int:
-        """How many messages are in the queue, and in those of other functions, which may be sent some."""
+        """The number of messages in the queue, and in those of other functions, which may receive some."""
         counts = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         attributes = [self._attributes(url) for url in {each.queue_url for each in self.consumers}]
         return sum(
@@ -185,7 +191,7 @@ class Trial:
         )
 
     def tables(self) -> ContentByTable:
-        """What is in the stack's tables, but for those of the consumer's records."""
+        """The content of the stack's tables, except the consumer's records."""
         lines, dynamodb = self.lines(), self.cloud.client("dynamodb")
         records = {line["table"] for line in lines if line["what"] == "consumer"}
         found = {}
@@ -197,7 +203,7 @@ class Trial:
 
     @cached_property
     def _own_tables(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """The stack's tables: logical id, name, attributes of the key."""
+        """The stack's tables: logical id, name, key attributes."""
         made = resources_of(self.cloud, self.stack.name)
         tables = [each for each in made if each["ResourceType"] == "AWS::DynamoDB::Table"]
         return [
@@ -221,7 +227,7 @@ class Trial:
         return found
 
     def evidence(self, reference: Reference | None = None) -> Evidence:
-        """What there is to judge by."""
+        """The evidence to judge by."""
         lines = self.lines()
         return Evidence(
             sent=self.sent,

@@ -1,4 +1,4 @@
-"""How it ended for each message of a run: by its record, by its handler's runs, and by what is in the tables. Pure."""
+"""How each message of a run ended, from its record, its handler's runs, and the tables. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +11,11 @@ from typing import Any
 from idempotent_receiver.local.effects import Changes, ContentByTable, Difference, ItemPlace, Reference, added
 
 WitnessLine = Mapping[str, Any]
-"""What a witness has noted."""
+"""The witness's notes."""
 
 
 class EffectVerdict(StrEnum):
-    """How it ended for a message; the last is the worst."""
+    """How a message ended, from best to worst."""
 
     ONCE = "once"
     DEAD_LETTER = "dead letter"
@@ -26,34 +26,34 @@ class EffectVerdict(StrEnum):
 
 
 NEVER_MS = float("inf")
-OVERRAN = "it takes longer than the function's time-out, which is 10 s here at most"
+OVERRAN = "it takes longer than the function's timeout, which is at most 10 s here"
 WITHOUT_PARTIAL = (
-    "it was not done, and Lambda deleted it with its batch: the event source mapping has no FunctionResponseTypes: "
+    "it was not done, but Lambda deleted it with its batch: the event source mapping has no FunctionResponseTypes: "
     "[ReportBatchItemFailures]"
 )
 UNRECORDED = "Lambda deleted it before its record was COMPLETED, so a duplicate would run again"
-NOT_NAMED = "it was not done, and the handler's response did not say so: Lambda deleted it"
+NOT_NAMED = "it was not done, but the handler's response did not report it: Lambda deleted it"
 FINE = frozenset({EffectVerdict.ONCE, EffectVerdict.DEAD_LETTER})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is left after a run. Messages are named by their ids, records by their own."""
+    """What a run left behind. Messages are identified by their ids, records by their own."""
 
     sent: Mapping[str, str]
     """The names of the messages."""
     lines: Sequence[WitnessLine]
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dead: frozenset[str] = frozenset()
-    """What is in the dead-letter queue."""
+    """The content of the dead-letter queue."""
     left: int = 0
-    """How many messages are still in the queue."""
+    """The number of messages still in the queue."""
     partial: bool = True
-    """Whether the mapping takes partial batch responses."""
+    """Whether the mapping uses partial batch responses."""
     tables: ContentByTable = field(default_factory=dict)
-    """What is in the tables of the stack, but for the one of the records."""
+    """The content of the stack's tables, except the records table."""
     reference: Reference | None = None
-    """What is in them after runs without faults."""
+    """Their content after runs without faults."""
 
     @property
     def claims(self) -> bool:
@@ -62,18 +62,18 @@ class Evidence:
 
     @cached_property
     def recorded(self) -> bool:
-        """Whether records can be read: the handler is a consumer of this library, with a table."""
+        """Whether records can be read: the handler is a consumer of this library with a table."""
         return any(line["what"] == "consumer" and line.get("table") is not None for line in self.lines)
 
     @cached_property
     def differences(self) -> Sequence[Difference]:
-        """What is not in the tables as without faults."""
+        """The differences between the tables and the reference."""
         return [] if self.reference is None else self.reference.differences(self.tables)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """One message, with its duplicates: all that have its key."""
+    """One message, with its duplicates: all that share its key."""
 
     name: str
     key: str
@@ -81,18 +81,18 @@ class Ended:
     deliveries: int
     runs: int
     twice: int
-    """Runs that began when it was done, or while another was going on."""
+    """Runs that began after it was done, or while another was in progress."""
     record: str | None
     tables: EffectVerdict | None
-    """What the tables say, if it writes there what can be compared: once, TWICE or NEVER."""
+    """The tables' verdict, if the message writes anything comparable: once, TWICE or NEVER."""
     verdict: EffectVerdict
     why: str | None = None
     differs: tuple[str, ...] = ()
-    """What is not in the tables as without faults, by this message."""
+    """The differences that this message caused."""
 
 
 def judged(evidence: Evidence) -> list[Ended]:
-    """How it ended for each message, in the order of sending."""
+    """How each message ended, in the order of sending."""
     messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
     blamed: dict[str, list[tuple[Difference, EffectVerdict]]] = {}
     for difference in evidence.differences:
@@ -102,13 +102,13 @@ def judged(evidence: Evidence) -> list[Ended]:
 
 
 def unexplained(evidence: Evidence) -> list[Difference]:
-    """What is not in the tables as without faults, though no message of the run writes there without faults."""
+    """Differences at places where no message of the run writes without faults."""
     messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
     return [each for each in evidence.differences if not _blamed(each, messages)]
 
 
 def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
-    """For each message the worst that became of it: in the first such run, or if all went well in the last."""
+    """The worst result of each message: from the first run that has it, or from the last if all went well."""
     order, found = list(EffectVerdict), dict[str, Ended]()
     for each in (message for messages in runs for message in messages):
         before = found.setdefault(each.name, each)
@@ -121,7 +121,9 @@ def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
 
 
 def _blamed(difference: Difference, messages: Sequence["_Message"]) -> list[tuple["_Message", EffectVerdict]]:
-    """The messages that may have made a difference, and how: those for which most speaks of all that write there."""
+    """The messages that may have caused a difference, and how: those with the strongest evidence among all that write
+    there.
+    """
     writers = [each for each in messages if difference.place in each.changes]
     able = [(each, each.blamed(difference)) for each in writers if each.share(difference)] or [
         (each, each.blamed(difference)) for each in writers
@@ -142,7 +144,7 @@ def _by_key(evidence: Evidence) -> dict[str, list[str]]:
 
 
 def kills(lines: Iterable[WitnessLine]) -> list[str]:
-    """The moments at which a worker was killed."""
+    """When workers were killed."""
     return [line["place"] for line in lines if line["what"] == "killed"]
 
 
@@ -169,7 +171,7 @@ class _Message:
             differs=tuple(str(each) for each, _ in blamed),
         )
 
-    # What it does to the tables.
+    # Its effect on the tables.
 
     @cached_property
     def changes(self) -> Changes:
@@ -180,11 +182,11 @@ class _Message:
         return found
 
     def share(self, difference: Difference) -> Decimal:
-        """What it adds, without faults, to what differs."""
+        """What it adds, without faults, to the value that differs."""
         return self.changes[difference.place].get(difference.path, Decimal(0))
 
     def blamed(self, difference: Difference) -> EffectVerdict:
-        """How it ended, if it has made this difference: more of what it does was done, or less."""
+        """How it ended if it caused this difference: done too often, or not at all."""
         more, number = added(difference.expected, difference.found), (Decimal, type(None))
         if isinstance(difference.expected, number) and isinstance(difference.found, number) and self.share(difference):
             return EffectVerdict.TWICE if more * self.share(difference) > 0 else EffectVerdict.NEVER
@@ -195,13 +197,13 @@ class _Message:
             return None
         return max(blamed, key=list(EffectVerdict).index, default=EffectVerdict.ONCE)
 
-    # What was noted of it.
+    # The notes about it.
 
     def _all(self, what: str) -> list[WitnessLine]:
         return [line for line in self.evidence.lines if line["what"] == what]
 
     def own(self, what: str) -> list[WitnessLine]:
-        """What was noted of its runs."""
+        """The notes about its runs."""
         return [line for line in self._all(what) if line["key"] == self.key]
 
     def _record(self) -> Mapping[str, Any]:
@@ -210,24 +212,24 @@ class _Message:
 
     @property
     def ran_again(self) -> bool:
-        """Whether its handler has run more than once."""
+        """Whether its handler ran more than once."""
         return len(self.own("started")) > 1
 
     @property
     def finished(self) -> bool:
-        """Whether it is done: by its record, or where nobody can read that, by a run that came to its end."""
+        """Whether it is done: by its record or, if no record can be read, by a finished run."""
         return self._record().get("status") == "COMPLETED" if self.evidence.recorded else bool(self._done())
 
     def _succeeded(self) -> list[WitnessLine]:
         return [line for line in self.own("ended") if line["error"] is None]
 
     def _acknowledged(self) -> list[WitnessLine]:
-        """The answers that left it out of their failures, whether or not they came to Lambda."""
+        """The answers that did not report it as failed, whether or not they reached Lambda."""
         answers = [*self._all("answered"), *self._all("killed")]
         return [line for line in answers if {*line["ids"], *line.get("lost", ())} & {*self.ids}]
 
     def _done(self) -> list[int]:
-        """When a process that had run it with success gave such an answer, or was about to."""
+        """When a process that had run it successfully gave such an answer, or was about to."""
         runs = [(line["process"], line["at_ms"]) for line in self._succeeded()]
         return [
             line["at_ms"]
@@ -252,7 +254,7 @@ class _Message:
         return min(ends, default=NEVER_MS)
 
     def _over(self, start: WitnessLine) -> float:
-        """When a run was over at the latest: the time of its batch was up."""
+        """The latest time at which a run was over: its batch's time was up."""
         batches = [line for line in self._all("delivered") if line["process"] == start["process"]]
         times = [line.get("until_ms", NEVER_MS) for line in batches if line["at_ms"] <= start["at_ms"]]
         return min([self._end(start), *map(float, times[-1:])])
@@ -270,7 +272,7 @@ class _Message:
         if self.finished:
             return EffectVerdict.ONCE if tables is None else tables
         if self.evidence.dead & {*self.ids}:
-            return EffectVerdict.NEVER if self._overran() else EffectVerdict.DEAD_LETTER  # nobody meant it to
+            return EffectVerdict.NEVER if self._overran() else EffectVerdict.DEAD_LETTER  # an unintended one
         if not self._acknowledged():
             return EffectVerdict.UNFINISHED if self.evidence.left else EffectVerdict.NEVER
         return (
@@ -280,7 +282,7 @@ class _Message:
     def _why(self, verdict: EffectVerdict) -> str | None:
         failures = [line for line in self.own("ended") if line["error"] is not None]
         error = json.loads(self._record().get("error") or "{}")
-        # The record has no texts but an author's own; on this machine, and of its own events, a trial may tell all.
+        # Records hold only texts that authors chose to disclose; for local events, a trial may show everything.
         reason = error.get("text") or (failures[-1]["error"] if failures else error.get("type"))
         if reason is None and self._overran():
             reason = OVERRAN
@@ -293,7 +295,7 @@ class _Message:
         if verdict is EffectVerdict.NEVER:
             return reason and f"its handler fails: {reason}"
         if verdict is EffectVerdict.UNFINISHED:
-            return f"its handler fails: {reason}" if reason else "its handler has not come to it"
+            return f"its handler fails: {reason}" if reason else "its handler has not reached it"
         if self.ran_again and verdict is EffectVerdict.ONCE:
             return self._why_again(failures)
         return None
@@ -303,5 +305,5 @@ class _Message:
         if failures:
             return f"first run failed: {failures[0]['error']}"
         if self._twice():
-            return "it ran more than once, and took effect once"
+            return "it ran more than once but took effect once"
         return "its first worker was killed before it was recorded"

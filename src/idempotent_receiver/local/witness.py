@@ -1,19 +1,20 @@
-"""Stands before a deployed handler on the local cloud: notes what happens to each message, and lets things go wrong.
+"""Wraps a deployed handler on the local cloud: records what happens to each message, and injects faults.
 
-A copy of this file lies beside the function's code and is its handler; what it notes is a line of JSON in a file that
-survives the process, as does what the function prints. What goes wrong is one of three:
+A copy of this file lies next to the function's code and is its handler. Its notes are JSON lines in a file that
+survives the process, as does the function's output. There are three modes:
 
 - Nothing.
-- One message fails: once, in place of its handler, in the first batch that comes. Its neighbours do not.
+- One message fails: once, in place of its handler, in the first batch received. Its neighbours do not.
 - Workers are killed. The first message to reach its handler is offered to a second worker at the same moment; then its
-  own worker dies: the handler has returned, and nothing is recorded. The worker that is first to answer dies before it
-  can: everything is recorded, and nothing acknowledged. And of every message the first acknowledgement is lost, so SQS
-  delivers it again.
+  own worker dies, after the handler has returned and before anything is recorded. The first worker to answer dies
+  before it can, with everything recorded and nothing acknowledged. And every message's first acknowledgement is lost,
+  so SQS delivers it again.
 
-The local cloud deletes all messages of an answer that AWS would refuse. Here such an answer counts as on AWS.
+The local cloud deletes all messages of a response that AWS would reject. Here, such a response counts as it does on
+AWS.
 
-It imports nothing of the library: the function may have another version of it, or none. Then each delivery counts as a
-run.
+It imports nothing from the library: the function may have another version, or none. With none, each delivery counts
+as a run.
 """
 
 import contextlib
@@ -31,33 +32,33 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "RECEIVER_LOCAL"
-"""The variable with the settings, as JSON: `handler`, `folder`, `queue_url`, `faults`, and whether the mapping takes
+"""The variable with the settings, as JSON: `handler`, `folder`, `queue_url`, `faults`, and whether the mapping uses
 `partial` batch responses.
 """
 NONE, ONE_FAILS, KILLS = "none", "one fails", "kills"
-"""What `faults` may be."""
+"""The values of `faults`."""
 PING = {"receiver local": "are you there?"}
-"""An event that only has the handler imported."""
+"""An event that only imports the handler."""
 MEETING_SECONDS, LONGEST_MEETING_SECONDS, MEETING_LOOK_SECONDS = 0.5, 3.0, 0.05
-"""How long the first handler stays when the second worker has its message, and waits for it before that."""
+"""How long the first handler waits for the second worker to take its message, and stays afterwards."""
 
 settings: dict[str, Any] = json.loads(os.environ.get(VARIABLE, "{}"))
 
 
 def note(what: str, **said: object) -> None:
-    """Write a line down, whole or not at all."""
+    """Write a note, whole or not at all."""
     line = {"at_ms": time.time_ns() // 1_000_000, "what": what, "process": os.getpid(), **said}
     with (Path(settings["folder"]) / "log.jsonl").open("ab", buffering=0) as file:
         file.write(json.dumps(line).encode() + b"\n")
 
 
 def lines() -> list[dict[str, Any]]:
-    """All that was noted so far, by whichever process."""
+    """All notes so far, from every process."""
     return [json.loads(line) for line in (Path(settings["folder"]) / "log.jsonl").read_bytes().splitlines()]
 
 
 def first(name: str) -> bool:
-    """Whether nobody has asked for this name before, in any process."""
+    """Whether this is the first request for this name in any process."""
     try:
         (Path(settings["folder"]) / name).touch(exist_ok=False)
     except FileExistsError:
@@ -66,13 +67,13 @@ def first(name: str) -> bool:
 
 
 class Copied:
-    """A stream, and a copy of each line that is printed there, which survives the process."""
+    """A stream, with a copy of every printed line that survives the process."""
 
     def __init__(self, stream: Any, copy: Any) -> None:
         self._stream, self._copy, self._line = stream, copy, ""
 
     def write(self, text: str) -> int:
-        """Print a text, or a part of one."""
+        """Print a text, or part of one."""
         *lines, self._line = (self._line + text).split("\n")
         self._copy.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
         return int(self._stream.write(text))
@@ -87,14 +88,14 @@ class Copied:
 
 
 def crash(place: str, done: Sequence[str] = ()) -> None:
-    """End this process as a crash does, with no cleanup. `done`: messages whose handling was over, which come again."""
+    """End this process like a crash, without cleanup. `done`: messages already handled, which come again."""
     note("killed", place=place, ids=done)
     offer_again(deliveries.handles[id] for id in done)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def offer_again(handles: Iterable[str]) -> None:
-    """Let SQS deliver these messages at once, to whoever asks. Whatever was delivered again meanwhile is left alone."""
+    """Make SQS deliver these messages at once, to anyone. Messages redelivered meanwhile are left alone."""
     import boto3  # noqa: PLC0415  # the function's own, once its handler has been imported
     from botocore.exceptions import ClientError  # noqa: PLC0415
 
@@ -105,7 +106,7 @@ def offer_again(handles: Iterable[str]) -> None:
 
 
 def meet(id: str, handle: str, seconds: float) -> None:
-    """Offer a message to a second worker, and wait until it has it, for so long at most."""
+    """Offer a message to a second worker, and wait up to that long until it has it."""
     offer_again([handle])
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
@@ -117,19 +118,19 @@ def meet(id: str, handle: str, seconds: float) -> None:
             return
 
 
-class Planned(Exception):  # its name is what the log says
-    """Not the handler's failure: one message of a batch is made to fail."""
+class Planned(Exception):  # the name appears in the log
+    """Not the handler's own failure: one message of a batch is made to fail."""
 
 
 class Deliveries:
-    """What this process has been given: the messages' receipt handles by their ids, and their ids by their keys."""
+    """What this process has received: receipt handles by message id, and ids by key."""
 
     def __init__(self) -> None:
         self.handles: dict[str, str] = {}
         self.ids: dict[str, str] = {}
 
     def take(self, records: Iterable[Mapping[str, Any]], remaining_ms: int) -> None:
-        """Note a batch, and when its time is up, at which its process is ended."""
+        """Note a batch and its time limit, at which its process is ended."""
         self.handles = {record["messageId"]: record.get("receiptHandle", "") for record in records}
         note(
             "delivered",
@@ -139,19 +140,19 @@ class Deliveries:
         )
 
     def read_stamps(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Note the keys that messages carry which were sent back."""
+        """Note the keys in the stamps of redriven messages."""
         for record in records:
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 stamp = record["messageAttributes"]["idempotent-receiver"]["stringValue"]
                 self.has_key(record["messageId"], json.loads(stamp)["key"])
 
     def has_key(self, id: str, key: str) -> None:
-        """Note a message's key, where it is not its id."""
+        """Note a message's key if it differs from its id."""
         self.ids[key] = id
         note("keyed", id=id, key=key)
 
     def keyed(self, strategy: Callable[[Any], str]) -> Callable[[Any], str]:
-        """The key strategy, noting what it makes."""
+        """The key strategy, with its keys noted."""
 
         @functools.wraps(strategy)
         def key(message: Any) -> str:
@@ -166,7 +167,7 @@ deliveries = Deliveries()
 
 
 def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> Callable[..., Any]:
-    """The function for one message, with notes of where it starts and how it ends."""
+    """The function for one message, with notes of its starts and ends."""
 
     def begun() -> str:
         claim = current_claim()
@@ -217,13 +218,14 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
 
 @functools.cache
 def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
-    """The function's own handler, and whether a consumer of the library is in it, which is then watched from inside.
+    """The function's own handler, and whether it contains a consumer of this library, which is then observed from
+    inside.
 
-    Made at a process's first event, so that an error of its import is the answer to that.
+    Loaded at a process's first event, so that an import error becomes the response to that event.
     """
     module, _, name = settings["handler"].rpartition(".")
     handler = consumer = getattr(importlib.import_module(module.replace("/", ".")), name)
-    while not hasattr(consumer, "with_options"):  # others' decorators may be around it
+    while not hasattr(consumer, "with_options"):  # it may have other decorators
         if not hasattr(consumer, "__wrapped__"):
             return handler, False
         consumer = consumer.__wrapped__
@@ -237,7 +239,7 @@ def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
 
 
 def lambda_handler(event: Any, context: Any) -> Any:
-    """Handle an event as the function's own handler does, and let happen to the answer what may happen to it."""
+    """Handle an event as the function's own handler does, then apply faults to the answer."""
     handler, inside = shipped()
     if event == PING:
         return {"consumer": inside}
@@ -263,7 +265,7 @@ def lambda_handler(event: Any, context: Any) -> Any:
 def acknowledged(answer: Any, ids: Sequence[str], *, partial: bool) -> list[str]:
     """The messages of a batch that Lambda deletes from the queue after this answer, by AWS's rules.
 
-    None, if it cannot tell which have failed: an id that is missing, empty, or not of this batch.
+    None if Lambda cannot tell which have failed: an id is missing, empty, or not in this batch.
     """
     failures = answer.get("batchItemFailures") if partial and isinstance(answer, dict) else None
     if not failures:

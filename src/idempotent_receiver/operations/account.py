@@ -1,4 +1,4 @@
-"""The AWS account that an operator works in: its clients, and what it says of a name that is wrong."""
+"""The AWS account that an operator works in: its clients, and clear errors for wrong names."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,26 +15,26 @@ Client = Callable[[str], Any]
 
 
 class UsageError(Exception):
-    """The operator has to type something else; the text says what."""
+    """The operator must change the command; the text says how."""
 
 
 def client_of(service: str, *, region: str | None, profile: str | None, endpoint_url: str | None) -> Any:
-    """A new client. Raises UsageError for a wrong region, profile or endpoint."""
+    """A new client. Raises UsageError for an invalid region, profile or endpoint."""
     config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 5})
     try:
         session: Any = boto3.Session(region_name=region, profile_name=profile)
         return session.client(service, endpoint_url=endpoint_url, config=config)
     except ProfileNotFound as error:
-        raise UsageError(f"{error}: correct --profile, or AWS_PROFILE") from None
+        raise UsageError(f"{error}: correct --profile or AWS_PROFILE") from None
     except NoRegionError:
-        raise UsageError("no AWS region: give --region, or set AWS_DEFAULT_REGION") from None
+        raise UsageError("no AWS region: give --region or set AWS_DEFAULT_REGION") from None
     except ValueError as error:
         raise UsageError(f"--endpoint-url {endpoint_url}: {error}") from None
 
 
 @contextmanager
 def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
-    """Raises UsageError, with the remedy, where AWS has no such thing: it answers with a code that ends like these."""
+    """Raises UsageError with the remedy where the resource does not exist: the error code ends with one of `codes`."""
     try:
         yield
     except ClientError as error:
@@ -46,16 +46,16 @@ def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
 
 
 CONSUMER = "ConsumerName"
-"""The output by which a stack's consumer is known. Of a further consumer, all outputs begin with the same word:
+"""The output that identifies a stack's consumer. The outputs of any further consumer start with a common word:
 `RefundsConsumerName`, `RefundsQueueUrl` ...
 """
 
 
 def stack_outputs(client: Client, name: str) -> dict[str, str]:
-    """The outputs of a CloudFormation stack, as those of its one consumer.
+    """The outputs of a CloudFormation stack, named as for a single consumer.
 
-    A name such as orders/RefundsConsumer means one of several. Raises UsageError where there is no such stack or
-    consumer, or where several could be meant.
+    A name such as orders/RefundsConsumer selects one of several. Raises UsageError if the stack or the consumer does
+    not exist, or if the name is ambiguous.
     """
     stack, consumer = split_stack(name)
     outputs = _outputs(client, stack)
@@ -71,7 +71,7 @@ def stack_outputs(client: Client, name: str) -> dict[str, str]:
 
 
 def split_stack(name: str) -> tuple[str, str | None]:
-    """A stack's name or ARN, and the consumer of several that is meant, if one is."""
+    """A stack's name or ARN, and the consumer selected in it, if any."""
     stack, _, consumer = name.partition("/")
     return (name, None) if name.startswith("arn:") or not consumer else (stack, consumer)
 
@@ -83,12 +83,15 @@ def _outputs(client: Client, stack: str) -> dict[str, str]:
 
 
 def require_bucket(client: Client, name: str) -> None:
-    """Raises UsageError where S3 has no such bucket. Other errors are left to whatever uses it."""
+    """Raises UsageError if the S3 bucket does not exist. Other errors are left to the code that uses it."""
     with suppress(ClientError), named(f"bucket {name}", "correct --archive", "NoSuchBucket"):
         client("s3").list_objects_v2(Bucket=name, MaxKeys=1)
 
 
 def require_table(client: Client, name: str) -> None:
-    """Raises UsageError where DynamoDB has no such table. Other errors are left to whatever reads the table."""
-    with suppress(ClientError), named(f"table {name}", "correct --table, or create it", "ResourceNotFoundException"):
+    """Raises UsageError if the DynamoDB table does not exist. Other errors are left to the code that reads it."""
+    with (
+        suppress(ClientError),
+        named(f"table {name}", "correct --table or create the table", "ResourceNotFoundException"),
+    ):
         client("dynamodb").describe_table(TableName=name)

@@ -1,6 +1,6 @@
-"""What a consumer is, for the operator's commands: as its decorated handler has it, or as a JSON document says.
+"""A consumer's description for operators' commands, from its decorated handler or a JSON document.
 
-`receiver describe` prints the document. `--consumer` and the output of a stack give it back.
+`receiver describe` prints the document; `--consumer` and a stack's output supply it.
 """
 
 import json
@@ -16,21 +16,23 @@ from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.consumer import Consumer
 
 OUTPUT = "ConsumerDescription"
-"""The output of a stack that holds the document."""
+"""The stack output that holds the document."""
 
 DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class InCode:
-    """A callable of the user's code, which a document can only name."""
+    """A callable in the user's code, which a document can only name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a consumer is. None is what the document does not say; of envelope and namespace, that there is none."""
+    """A consumer's description. None means that the document does not say; for envelope and namespace, that there is
+    none.
+    """
 
     key: keys.KeyStrategy | InCode | None = None
     payload: Payload | InCode | None = None
@@ -41,7 +43,7 @@ class Description:
 
     @classmethod
     def of(cls, consumer: Consumer) -> "Description":
-        """What a decorated handler is."""
+        """The description of a decorated handler."""
         made_with = consumer.options
         return cls(
             key=made_with.key,
@@ -54,11 +56,11 @@ class Description:
 
     @property
     def retention_seconds(self) -> int | None:
-        """How long its records last."""
+        """How long records last, in seconds."""
         return None if self.retention_days is None else round(self.retention_days * DAY_SECONDS)
 
     def document(self) -> dict[str, Any]:
-        """The document, in which a callable is only named."""
+        """The JSON document; a callable is only named."""
         days = self.retention_days
         return {
             "key": None if self.key is None else _key_document(self.key),
@@ -71,7 +73,7 @@ class Description:
 
 
 def description_in(text: str) -> Description:
-    """What a document says. Raises ValueError, with the field and what it may be, for anything else."""
+    """The description in a document. Raises ValueError, with the field and its valid values, for anything else."""
     try:
         found = json_of(text)
     except (ValueError, RecursionError) as error:
@@ -79,7 +81,7 @@ def description_in(text: str) -> Description:
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  # of a text, not of an argument's type
     if unknown := sorted(found.keys() - _READ.keys()):
-        raise ValueError(f"it has no field {', '.join(unknown)}: use {', '.join(_READ)}")
+        raise ValueError(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
     said = Description(**{name: _read(name, value) for name, value in found.items() if value is not None})
     if said.namespace is None and said.key not in (None, keys.message_id):
         raise ValueError("namespace is missing: with this key it is the store's")
@@ -87,18 +89,18 @@ def description_in(text: str) -> Description:
 
 
 def stated(outputs: Mapping[str, str], stack: str | None) -> Description | None:
-    """What a stack's outputs say that its consumer is, if they do. Raises UsageError for what cannot be read."""
+    """The description in a stack's outputs, if there is one. Raises UsageError if it cannot be read."""
     if OUTPUT not in outputs:
         return None
     try:
         return description_in(outputs[OUTPUT])
     except ValueError as error:
-        remedy = "put there what `receiver describe` prints, or give --consumer"
+        remedy = "set it to what `receiver describe` prints, or give --consumer"
         raise UsageError(f"output {OUTPUT} of stack {stack}: {error}; {remedy}") from None
 
 
 def differences(code: Description, stated: Description) -> dict[str, tuple[str, str]]:
-    """The fields in which two descriptions differ, with both values as JSON. What one does not say is not compared."""
+    """The fields in which two descriptions differ, with both values as JSON. Compares only fields that both have."""
     ours, theirs = code.document(), stated.document()
     return {
         name: (json.dumps(ours[name]), json.dumps(theirs[name]))
@@ -117,7 +119,7 @@ def _payload(said: object) -> Payload | InCode:
             return InCode(name)
         case dict() if not said.keys() - _PARTS:
             return Payload(**said)
-    raise ValueError(f"{json.dumps(said)} is no payload: use {{}} for all of it, or {', '.join(_PARTS)}")
+    raise ValueError(f"{json.dumps(said)} is not a payload: use {{}} for the whole body, or {', '.join(_PARTS)}")
 
 
 _BY_NAME: Mapping[str, keys.KeyStrategy] = {"message_id": keys.message_id, "event_id": keys.event_id}
@@ -127,7 +129,7 @@ _MADE: Mapping[str, Callable[[Any], keys.KeyStrategy | InCode]] = {
     "payload_key": _payload,
     "callable": InCode,
 }
-"""Key strategies by their names in the document: those that stand for themselves, and those made of an argument."""
+"""Key strategies by their names in the document: those without an argument, and those with one."""
 
 
 def _key(said: object) -> keys.KeyStrategy | InCode:
@@ -138,7 +140,7 @@ def _key(said: object) -> keys.KeyStrategy | InCode:
             ((name, argument),) = said.items()
             return _MADE[name](argument)
     known = [*map(json.dumps, _BY_NAME), *(f'{{"{name}": ...}}' for name in _MADE)]
-    raise ValueError(f"{json.dumps(said)} is no key strategy: use {', '.join(known)}")
+    raise ValueError(f"{json.dumps(said)} is not a key strategy: use {', '.join(known)}")
 
 
 def _key_document(key: keys.KeyStrategy | InCode) -> object:
@@ -166,12 +168,12 @@ def _named(given: Any) -> dict[str, str]:
 def _retention_days(said: Any) -> float:
     options.require_numbers(retention_days=said)
     if not said > 0:
-        raise ValueError("it has to be more than 0")
+        raise ValueError("it must be more than 0")
     return float(said)
 
 
 def _passing(check: Callable[[Any], object]) -> Callable[[Any], Any]:
-    """What reads a value as it is, if the check lets it pass."""
+    """A reader that returns a value unchanged if it passes the check."""
 
     def read(said: Any) -> Any:
         check(said)

@@ -1,4 +1,4 @@
-"""Whether Lambda reads a queue: the event source mappings of the queue, and their switch."""
+"""Whether Lambda reads a queue: its event source mappings, and how to enable or disable them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 SWITCH_POLL_SECONDS = 1.0
 SWITCHED_SECONDS = 300.0
-"""Within which a mapping is enabled or disabled. A change takes Lambda up to two minutes, and so does one before it."""
+"""The time to enable or disable a mapping: one change takes Lambda up to two minutes, as may another before it."""
 ENABLED, DISABLED = "Enabled", "Disabled"
-"""The states in which a mapping stays. In all others Lambda is on its way to one of them and refuses changes."""
+"""The stable states of a mapping. In all others Lambda is changing it and refuses further changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +23,18 @@ class Mapping:
 
     id: str
     function: str
-    """Its name; NAME:ALIAS if Lambda invokes an alias or a version."""
+    """The function's name; NAME:ALIAS if Lambda invokes an alias or a version."""
     state: str
 
     def invokes(self, function: str) -> bool:
-        """Whether a function's name or ARN, with or without an alias, means this one."""
+        """Whether a function's name or ARN, with or without an alias, refers to this mapping."""
         name = function.partition(":function:")[2] or function
         return name in (self.function, self.function.partition(":")[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What is in a queue, about, and how long it stays there."""
+    """The approximate contents of a queue, and its visibility timeout and retention."""
 
     waiting: int
     in_flight: int
@@ -43,7 +43,7 @@ class Backlog:
 
 
 def mappings_of(functions: "LambdaClient", queue_arn: str) -> list[Mapping]:
-    """All mappings that read the queue, in the order of their functions' names."""
+    """All mappings of the queue, sorted by function name."""
     found = functions.get_paginator("list_event_source_mappings").paginate(EventSourceArn=queue_arn)
     mappings = [
         Mapping(each["UUID"], each["FunctionArn"].partition(":function:")[2], each["State"])
@@ -54,7 +54,7 @@ def mappings_of(functions: "LambdaClient", queue_arn: str) -> list[Mapping]:
 
 
 def backlog_of(sqs: "SQSClient", queue_url: str) -> Backlog:
-    """The queue's own counts, which are approximate."""
+    """The queue's own approximate counts."""
     found = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])["Attributes"]
     return Backlog(
         waiting=int(found["ApproximateNumberOfMessages"]) + int(found["ApproximateNumberOfMessagesDelayed"]),
@@ -73,9 +73,9 @@ def switch(
     clock: Clock,
     stopped: Callable[[], bool],
 ) -> dict[str, str]:
-    """Enable or disable mappings, and wait up to `seconds` until each is in that state. Returns the last states by id.
+    """Enable or disable mappings and wait up to `seconds` for that state. Returns the last states by id.
 
-    A mapping that is being changed, by a deployment for example, is switched as soon as Lambda accepts it.
+    A mapping under change, for example by a deployment, is switched as soon as Lambda accepts it.
     """
     deadline = clock.monotonic_seconds() + seconds
     states = {each.id: each.state for each in mappings}

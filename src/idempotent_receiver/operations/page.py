@@ -1,7 +1,7 @@
-"""Pages to look at: one self-contained HTML file each, with its data in it. A page loads nothing and sends nothing.
+"""Self-contained HTML pages with their data inside. A page loads nothing and sends nothing.
 
-`page.html` is what all pages share. A page's own part is a fragment of HTML with a `<style>` and a `<script>`, which
-finds the data in `data`.
+`page.html` is the common shell. Each page adds a fragment of HTML with a `<style>` and a `<script>`, which finds the
+data in `data`.
 """
 
 import base64
@@ -15,14 +15,14 @@ _SHELL = Path(__file__).with_name("page.html")
 
 
 def html_of(fragment: str, data: Any) -> str:
-    """The page of a fragment and its data, which is JSON."""
+    """The page of a fragment with JSON data."""
     return data_text(data).join(around(fragment))
 
 
 def around(fragment: str) -> tuple[str, str]:
-    """What a fragment's page has before its data, and after it.
+    """The parts of a page before and after its data.
 
-    Its policy lets no script and no style run but those of the shell and the fragment.
+    Its content security policy permits only the scripts and styles of the shell and the fragment.
     """
     page = _SHELL.read_text(encoding="utf-8").replace("<!-- its own part -->", fragment, 1)
     for kind in ("style", "script"):
@@ -33,7 +33,7 @@ def around(fragment: str) -> tuple[str, str]:
 
 
 def data_text(data: Any) -> str:
-    """Data as it stands in a page. A text in it stays a text, whatever it says."""
+    """Data as JSON for a page, escaped so that no text in it can act as markup."""
     return json.dumps(data, ensure_ascii=True).replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""Records as an operator reads them: what each says by its status, its lease and its error."""
+"""Records as an operator reads them, by status, lease and error."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,30 +9,30 @@ from idempotent_receiver.protocol.transitions import Claim, Unreadable, decide
 
 
 def lease_over(record: Record, now_ms: int) -> bool:
-    """Whether it is in progress, and its claim has run out."""
+    """Whether the record is in progress and its lease has ended."""
     until = record.lease_until_ms
     return record.status == Status.INPROGRESS and until is not None and until <= now_ms
 
 
 def released(record: Record, now_ms: int) -> bool:
-    """Whether it was released before its handler started, and waits for its next delivery. A record without a version
-    is from Powertools, which names no owner.
+    """Whether the record was released before its handler started and waits for the next delivery. A record without a
+    version is from Powertools, which names no owner.
     """
     return lease_over(record, now_ms) and record.owner is None and record.version is not None
 
 
 _ANY_CLAIM = Claim(id="", fingerprint=None, owner="", lease_until_ms=0)
-"""What this version cannot understand, no claim can."""
+"""A record that this version cannot read cannot be claimed."""
 
 
 def unreadable(record: Record, now_ms: int) -> str | None:
-    """Why this version cannot understand it, as a claim would be told; None where it can."""
+    """Why this version cannot read the record, as a claim would report it; None if it can."""
     answer = decide(record, _ANY_CLAIM, (), now_ms)
     return answer.reason if isinstance(answer, Unreadable) else None
 
 
 def state_of(record: Record, now_ms: int) -> str:
-    """Its status as an operator has to know it: what counts as absent is EXPIRED, and a resend is told from a run."""
+    """The status that an operator needs: an expired record is EXPIRED, and a resend differs from a run."""
     if record.expired(now_ms):
         return "EXPIRED"
     states = {"RESENDING": resending, "RESENT": resent, "TAKEN_BACK": taken_back}
@@ -40,7 +40,7 @@ def state_of(record: Record, now_ms: int) -> str:
 
 
 def failing(record: Record) -> bool:
-    """Whether it failed and may be tried again, or is being tried again."""
+    """Whether it failed and may be retried, or is being retried."""
     if record.status == Status.INPROGRESS:
         return record.attempts is not None and record.attempts > 1
     return record.status == Status.FAILED and not permanent(record)
@@ -51,8 +51,8 @@ MAX_SKEW_MS = 60_000
 
 
 def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | None:
-    """About when it was written (epoch): its expiry less its retention. None where that would be in the future: then
-    its retention is not the one that is known here.
+    """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if that lies in the
+    future: then its retention differs from the one known here.
     """
     if record.expiration is None:
         return None
@@ -61,7 +61,7 @@ def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | Non
 
 
 def reason_in(error: Mapping[str, Any]) -> str | None:
-    """A record's error in one line for people."""
+    """A record's error in one line."""
     text, kind, at = (error.get(name) for name in ("text", "type", "at"))
     if isinstance(text, str) and text:
         return text

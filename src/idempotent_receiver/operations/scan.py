@@ -1,7 +1,7 @@
-"""What is stuck: claims that nobody settled and keys that fail, found by reading the whole table.
+"""Finds stuck work, meaning claims that were never settled and keys that fail, by reading the whole table.
 
-A scan pays for every item that it reads. So its cost is known before it starts, and it goes page by page, no faster
-than it is allowed to. It reads eventually consistently, at half the price; what it names is read again, consistently.
+A scan is charged for every item. So its cost is known in advance, and it proceeds page by page within a rate. It uses
+eventually consistent reads, at half the price, then reads the records it lists again, consistently.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ BYTES_A_UNIT = 8192
 """A read unit is two eventually consistent reads of 4 KB."""
 
 MIN_ITEM_BYTES = 100
-"""Assumed of a table that does not know its size yet."""
+"""Assumed while a table does not know its size."""
 
 MAX_PAGE_ITEMS = 1000
 _NAMES = tuple(name for name in ATTRIBUTES if name not in ("data", "input", "validation"))
@@ -33,24 +33,24 @@ _NAMES = tuple(name for name in ATTRIBUTES if name not in ("data", "input", "val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a scan will read, as far as the table says. DynamoDB updates these figures about every six hours."""
+    """What a scan will read, according to the table. DynamoDB updates these figures about every six hours."""
 
     items: int
     size_bytes: int
 
     @property
     def read_units(self) -> int:
-        """About how many read request units it takes."""
+        """The approximate number of read request units."""
         return max(1, ceil(self.size_bytes / BYTES_A_UNIT))
 
     def page_items(self, units_a_second: float) -> int:
-        """How many items a second's units read."""
+        """The number of items that one second's units read."""
         item_bytes = max(MIN_ITEM_BYTES, self.size_bytes / max(1, self.items))
         return max(1, min(MAX_PAGE_ITEMS, int(units_a_second * BYTES_A_UNIT / item_bytes)))
 
 
 def cost_of(dynamodb: "DynamoDBClient", table: str) -> Cost:
-    """What a scan of the table costs."""
+    """The cost of a scan."""
     found = dynamodb.describe_table(TableName=table)["Table"]
     return Cost(items=found["ItemCount"], size_bytes=found["TableSizeBytes"])
 
@@ -58,7 +58,7 @@ def cost_of(dynamodb: "DynamoDBClient", table: str) -> Cost:
 def pages(
     dynamodb: "DynamoDBClient", table: str, clock: Clock, *, units_a_second: float, page_items: int
 ) -> Iterator[list[Record]]:
-    """The table's records page by page, without their results; it pauses between pages to keep to the rate."""
+    """The table's records in pages, without results. Pauses between pages to keep to the rate."""
     found = dynamodb.get_paginator("scan").paginate(
         TableName=table,
         PaginationConfig={"PageSize": page_items},
@@ -73,7 +73,7 @@ def pages(
 
 
 class About(StrEnum):
-    """Which kinds may name a record."""
+    """The kinds of records that a scan may list."""
 
     UNREADABLE = "unreadable"
     RESEND = "resend"
@@ -82,7 +82,7 @@ class About(StrEnum):
 
     @classmethod
     def of(cls, record: Record, now_ms: int) -> Self:
-        """What the record is about; the first that holds."""
+        """What the record is about: the first kind that applies."""
         if unreadable(record, now_ms) is not None:
             return cls("unreadable")
         if resending(record) is not None:
@@ -92,7 +92,7 @@ class About(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record that a scan looks for. It names those that rank highest."""
+    """A kind of record to look for. The highest-ranking ones are listed."""
 
     name: str
     about: About
@@ -105,7 +105,7 @@ class Kind:
 
 
 KINDS = (
-    # The longest ago first.
+    # Longest ago first.
     Kind(
         "unsettled",
         About.MESSAGE,
@@ -113,7 +113,7 @@ KINDS = (
         lambda record, now_ms: lease_over(record, now_ms) and not released(record, now_ms),
     ),
     Kind("failing", About.MESSAGE, lambda record: record.attempts or 0, lambda record, now_ms: failing(record)),
-    # The latest first.
+    # Latest first.
     Kind("permanent", About.MESSAGE, lambda record: record.expiration or 0, lambda record, now_ms: permanent(record)),
     Kind(
         "workflow",
@@ -121,17 +121,17 @@ KINDS = (
         lambda record: record.expiration or 0,
         lambda record, now_ms: record.status == Status.FAILED or lease_over(record, now_ms),
     ),
-    # The longest ago first.
+    # Longest ago first.
     Kind("resending", About.RESEND, lambda record: -(record.expiration or 0)),
     Kind("unreadable", About.UNREADABLE, lambda record: record.expiration or 0),
 )
 
 
 class Scan:
-    """What was found on the pages so far: how many records of each kind, and the `most` that rank highest.
+    """What the pages so far contain: the number of records of each kind, and the `most` that rank highest.
 
-    Only records whose ids begin with `prefix` count, and `own` says how many of the `scanned` those are. Of
-    `resent_count` completed ones, the messages were sent again under other keys.
+    Only records whose ids begin with `prefix` count; `own` is their number among the `scanned`. `resent_count` is the
+    number of completed records whose message was resent under another key.
     """
 
     def __init__(self, now_ms: int, *, most: int, prefix: str = "") -> None:
@@ -141,7 +141,7 @@ class Scan:
         self._now_ms, self._most, self._prefix = now_ms, most, prefix
 
     def take(self, page: Iterable[Record]) -> None:
-        """Look at a page of records."""
+        """Add a page of records."""
         for record in page:
             self.scanned += 1
             if record.id.startswith(self._prefix):
@@ -160,7 +160,7 @@ class Scan:
                 self.named[kind.name].append(record)
 
     def confirm(self, store: RecordStore) -> None:
-        """Read what is named again, consistently, and leave out what has moved on. What cannot be read stays."""
+        """Read the listed records again, consistently, and drop those that have moved on. Unreadable ones stay."""
         for kind in KINDS:
             before = {record.id: record for record in self.named[kind.name]}
             again = zip(before, store.read(list(before)), strict=True)

@@ -1,4 +1,4 @@
-"""Text that others wrote, made safe to show and to store."""
+"""Makes text from others safe to show and store."""
 
 import unicodedata
 

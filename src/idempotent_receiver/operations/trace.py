@@ -1,7 +1,7 @@
-"""One key's story: what each place that knows something of it tells, in the order in which it happened.
+"""The story of one key: what each source knows about it, in order of time.
 
-Each function makes events of what one place holds. None of them reads anything, and no body, payload or result is in
-what they tell.
+Each function turns one source's data into events. None of them reads anything, and no event holds a body, payload or
+result.
 """
 
 import json
@@ -19,15 +19,17 @@ from idempotent_receiver.protocol.record import Record, Status, error_of, perman
 from idempotent_receiver.protocol.resend import resend_of, resending, resent, taken_back
 
 Hook = Callable[[str, Record | None], Iterable[tuple[datetime | None, str]]]
-"""What an application adds: given a key and its record, times and texts. A time without a zone is UTC, None is now."""
+"""A hook of the application: given a key and its record, it returns times and texts. A time without a zone is UTC; None
+means now.
+"""
 
 KeyOf = Callable[[str], str]
-"""Makes the key that people know of a record's id."""
+"""Turns a record id into the key that people know."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """Something that happened, or will; without a time it is so now."""
+    """Something that happened or will happen; without a time, it holds now."""
 
     at_ms: int | None
     source: str
@@ -35,24 +37,24 @@ class TraceEvent:
 
 
 def in_order(events: Iterable[TraceEvent], now_ms: int) -> list[TraceEvent]:
-    """The events by their times; between what was and what will be stands what is so now."""
+    """The events by time; those that hold now stand between past and future."""
     return sorted(events, key=lambda event: now_ms if event.at_ms is None else event.at_ms)
 
 
 def of_record(
     source: str, record: Record, now_ms: int, retention_seconds: int, key_of: KeyOf = str
 ) -> Iterator[TraceEvent]:
-    """How a record's last write left it, and until when that holds. When that was is reckoned from its expiry."""
+    """The record's last write and how long its state lasts. The time of the write is derived from its expiry."""
     yield TraceEvent(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
     if record.status == Status.INPROGRESS and not (released(record, now_ms) or resending(record)):
-        over = ", and nobody settled it" if lease_over(record, now_ms) else ""
+        over = ", never settled" if lease_over(record, now_ms) else ""
         yield TraceEvent(record.lease_until_ms, source, f"end of its lease{over}")
     if record.expiration is not None:
-        yield TraceEvent(record.expiration * 1000, source, "end of the record: from then on, the key is free")
+        yield TraceEvent(record.expiration * 1000, source, "end of the record: the key is free from then on")
 
 
 def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
-    """What the record of another key, written at that time, says of a resend from or to one of these ids."""
+    """What another key's record, written at that time, says about a resend from or to one of these ids."""
     resend = resend_of(record)
     if resend is not None and (resend.new_id in ids or resend.old_id in ids):
         yield TraceEvent(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
@@ -79,7 +81,7 @@ def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
 
 
 def _resent(record: Record, key_of: KeyOf) -> str:
-    """What a record says of a resend; empty where it is neither claimed nor ended by one."""
+    """What a record says about a resend; empty if none claimed or ended it."""
     if (found := resending(record)) is not None:
         return f"RESENDING as {key_of(found.new_id)}, by {found.operator}: {found.why}"
     if (found := resent(record)) is not None:
@@ -90,7 +92,7 @@ def _resent(record: Record, key_of: KeyOf) -> str:
 
 
 def of_execution(described: Mapping[str, Any]) -> Iterator[TraceEvent]:
-    """When an execution started and how it ended, as DescribeExecution tells it."""
+    """When an execution started and how it ended, according to DescribeExecution."""
     name = _name(described["executionArn"])
     yield TraceEvent(_ms(described["startDate"]), "execution", f"{name} started")
     status, error = described["status"], described.get("error")
@@ -100,7 +102,7 @@ def of_execution(described: Mapping[str, Any]) -> Iterator[TraceEvent]:
 
 
 def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]:
-    """Since when a message is known by its dead letter, under which key, and that it is one."""
+    """When the message was first sent, under which key, and that it is a dead letter."""
     stamp, id = dead_letter.stamp, dead_letter.id
     first = id if stamp is None else stamp.original_id
     yield TraceEvent(dead_letter.since_ms, "message", f"message {first} was sent")
@@ -109,7 +111,7 @@ def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]
 
 
 def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
-    """What an operator did; without `doubt`, the same was done later where nobody knows what became of this."""
+    """What an operator did. Without `doubt`, a later act repeated this one, whose own result is unknown."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
     became = act.became if doubt or not act.may_have_happened else "not confirmed; the same was done later"
@@ -118,8 +120,8 @@ def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
 
 
 def log_pattern(keys: Iterable[str]) -> str:
-    """A filter of CloudWatch Logs that lets through the lines about these keys and messageIds, and perhaps others."""
-    # A backslash or a quotation mark would end the text: `*` stands for anything.
+    """A CloudWatch Logs filter that passes lines about these keys and messageIds, and possibly others."""
+    # A backslash or a quotation mark would end the string, so `*` replaces it.
     plain = [re.sub(r"[^\w.:@/+=-]", "*", key, flags=re.ASCII) for key in islice(keys, MOST_KEYS)]
     quoted = [each if len(each) <= MOST_OF_A_KEY else f"{each[:MOST_OF_A_KEY]}*" for each in plain]
     terms = [f'($.{name} = "{key}")' for key in quoted for name in _NAMED]
@@ -127,8 +129,8 @@ def log_pattern(keys: Iterable[str]) -> str:
 
 
 def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[TraceEvent]:
-    """What a line of the log tells, if it is about one of these keys. The function's own lines are told by their place,
-    for they may hold anything.
+    """The event in a log line, if the line is about one of these keys. The function's own lines are shown by location
+    only, because they may hold anything.
     """
     try:
         told = json.loads(line["message"])
@@ -142,7 +144,7 @@ def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[TraceEvent
         parts = [told.get(name) for name in ("error_type", "at", "reason", "why")]
         said = "; ".join(map(str, filter(None, (told.get("message"), *parts))))
     else:
-        said = f"a line of the function's own, at {place or 'an unknown place'}"
+        said = f"a line of the function's own, at {place or 'an unknown location'}"
     yield TraceEvent(int(line["timestamp"]), "log", f"{told.get('level', '')} {said}".strip())
 
 
@@ -151,11 +153,11 @@ _NAMED = ("key", "message_id")
 
 MOST_KEYS = 4
 MOST_OF_A_KEY = 80
-"""CloudWatch takes filters of 1,024 characters."""
+"""CloudWatch's limit for filters: 1,024 characters."""
 
 
 def of_hook(source: str, told: Iterable[tuple[datetime | None, str]]) -> Iterator[TraceEvent]:
-    """What an application's hook told."""
+    """The events that an application's hook returned."""
     for at, text in told:
         yield TraceEvent(None if at is None else _ms(at), source, str(text))
 

@@ -1,4 +1,4 @@
-"""What may happen to a key, and the seam to the table that holds its record. Public for other stores than ours."""
+"""What may happen to a key, and the interface to the table that holds its record. Public for custom stores."""
 
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import (

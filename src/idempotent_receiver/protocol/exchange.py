@@ -1,9 +1,8 @@
-"""The exchange between a transition and a store: read, decide, write, and again, until there is an answer.
+"""The exchange between a transition and a store: read, decide, write, repeat until there is an answer.
 
-One loop serves peeks, claims, settlements and transactions alike, one record or many. `transitions.py` decides; the
-store executes; what lives here is only what to do about answers that were lost, refused or throttled: read what is in
-doubt, try the same again after a pause, and stop at a bound. What a store raises is no answer: it ends what was asked
-at once.
+One loop serves peeks, claims, settlements and transactions, for one record or many. `transitions.py` decides and the
+store executes. This module only handles answers that were lost, refused or throttled: it reads what is in doubt,
+retries after a pause, and stops at a bound. An exception from a store is not an answer: it ends the operations at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +27,13 @@ from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, ClaimLost, Settled, Settlement
 
 MOST_CONFLICTS = 12
-"""Rounds that an operation may lose to somebody else's progress."""
+"""Rounds that an operation may lose to another worker's progress."""
 
 CLAIM_RETRIES = 3
-"""Retries of a claim while the store fails: no handler has run, and the message had better come again."""
+"""Retries of a claim while the store fails. They are few: no handler has run, so a redelivery is better."""
 
 SETTLE_RETRIES = 99
-"""Retries of a settlement: an effect is done and must be recorded, so it is the deadline that ends them."""
+"""Retries of a settlement. The effect is done and must be recorded, so only the deadline ends them."""
 
 _FIRST_PAUSE_SECONDS = 0.025
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -45,14 +44,14 @@ AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What is there has not been read yet, or is in doubt."""
+    """The record has not been read yet, or is in doubt."""
 
 
 SettleAnswer = Settled | ClaimLost | Unknown
 
 
 class Transition(Protocol[AnswerT_co]):
-    """What `transitions.py` makes: one wanted change of one record."""
+    """One intended change of one record; `transitions.py` defines them."""
 
     @property
     def id(self) -> str:
@@ -70,11 +69,12 @@ def _tell_nobody(done: object) -> None: ...
 
 @dataclass(slots=True)
 class Operation(Generic[AnswerT]):
-    """One transition on its way to its answer, which `on_done` is to be told. `seen` is what it may assume to be there:
-    a wrong guess costs a round trip and does no harm. The handler's own `actions` are committed with the change, which
-    is then drawn once and sent the same each time: a transaction's token allows one content. The answer is Unknown if
-    the store did not give one within bounds, or not for sure. `in_doubt` says that it is not known of some write what
-    became of it.
+    """One transition that awaits its answer, reported to `on_done`.
+
+    `seen` is the assumed record: a wrong guess costs a round trip and does no harm. The handler's own `actions` commit
+    with the change. Such a change is fixed once and resent unchanged, because a transaction's token permits one
+    content. The answer is Unknown if the store gave none within bounds, or no certain one. `in_doubt` tells that the
+    result of some write is unknown.
     """
 
     transition: Transition[AnswerT]
@@ -95,11 +95,11 @@ class Operation(Generic[AnswerT]):
     @property
     def answered(self) -> AnswerT | Unknown:
         """The answer, once there is one."""
-        assert self.answer is not None  # asked by `on_done`
+        assert self.answer is not None  # called by `on_done`
         return self.answer
 
     def advance(self, now_ms: int, version: str) -> None:
-        """Decide by what was seen: an answer, or the next change, with the version that was drawn for it."""
+        """Decide from what was seen: an answer, or the next change, with the version generated for it."""
         assert not isinstance(self.seen, Unread)
         step = self.transition.step(self.seen, self.wrote, now_ms, version)
         if not isinstance(step, Change):
@@ -112,7 +112,7 @@ class Operation(Generic[AnswerT]):
             self.drawn = step if self.actions else None
 
     def apply(self, written: Written | ActionFailed) -> None:
-        """Take in what the store said of the change."""
+        """Process the store's answer to the change."""
         change, self.change = self.change, None
         assert change is not None
         match written:
@@ -129,8 +129,8 @@ class Operation(Generic[AnswerT]):
                 self.answer = written  # type: ignore[assignment]  # only a commit answers so, and it may
 
     def count_round(self, max_retries: int) -> None:
-        """Count a round that has not brought the answer, up to the bounds. One that was lost to somebody else's
-        transaction counts like one that was lost to somebody else's progress.
+        """Count a round without an answer, up to the bounds. Losing to another transaction counts like losing to
+        another worker's progress.
         """
         self.rounds += 1
         self.error_count += self.error is not None and not self.contended
@@ -138,7 +138,7 @@ class Operation(Generic[AnswerT]):
             self.give_up()
 
     def give_up(self, why: str = "too many workers contend for this key") -> None:
-        """No more is tried."""
+        """Stop trying."""
         self.answer = Unknown(self.error or why)
 
 
@@ -174,8 +174,8 @@ def exchange(
     *,
     max_retries: int,
 ) -> list[Operation[AnswerT]]:
-    """Go round until every operation has its answer, and return those that have none yet. That happens when some are
-    answered and others must pause after an error: the answered need not wait for them. Ids must be distinct.
+    """Repeat rounds until every operation has its answer. Returns operations without one, if others are answered and
+    these must pause after an error: the answered ones need not wait. Ids must be distinct.
     """
     pending = list(operations)
     while True:
@@ -184,7 +184,7 @@ def exchange(
         moment = deadline.moment()
         if not in_time or (moment.left_to_start_seconds <= 0 and _claims_any(pending)):
             for operation in pending:
-                operation.give_up("no time was left to ask it")
+                operation.give_up("no time was left to ask")
             return []
         _round(pending, store, deadline, moment)
         unanswered = [operation for operation in pending if operation.answer is None]
@@ -197,7 +197,7 @@ def exchange(
 
 
 def _paused(rounds: int, deadline: Deadline) -> bool:
-    """Pause after so many rounds: exponential backoff with full jitter. False, at once, if no time is left for it."""
+    """Pause after a round: exponential backoff with full jitter. Returns False immediately if no time is left."""
     longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(rounds, 10))
     pause = longest * deadline.clock.fraction()
     if pause >= deadline.left_seconds:
@@ -207,12 +207,12 @@ def _paused(rounds: int, deadline: Deadline) -> bool:
 
 
 def _claims_any(operations: Sequence[Operation[AnswerT]]) -> bool:
-    """Whether there are claims, which are not sent when their lease is over, or is about to be."""
+    """Whether there are claims, which are not sent when their lease has ended or is about to."""
     return any(isinstance(operation.transition, Claim) for operation in operations)
 
 
 def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadline: Deadline, moment: Moment) -> None:
-    """One round for all: read what is in doubt, decide, and send the writes that follow."""
+    """One round for all operations: read what is in doubt, decide, and send the resulting writes."""
     for operation in operations:
         operation.error, operation.contended, operation.own = None, False, False
     if unread := [operation for operation in operations if isinstance(operation.seen, Unread)]:
@@ -268,9 +268,11 @@ def _write(
 
 
 def _end(operations: Sequence[Operation[AnswerT]], error: Exception) -> None:
-    """Try nothing more after a store has raised. It answers for its client's errors, so this is a defect of its own, of
-    ours or of what it was given, which would be met again and again until the deadline. Whether a write took effect
-    stays unknown: what follows must name the version that it would have replaced.
+    """Stop after a store has raised.
+
+    A store must turn its client's errors into answers. So an exception is a defect, of the store, of this library or of
+    the input, and would recur until the deadline. Whether a write took effect remains unknown: whatever follows must
+    name the version that it would have replaced.
     """
     failure = failure_of(error)
     for operation in operations:

@@ -1,8 +1,8 @@
-"""What happens to the record of a workflow's execution, which goes on after the worker that claimed its key is gone.
+"""The record of a workflow execution, which continues after the worker that claimed its key is gone.
 
-`hand_over` gives the record to the execution, with a lease as long as that may take. Until then the record keeps the
-`input`, so that whoever finds it orphaned can start the execution. A `Conclusion` writes the execution's end without a
-claim: it names the execution instead of a version, and the record must still be in progress.
+`hand_over` gives the record to the execution, with a lease as long as the execution may take. Until then the record
+keeps the `input`, so that anyone who finds it orphaned can start the execution. A `Conclusion` records the execution's
+end without a claim: it names the execution instead of a version, and the record must still be in progress.
 """
 
 from collections.abc import Collection
@@ -21,10 +21,10 @@ from idempotent_receiver.protocol.transitions import (
 
 
 class Conclusion(NamedTuple):
-    """Writes how a workflow's execution ended, without a claim.
+    """Records how a workflow execution ended, without a claim.
 
-    The record must be in progress, and the execution's or nobody's yet: an execution is named after its key. `revises`
-    is the version of a FAILED record that may be replaced too, once what it reports has been put right.
+    The record must be in progress and belong to this execution or to none yet, because an execution is named after its
+    key. `revises` is the version of a FAILED record that may also be replaced, once the reported problem is fixed.
     """
 
     id: str
@@ -34,7 +34,7 @@ class Conclusion(NamedTuple):
     revises: str | None = None
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
-        """The write that ends the execution's record, or the answer that is there."""
+        """The write that ends the execution's record, or the answer already there."""
         if seen is None or not self._open(seen):
             return Settled(seen) if seen is not None and seen.version in wrote else ClaimLost(seen)
         held = seen._replace(execution=self.execution)
@@ -53,6 +53,6 @@ class Conclusion(NamedTuple):
 
 
 def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
-    """From now on a workflow's execution has the key, until `lease_until_ms` (epoch)."""
+    """Gives the key to a workflow execution until `lease_until_ms` (epoch)."""
     lease: Attributes = {"execution": execution, "in_progress_expiration": lease_until_ms}
     return settlement(held, lease)

@@ -1,7 +1,7 @@
-"""What DynamoDB refuses of a record or of an action, whatever the table holds: a store answers it without asking.
+"""DynamoDB's limits on records and actions that do not depend on the table's content: a store refuses these itself.
 
 Sources: Amazon DynamoDB Developer Guide, "Quotas in Amazon DynamoDB" and "DynamoDB item sizes and formats"; API
-reference, TransactWriteItems. What only a table can tell, such as the size of an updated item, is not here.
+reference, TransactWriteItems. Limits that only a table can check, such as the size of an updated item, are not here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +11,16 @@ from idempotent_receiver.protocol.record import MOST_KEY_BYTES
 from idempotent_receiver.protocol.transaction import Action
 
 MOST_ITEM_BYTES = 400 * 1024
-"""The most that an item may hold, names included."""
+"""The maximum size of an item, names included."""
 
 MOST_TRANSACTION_BYTES = 4 * 1024 * 1024
-"""The most that the items of a transaction may hold together."""
+"""The maximum total size of the items in a transaction."""
 
 MOST_SORT_KEY_BYTES = 1024
-"""The most that a table's second key attribute may hold. The first may hold `MOST_KEY_BYTES`."""
+"""The maximum size of a sort key. A partition key may have `MOST_KEY_BYTES`."""
 
 MOST_NAME_BYTES = 65_535
-"""The most that an attribute's name may hold."""
+"""The maximum length of an attribute name."""
 
 MOST_DIGITS = 38
 
@@ -28,7 +28,7 @@ _TOO_LONG = 10**MOST_DIGITS
 _NUMBERS = Context(
     prec=MOST_DIGITS, Emin=-130, Emax=125, traps=[Clamped, Overflow, Inexact, Rounded, Subnormal, Underflow]
 )
-"""DynamoDB's numbers: what does not fit exactly raises an ArithmeticError."""
+"""DynamoDB's number format: a value that does not fit exactly raises an ArithmeticError."""
 
 UNSTORABLE = (
     "holds a value that DynamoDB cannot store: a number has at most 38 digits, is below 1E+126 and, if it is not 0, at"
@@ -37,16 +37,16 @@ UNSTORABLE = (
 
 
 def number_text(value: int | Decimal) -> str:
-    """A number as DynamoDB takes it. Raises ArithmeticError for one that it cannot store."""
+    """A number in DynamoDB's form. Raises ArithmeticError if DynamoDB cannot store it."""
     if isinstance(value, int) and abs(value) < _TOO_LONG:
         return str(value)
     return str(_NUMBERS.create_decimal(value))
 
 
 def bytes_of(value: object) -> int:
-    """The least that DynamoDB counts for a plain value: for a number, a byte for two digits and one more.
+    """The minimum size that DynamoDB counts for a plain value; for a number, a byte per two digits plus one.
 
-    Raises ArithmeticError for a number, and UnicodeEncodeError for a text, that it cannot store.
+    Raises ArithmeticError for a number and UnicodeEncodeError for a text that DynamoDB cannot store.
     """
     match value:
         case str():
@@ -71,43 +71,43 @@ def item_bytes(item: Mapping[str, object]) -> int:
 
 
 def too_large(item: Mapping[str, object]) -> str | None:
-    """Why an item has no place in any table. Raises as `bytes_of` does."""
+    """Why no table can hold an item. Raises as `bytes_of` does."""
     if (size := item_bytes(item)) <= MOST_ITEM_BYTES:
         return None
-    return f"its item has {size} bytes; DynamoDB takes {MOST_ITEM_BYTES} (400 KB): keep large values elsewhere"
+    return f"its item has {size} bytes; DynamoDB allows {MOST_ITEM_BYTES} (400 KB): store large values elsewhere"
 
 
 def bytes_in(action: Action) -> int:
-    """The size of the values that an action holds. Raises as `bytes_of` does."""
+    """The size of the values in an action. Raises as `bytes_of` does."""
     return sum([item_bytes(action.arguments.get(name, {})) for name in ("Item", "Key", "ExpressionAttributeValues")])
 
 
 def excess(actions: Sequence[Action]) -> str | None:
-    """Which item, or whether all values together, are larger than DynamoDB takes. Raises as `bytes_of` does."""
+    """Which item exceeds DynamoDB's limit, or that all values together do. Raises as `bytes_of` does."""
     for number, action in enumerate(actions, 1):
         if (why := too_large(action.arguments.get("Item", {}))) is not None:
             return f"{action.named(number)}: {why}"
     total = sum(map(bytes_in, actions))
     return (
-        f"its values have {total} bytes; DynamoDB takes 4 MB in a transaction"
+        f"its values have {total} bytes; DynamoDB allows 4 MB in a transaction"
         if total > MOST_TRANSACTION_BYTES
         else None
     )
 
 
 def key_refusal(name: str, value: object, most: int = MOST_KEY_BYTES) -> str | None:
-    """Why no item has this value in its key, under this name."""
+    """Why an item cannot have this value in this key attribute."""
     size = len(value.encode()) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 1
     if 0 < size <= most:
         return None
-    return f"its key {name!r} has {size} bytes: DynamoDB takes 1 to {most}{'; hash it' if size else ''}"
+    return f"its key {name!r} has {size} bytes: DynamoDB allows 1 to {most}{'; hash it' if size else ''}"
 
 
 def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
-    """Why each record, given as its values, the id first, must not be sent; None where it may be.
+    """Why each record, given as its values with the id first, must not be sent; None where it may be.
 
-    DynamoDB would refuse its whole batch with it, or mix up keys: a lone surrogate has no UTF-8, and AWS's own engine
-    takes each of them for a "?", so that two keys would be one.
+    DynamoDB would refuse its whole batch, or confuse keys: a lone surrogate has no UTF-8 form, and AWS's own engine
+    turns each one into "?", which would merge two keys.
     """
     reasons: list[str | None] = []
     for values in writes:
@@ -123,6 +123,6 @@ def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
             reason = "the record's key or one of its values holds a lone surrogate: DynamoDB cannot store such text"
         else:
             if not 0 < size <= MOST_KEY_BYTES:
-                reason = f"the record's key has {size} bytes: DynamoDB takes 1 to {MOST_KEY_BYTES}; choose another key"
+                reason = f"the record's key has {size} bytes: DynamoDB allows 1 to {MOST_KEY_BYTES}; choose another key"
         reasons.append(reason)
     return reasons

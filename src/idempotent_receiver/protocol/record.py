@@ -1,6 +1,6 @@
-"""The record of one key: what the table holds, when it ends, and the one shape of a write to it.
+"""The record of one key: what the table holds, when it expires, and the form of a write to it.
 
-`transitions.py` says what may happen to a record, with the theory. No I/O, no clock, no randomness, no environment.
+`transitions.py` defines what may happen to a record. No I/O, clock, randomness or environment here.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from idempotent_receiver.errors import UnusableKey
 
 DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
-"""Thirty days: moves to and from a dead-letter queue restart SQS's own retention of at most fourteen."""
+"""Thirty days: moves to and from a dead-letter queue restart SQS's own retention of up to fourteen."""
 
 
 class Status(StrEnum):
-    """The three states that a record may be in."""
+    """The three states of a record."""
 
     INPROGRESS = "INPROGRESS"
     COMPLETED = "COMPLETED"
@@ -23,12 +23,12 @@ class Status(StrEnum):
 
 
 class Record(NamedTuple):
-    """What the table holds for one key; absent attributes are None. Pass fields by name: their order means nothing.
+    """What the table holds for one key; absent attributes are None. Pass fields by name: their order is not stable.
 
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
     lease's end). `attempts` counts how often the handler may have started. `execution` is the ARN of the workflow
-    execution that has the key, `input` what one is to be started with. `resent` is a `Resend`, as JSON. `unreadable` is
-    never stored: it says why the attributes that were found are not a record, and `decide` answers with it.
+    execution that has the key, and `input` what to start one with. `resent` is a `Resend` as JSON. `unreadable` is
+    never stored: it says why the stored attributes are not a record, and `decide` answers with it.
     """
 
     id: str
@@ -48,17 +48,17 @@ class Record(NamedTuple):
 
     @property
     def lease_until_ms(self) -> int | None:
-        """When the claim ends. Powertools writes no lease if it has no context: then it is the record's own end."""
+        """When the claim ends. Powertools writes no lease without a context; then the record's own end counts."""
         if self.in_progress_expiration is not None:
             return self.in_progress_expiration
         return None if self.expiration is None else self.expiration * 1000
 
     def expired(self, now_ms: int) -> bool:
-        """Whether the record counts as absent. The attribute decides, since DynamoDB deletes days later."""
+        """Whether the record counts as absent. The attribute decides, because DynamoDB deletes days later."""
         return self.expiration is not None and self.expiration * 1000 <= now_ms
 
     def differs(self, fingerprint: str | None) -> bool:
-        """Whether the record is another payload's. Powertools' fingerprints (MD5) cannot be compared with ours."""
+        """Whether the record is for another payload. Powertools' fingerprints (MD5) cannot be compared with ours."""
         if self.validation is None or fingerprint is None:
             return False
         incomparable = self.version is None and len(self.validation) == 32
@@ -66,8 +66,8 @@ class Record(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The item's size by DynamoDB's rule: names and values; a number takes a byte for two digits, and one more."""
-        # The texts at once, because this runs for every message.
+        """The item's size by DynamoDB's rule: names and values; a number takes a byte per two digits, plus one."""
+        # All texts at once, because this runs for every message.
         text = "".join([f"{name}{value}" for name, value in zip(_STRINGS, self, strict=False) if value is not None])
         size = len(text) if text.isascii() else len(text.encode())
         for name, number in zip(_NUMBERS, self[len(_STRINGS) :], strict=False):
@@ -77,7 +77,7 @@ class Record(NamedTuple):
 
 
 ATTRIBUTES = Record._fields[:-1]
-"""The attributes of a record in the table; others that an item carries are left alone."""
+"""The attributes of a record in the table; an item's other attributes are left alone."""
 
 _STRINGS, _NUMBERS = ATTRIBUTES[:-3], ATTRIBUTES[-3:]
 
@@ -88,7 +88,7 @@ def attributes(record: Record) -> dict[str, str | int]:
 
 
 def from_attributes(item: Mapping[str, object]) -> Record:
-    """The record that an item holds. Without a status, or with attributes of foreign types, it is `unreadable`."""
+    """The record in an item. Without a status, or with attributes of unexpected types, it is `unreadable`."""
     strings = {name: value for name in _STRINGS if isinstance(value := item.get(name), str)}
     numbers = {name: value for name in _NUMBERS if (value := _whole(item.get(name))) is not None}
     foreign = [name for name in ATTRIBUTES if name in item and name not in strings and name not in numbers]
@@ -98,7 +98,7 @@ def from_attributes(item: Mapping[str, object]) -> Record:
 
 
 def error_of(record: Record) -> Mapping[str, Any]:
-    """The error of a FAILED record; empty where there is none that can be read."""
+    """The error of a FAILED record; empty if none can be read."""
     if record.status != Status.FAILED or record.error is None:
         return {}
     try:
@@ -109,7 +109,7 @@ def error_of(record: Record) -> Mapping[str, Any]:
 
 
 def permanent(record: Record) -> bool:
-    """Whether it says that trying again cannot help."""
+    """Whether it says that a retry cannot help."""
     return error_of(record).get("permanent") is True
 
 
@@ -119,23 +119,23 @@ def _whole(value: object) -> int | None:
         return None
     try:
         number = int(value)
-    except (ValueError, OverflowError):  # NaN, and the infinities
+    except (ValueError, OverflowError):  # NaN and infinities
         return None
     return number if number == value else None
 
 
 class Change(NamedTuple):
-    """One write: put `new`, provided that what is there is still `seen` (None: nothing is there)."""
+    """One write: put `new`, provided that the table still holds `seen` (None: no record)."""
 
     new: Record
     seen: Record | None
 
     @property
     def expected(self) -> dict[str, str | int | None]:
-        """The attributes seen that must still stand; None means that the attribute must be absent.
+        """The attributes seen that must still match; None means that the attribute must be absent.
 
-        A version is enough. A record that Powertools wrote has none: it is unchanged if no version has appeared, and
-        its status and both its expirations are as they were.
+        A version suffices. A record that Powertools wrote has none: it is unchanged if no version has appeared and its
+        status and both expirations are the same.
         """
         seen = self.seen
         if seen is None:
@@ -147,26 +147,26 @@ class Change(NamedTuple):
 
 
 def unchanged(seen: Record | None, standing: Record | None) -> bool:
-    """Whether what is seen is still what was `standing`."""
+    """Whether the record seen is still `standing`."""
     if seen is standing or seen is None or standing is None:
         return seen is standing
     return all(getattr(seen, name) == value for name, value in Change(seen, standing).expected.items())
 
 
 MOST_KEY_BYTES = 2048
-"""DynamoDB's limit for a partition key; emulators take more."""
+"""DynamoDB's limit for a partition key; emulators allow more."""
 
 
 def record_id(namespace: str | None, key: str) -> str:
     """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same id.
 
-    Raises UnusableKey for a key with `#` where there is no namespace: it could be the id of another's record.
+    Raises UnusableKey for a key with `#` without a namespace: it could be the id of another record.
     """
     if namespace is not None:
         return f"{namespace}#{key}"
     if "#" in key:
         raise UnusableKey(
-            "the key has a '#', so it could name another's record: send a key without, or give the store a namespace"
+            "the key has a '#', so it could name another record: use a key without it, or give the store a namespace"
         )
     return key
 
@@ -180,7 +180,7 @@ def usable(key: object, id_of: Callable[[str], str]) -> str:
     try:
         size = len(id_of(key).encode())
     except UnicodeEncodeError:
-        raise UnusableKey("the key has a lone surrogate, which no AWS service takes") from None
+        raise UnusableKey("the key has a lone surrogate, which AWS services reject") from None
     if size > MOST_KEY_BYTES:
-        raise UnusableKey(f"the key with its namespace has {size} bytes; DynamoDB takes {MOST_KEY_BYTES}: hash it")
+        raise UnusableKey(f"the key with its namespace has {size} bytes; DynamoDB allows {MOST_KEY_BYTES}: hash it")
     return key

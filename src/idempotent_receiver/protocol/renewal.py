@@ -1,8 +1,8 @@
-"""What happens to the record of a run that outlasts its first lease: the lease is renewed.
+"""The record of a run that outlasts its first lease: the lease is renewed.
 
-Outside Lambda no platform ends a process at its deadline, so a lease is short, and a `Renewal` writes it anew while the
-handler runs. Renewals and the settlement replace one record from two threads: each version that a renewal is about to
-send is told to the settlement first, and any of them may be replaced by it.
+Outside Lambda, no platform ends a process at its deadline. So leases are short, and a `Renewal` extends them while the
+handler runs. Renewals and the settlement replace one record from two threads: the settlement is told every version
+before a renewal sends it, and may replace any of them.
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from idempotent_receiver.protocol.transitions import ClaimLost, Settled, SettleR
 
 
 class Renewal(NamedTuple):
-    """Lets the lease of the claim that wrote `held`, or of its last renewal, end `lease_ms` from now."""
+    """Extends the lease of the claim that wrote `held`, or of its last renewal, to `lease_ms` from now."""
 
     held: Record
     lease_ms: int
@@ -25,7 +25,7 @@ class Renewal(NamedTuple):
         return self.held.id
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
-        """The write that renews the lease, or the answer that is there."""
+        """The write that renews the lease, or the answer already there."""
         if seen is not None and seen.version in wrote:
             return Settled(seen)
         if not unchanged(seen, self.held):

@@ -1,16 +1,16 @@
-"""What an operator does to the record of a dead letter's key when the letter is sent again with another body.
+"""What an operator writes to the record of a dead letter's key when resending it with another body.
 
-**The order.** The old key is claimed for the resend, then the new body is sent under its new key, then the old key is
-completed, then the dead letter is deleted. So a crash leaves a claim that names the new key, never a message that two
-bodies could take effect for: copies of the old body meet the claim, fail and wait, and nobody drops them. Completed
-before the send, the message would be lost; completed after it without a claim, it could run twice.
+**The order.** Claim the old key for the resend, send the new body under its new key, complete the old key, delete the
+dead letter. A crash leaves a claim that names the new key, never a message that could take effect with two bodies:
+copies of the old body meet the claim, fail and wait, and nobody drops them. Completing before the send could lose the
+message; completing after a send without a claim could run it twice.
 
-**The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps what the record
-said before, its error and its attempts, because no handler starts. Whoever finds it may go on with the same body, or
-take it back: in one transaction the new key is completed, only if it is free, and the old one is as it was before.
+**The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps the record's
+earlier error and attempts, because no handler starts. Anyone who finds it may continue with the same body or take it
+back: one transaction completes the new key, only if it is free, and restores the old one.
 
-**The new key** is judged in the claim's own transaction (`check_open`). A key that was read as open and claimed for
-later could be closed in between, and then the letter would be lost, or its claim have no end.
+**The new key** is checked in the claim's own transaction (`check_open`). A key read as open and claimed later could be
+closed in between; then the message would be lost, or its claim would never end.
 """
 
 import json
@@ -35,10 +35,10 @@ from idempotent_receiver.protocol.transitions import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resend:
-    """A dead letter sent again with another body: from the record's id that it had to that of the new key.
+    """A dead letter sent again with another body, from the record id of its old key to that of the new key.
 
-    `fingerprint` is the new body's. `operator` says who did it and `why`, for people. It stands in the old record from
-    the claim on; in the new one only if it was taken back.
+    `fingerprint` is the new body's. `operator` and `why` are for people. The old record holds it from the claim on; the
+    new record holds it only if the resend was taken back.
     """
 
     old_id: str
@@ -52,13 +52,13 @@ class Resend:
         return json.dumps(asdict(self), ensure_ascii=True)
 
     def same_body(self, other: "Resend") -> bool:
-        """Whether both send one body under one key."""
+        """Whether both send the same body under the same key."""
         return (self.old_id, self.new_id, self.fingerprint) == (other.old_id, other.new_id, other.fingerprint)
 
 
 def resend_of(record: Record) -> Resend | None:
-    """What a record says of a resend; None where it says nothing that can be read. A version of this library that does
-    not know the attribute leaves it in place when it claims the key, and becomes the owner.
+    """What a record says about a resend; None if nothing readable. A version of this library that does not know the
+    attribute leaves it in place when it claims the key, and becomes the owner.
     """
     try:
         found = json.loads(record.resent or "null")
@@ -69,25 +69,25 @@ def resend_of(record: Record) -> Resend | None:
 
 
 def resending(record: Record) -> Resend | None:
-    """The resend that has claimed this key and has not completed it."""
+    """The resend that has claimed this key and not completed it."""
     return resend_of(record) if record.status == Status.INPROGRESS else None
 
 
 def resent(record: Record) -> Resend | None:
-    """The resend that this key was completed by: its message goes on under the new key."""
+    """The resend that completed this key: its message continues under the new key."""
     found = resend_of(record)
     return found if found is not None and record.status == Status.COMPLETED and record.id == found.old_id else None
 
 
 def taken_back(record: Record) -> Resend | None:
-    """The resend that was taken back, of whose body this was to be the key: no handler has run."""
+    """The resend that was taken back before its body ran under this key."""
     found = resend_of(record)
     return found if found is not None and record.status == Status.COMPLETED and record.id == found.new_id else None
 
 
 class ResendClaim(NamedTuple):
-    """Claims the key of a dead letter with this `fingerprint` for a resend. The same resend may find its own claim, of
-    an earlier command: that is `Settled` too.
+    """Claims the key of a dead letter with this `fingerprint` for a resend. Finding the same resend's claim from an
+    earlier command is `Settled` too.
     """
 
     resend: Resend
@@ -102,9 +102,9 @@ class ResendClaim(NamedTuple):
     def step(
         self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
     ) -> Change | Settled | Refusal:
-        """The write that claims the key, or the answer that is there."""
+        """The write that claims the key, or the answer already there."""
         claim = Claim(self.id, self.fingerprint, self.resend.operator, 0)
-        match decide(seen, claim, (), now_ms):  # no version is its own: what this claim wrote, the resend tells
+        match decide(seen, claim, (), now_ms):  # the resend, not a version, identifies what this claim wrote
             case Claimable():
                 return self._change(seen, now_ms, version)
             case HeldElsewhere() if seen is not None and self._is_same(resending(seen)):
@@ -139,8 +139,10 @@ class ResendClaim(NamedTuple):
 
 
 def check_open(resend: Resend, table_name: str, now_ms: int) -> Action:
-    """To be committed with the claim: the new key's record must let the new body in. It must not be completed, another
-    payload's, closed by a take-back, or itself resent or claimed for that: in a circle nobody would run.
+    """The check to commit with the claim: the new key's record must admit the new body.
+
+    It must not be completed, for another payload, closed by a take-back, or itself resent or claimed for a resend: in a
+    cycle no message would run.
     """
     names = {"#e": "expiration", "#r": "resent", "#s": "status", "#v": "validation"}
     values = {":now": now_ms // 1000, ":done": Status.COMPLETED.value, ":body": resend.fingerprint}
@@ -152,12 +154,12 @@ def check_open(resend: Resend, table_name: str, now_ms: int) -> Action:
 
 
 def complete_resend(claimed: Record, retention_seconds: int) -> Settlement:
-    """The new body is sent: the old key is done, and says under which key its message goes on."""
+    """Completes the old key after the new body is sent, and records the new key."""
     return Settlement(claimed, completed(None), retention_seconds, claimed)
 
 
 def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlement:
-    """The old key is as it was before the claim. To be committed with `put_closed`, or the new body may run as well."""
+    """Restores the old key. Commit it with `put_closed`, or the new body may run as well."""
     outcome: dict[str, Any] = {"owner": None, "resent": None, "error": claimed.error}
     if claimed.error is None:
         outcome["in_progress_expiration"] = now_ms  # released: its next delivery claims it
@@ -169,7 +171,7 @@ def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlemen
 
 
 def put_closed(back: Resend, table_name: str, now_ms: int, retention_seconds: int, version: str) -> Action:
-    """To be committed with the take-back: only if it is free, the new key counts as done."""
+    """The write to commit with the take-back: it completes the new key, only if that is free."""
     item = attributes(closing(back, now_ms, retention_seconds, version))
     free = "attribute_not_exists(#i) OR #e <= :now"
     return Action("Put", _on(table_name, free, {"#i": "id", "#e": "expiration"}, {":now": now_ms // 1000}, Item=item))

@@ -1,7 +1,7 @@
-"""The writes that a handler wants to commit together with its completion: collected here, sent by a store.
+"""The writes that a handler wants committed together with its completion. Collected here; sent by a store.
 
-They are of plain Python values, and copied, so that nobody else can change them. Limits that only an engine knows (on
-digits, texts and bytes) are not checked here.
+Values are plain Python and copied, so that nobody else can change them. Limits that only an engine knows (on digits,
+texts and bytes) are not checked here.
 """
 
 import threading
@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from idempotent_receiver.errors import misuse
 
 MOST_ACTIONS = 99
-"""DynamoDB takes 100 actions in a transaction, and one is the record's own."""
+"""DynamoDB allows 100 actions in a transaction, and one is the record's own."""
 
 ActionKind = Literal["Put", "Update", "Delete", "ConditionCheck"]
 
@@ -28,45 +28,45 @@ _OPTIONAL = frozenset(
 )
 
 MOST_LEVELS = 32
-"""How deep an item's attributes may nest in DynamoDB, the item's own level included. This also stops a value that
+"""DynamoDB's maximum nesting of an item's attributes, including the item's own level. This also stops a value that
 contains itself.
 """
 
 _LONGEST_PLACE = 80
 _KEPT = frozenset({str, int, bytes, bool, type(None)})
-"""The types of most values: nobody can change them, so they are their own copies."""
+"""The types of most values. They are immutable, so they need no copy."""
 
 ValuePlace = str | tuple["ValuePlace", str | int]
-"""Where a value is: a name, or a name or index within another place. It is put into words only to refuse a value,
-because names may be long, and a list may hold thousands.
+"""Where a value is: a name, or a name or index within another place. It becomes text only for an error, because names
+may be long and a list may hold thousands of values.
 """
 
-# The most frequent type is first: to check an abstract class takes longer.
+# Most frequent type first, because checking an abstract class takes longer.
 _MAPPINGS = (dict, Mapping)
 _LISTS = (list, tuple)
 _HOLDING = (dict, *_LISTS, Mapping)
-"""The types of what holds other values."""
+"""The types of values that contain other values."""
 
 _IN_KEYS = (str, int, Decimal, bytes)
 """The types of values that a key may hold."""
 
-_SETS = ": a set is of str, of numbers (int, Decimal) or of bytes"
+_SETS = ": a set holds only str, only numbers (int, Decimal) or only bytes"
 
 
 class ConditionFailed(Exception):
-    """A condition of the handler's transaction did not hold, and the handler named no error for it."""
+    """A condition of the handler's transaction failed, and the handler named no error for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One item's write or check: what TransactWriteItems takes, in plain Python values that nobody else holds."""
+    """One item's write or check: TransactWriteItems' arguments in plain Python values that nobody else holds."""
 
     kind: ActionKind
     arguments: Mapping[str, Any]
     otherwise: BaseException | None = None
 
     def error(self, number: int) -> BaseException:
-        """What a failed condition of this action means, which has this number in its transaction, from 1."""
+        """The error for a failed condition of this action, which has this number in its transaction, from 1."""
         if self.otherwise is not None:
             return self.otherwise
         return misuse(
@@ -79,20 +79,20 @@ class Action:
 
 
 _ENDED = (
-    "the handler has returned or raised, so this could no longer be committed; wait for threads and tasks before "
-    "returning, and keep no transaction for another message"
+    "the handler has already returned or raised, so this cannot be committed; wait for threads and tasks before "
+    "returning, and do not reuse a transaction for another message"
 )
 
 ActionItem = tuple[object, ...] | None
-"""The item that an action is on, as the table's name and the key's values; None where that is not known."""
+"""The item of an action, as the table's name and the key's values; None if not known."""
 
 
 class Items:
-    """Tells which item each action is on. No two on one item may be in a transaction, and transactions on one item at
-    the same time conflict.
+    """Finds the item of each action. A transaction may not have two actions on one item, and concurrent transactions on
+    one item conflict.
 
-    A Put does not say which of its attributes are the table's key, so the other actions on that table tell it, once
-    there has been one. `key_names` are those of tables that are known already.
+    A Put does not say which of its attributes form the key, so it is learnt from other actions on that table, once
+    there has been one. `key_names` are those of tables known in advance.
     """
 
     def __init__(self, key_names: Mapping[str, tuple[str, ...]] | None = None) -> None:
@@ -141,13 +141,13 @@ class Transaction:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What has been asked for so far, in order."""
+        """The actions requested so far, in order."""
         return tuple(self._actions)
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
-        """Accept nothing more, and return what was asked for. Called when the handler has returned or raised.
+        """Accept no more actions, and return those requested. Called when the handler has returned or raised.
 
-        `why` is what each later call raises RuntimeError with.
+        `why` is the text of the RuntimeError that later calls raise.
         """
         with self._adding:
             self._sealed = why
@@ -175,7 +175,7 @@ class Transaction:
         missing = [name for name in required if name not in arguments]
         if missing:
             raise misuse(TypeError(f"a transaction's {kind} needs {', '.join(missing)}, as TransactWriteItems does"))
-        # A misspelt condition would be no condition.
+        # A misspelled condition would be ignored.
         unknown = sorted(arguments.keys() - _OPTIONAL - set(required))
         if unknown:
             raise misuse(TypeError(f"a transaction's {kind} takes no {', '.join(unknown)}: see TransactWriteItems"))
@@ -186,34 +186,34 @@ class Transaction:
                 )
             )
         action = Action(kind, {name: _copied(kind, name, value) for name, value in arguments.items()}, otherwise)
-        # Under the same lock as `seal`, so that each action is either committed or refused.
+        # Under the same lock as `seal`, so that every action is either committed or refused.
         with self._adding:
             if self._sealed is not None:
                 raise misuse(RuntimeError(f"a transaction's {kind}: {self._sealed}"))
             if len(self._actions) == MOST_ACTIONS:
-                text = f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record"
+                text = f"a transaction takes at most {MOST_ACTIONS} actions besides the message's own record"
                 raise misuse(ValueError(text))
             self._actions.append(action)
 
 
 def _copied(kind: ActionKind, name: str, value: object) -> Any:
-    """A copy of an argument, after checking that the action takes it under that name."""
+    """A copy of an argument, after checking that the action accepts it under that name."""
     place = f"a transaction's {kind}: {name}"
     match name:
         case "TableName" | "ConditionExpression" | "UpdateExpression":
-            _require(place, value, str, "a str that is not empty", valid=bool)
+            _require(place, value, str, "a non-empty str", valid=bool)
         case "Key" | "Item":
-            _require(place, value, _MAPPINGS, "a mapping that is not empty", valid=bool)
+            _require(place, value, _MAPPINGS, "a non-empty mapping", valid=bool)
         case "ReturnValuesOnConditionCheckFailure":
             _require(place, value, str, "ALL_OLD or NONE", valid=("ALL_OLD", "NONE").__contains__)
         case _:
-            _require(place, value, _MAPPINGS, "a mapping that is not empty: leave it out", valid=bool)
+            _require(place, value, _MAPPINGS, "a non-empty mapping: omit it", valid=bool)
     copy = plain_copy(value, place)
     if name == "ExpressionAttributeNames":
         for placeholder, attribute in copy.items():
             _require(f"{place}.{placeholder}", attribute, str, "a str")
     if name == "Key":
-        takes = "a plain str, number or bytes, and not an empty one"
+        takes = "a non-empty plain str, number or bytes"
         for attribute, part in copy.items():
             _require(f"{place}.{attribute}", part, _IN_KEYS, takes, valid=lambda part: part or part == 0)
     return copy
@@ -227,7 +227,7 @@ def _require(
     *,
     valid: Callable[[Any], bool] = lambda value: True,
 ) -> None:
-    # True is an int to Python, but not a key to DynamoDB; no argument is a bool.
+    # True is an int in Python but not a key in DynamoDB; no argument is a bool.
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise misuse(TypeError(f"{place} takes {takes}; it is {named_type(value)}"))
     if not valid(value):
@@ -235,11 +235,11 @@ def _require(
 
 
 def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) -> Any:
-    """A copy of `value` that shares nothing with it, made of str, int, Decimal, bytes, bool, None, list, dict and set:
-    a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
+    """A copy of `value` that shares nothing with it. It consists of str, int, Decimal, bytes, bool, None, list, dict
+    and set; a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
 
     Raises TypeError for anything else, and ValueError for more than `levels` levels below this one. The message names
-    the place (`Item.lines[0].price`, if `place` is "Item") and never the value.
+    the place (`Item.lines[0].price` if `place` is "Item") and never the value.
     """
     if type(value) in _KEPT:
         return value
@@ -250,7 +250,7 @@ def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) 
             return _set(value, place)
         raise _refusal(TypeError, place, f" is {_refused(value)}")
     if levels < 0:
-        what = f"... nests more than {MOST_LEVELS} levels: does it hold itself?"
+        what = f"... nests more than {MOST_LEVELS} levels: does it contain itself?"
         raise _refusal(ValueError, place, what, _LONGEST_PLACE)
     if isinstance(value, _LISTS):
         return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]
@@ -269,15 +269,15 @@ _Error = TypeVar("_Error", TypeError, ValueError)
 
 
 def _refusal(kind: type[_Error], place: ValuePlace, what: str, longest: int | None = None) -> _Error:
-    """The error about a value, whose place is cut to `longest` characters. Logs do not show the names within an
-    attribute's value, which may be data: a map by customer.
+    """The error about a value, with its place cut to `longest` characters. Logs hide the names inside an attribute's
+    value, which may be data, as in a map by customer.
     """
     text, shown = (f"{_text_of(place, hidden=hidden)[:longest]}{what}" for hidden in (False, True))
     return misuse(kind(text), shown=shown)
 
 
 def _text_of(place: ValuePlace, *, hidden: bool) -> str:
-    """A place in words; where `hidden`, "*" stands for each name but an attribute's own."""
+    """A place in words; if `hidden`, "*" replaces every name except an attribute's own."""
     parts: list[str] = []
     while isinstance(place, tuple):
         place, part = place
@@ -287,7 +287,7 @@ def _text_of(place: ValuePlace, *, hidden: bool) -> str:
 
 
 def _scalar(value: object, place: ValuePlace) -> str | int | Decimal | bytes | None:
-    """The value without what a subclass has added; None if it is not a scalar."""
+    """The value without anything a subclass added; None if it is not a scalar."""
     match value:
         case str():
             return str.__str__(value)  # an enumeration's own str() may be its name
@@ -299,7 +299,7 @@ def _scalar(value: object, place: ValuePlace) -> str | int | Decimal | bytes | N
             return Decimal(value)
         case bytes() | bytearray():
             return bytes(value)
-    # boto3 reads bytes as its Binary. It is recognised by name, because importing boto3 costs a cold start 100 ms.
+    # boto3 reads bytes as its Binary. It is recognised by name, because importing boto3 adds 100 ms to a cold start.
     held = getattr(value, "value", None) if type(value).__name__ == "Binary" else None
     return bytes(held) if isinstance(held, bytes | bytearray) else None
 

@@ -1,18 +1,18 @@
-"""Every transition that the record of a key can make. No I/O, no clock, no randomness, no environment.
+"""Every transition of a key's record. No I/O, clock, randomness or environment here.
 
 **The state.** A key has no record, or one that is INPROGRESS (a worker holds a claim with a lease), COMPLETED (its
-effect is done) or FAILED (the handler raised). A record ends with its retention, but never before its lease, since a
-retention may be shorter than a call; an expired record counts as absent. The names are those of Powertools' tables.
+effect is done) or FAILED (the handler raised). A record ends with its retention, but never before its lease, because a
+retention may be shorter than a call; an expired record counts as absent. The names match those in Powertools' tables.
 
 **The one rule of writing.** Every write puts a fresh version, and every write but the first names the version that
 it replaces. That rule is at once
 
-* the fence: a worker that lost its claim names a version that is gone, and is refused;
-* the lock of a take-over: of two workers that saw one stale record, one replaces it, and the other's version is gone;
-* the guard against delay: a request that was sent against an older version is refused, however late it arrives.
+* a fence: a worker that lost its claim names a version that is gone, and is refused;
+* a take-over lock: if two workers saw one stale record, one replaces it, and the version the other names is gone;
+* a guard against delay: a request based on an older version is refused, however late it arrives.
 
-A writer whose answer was lost recognises its own new version in the record. Any other doubt is settled by a consistent
-read: what was not read is never "free" and never "done".
+A writer whose answer was lost recognises its own new version in the record. A consistent read settles any other doubt:
+a record that was not read is never "free" and never "done".
 
 **The one decision.** `decide` says what a claim may do with what it meets; the first match wins:
 
@@ -21,7 +21,7 @@ a claim meets                                                          answer
 ====================================================================== ===========================================
 attributes that are not a record: foreign types, no status             Unreadable
 nothing, or a record past its expiration                               Claimable
-what it cannot read: unknown status, INPROGRESS without any end        Unreadable
+what it cannot read: unknown status, INPROGRESS without an end         Unreadable
 another fingerprint than its own, in any status                        OtherPayload
 COMPLETED                                                              AlreadyCompleted
 the version that this very claim wrote                                 Claimed: its answer had been lost
@@ -51,8 +51,8 @@ Attributes = Mapping[str, str | int | None]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The key is ours until the lease ends. `over` is what the claim replaced, if that is known. `renewed` are the
-    versions that renewals of the lease have sent: whichever of them is there, it is ours.
+    """The key is ours until the lease ends. `over` is the record that the claim replaced, if known. `renewed` are the
+    versions that renewals of the lease have sent: if the record has any of them, it is ours.
     """
 
     record: Record
@@ -71,8 +71,9 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """Nothing is held. `over`, which was read or taken to be nothing, still stands, and others may run beside us.
-    `record` is what a claim would have written; only how the run ends is.
+    """The run holds no claim. `over`, read or assumed to be absent, still stands, and others may run concurrently.
+
+    `record` is what a claim would have written; only the run's end is written.
     """
 
     record: Record
@@ -81,7 +82,7 @@ class Unclaimed:
 
 
 Basis = Claimed | Unclaimed
-"""What a run goes on: the key is held, or nothing is."""
+"""The basis of a run: the key is claimed, or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class AlreadyCompleted:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyFailed:
-    """The handler failed, and this way in treats that as the answer."""
+    """The handler failed, and this entry point treats that as the answer."""
 
     record: Record
 
@@ -115,14 +116,14 @@ class OtherPayload:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The record cannot be read by this version; it is left untouched."""
+    """The record is one that this version cannot read, and it is left untouched."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """The key may be claimed by replacing `seen`, or by inserting if that is None."""
+    """The key may be claimed by replacing `seen`, or by an insert if that is None."""
 
     seen: Record | None
 
@@ -136,7 +137,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class ClaimLost:
-    """Our version is gone; `found` is what is there instead."""
+    """Our version is gone; `found` is the record that replaced it."""
 
     found: Record | None
 
@@ -148,9 +149,10 @@ SettleResult = Settled | ClaimLost
 
 
 class Claim(NamedTuple):
-    """Holds a key until `lease_until_ms` (epoch) for the `owner`, whose payload has this `fingerprint`. With
-    `failures_are_answers`, a FAILED record is an answer, not a reason to retry. A workflow starts with `input`. A lease
-    that will be renewed lasts `lease_ms` from its writing instead.
+    """Claims a key until `lease_until_ms` (epoch) for the `owner`, whose payload has this `fingerprint`.
+
+    With `failures_are_answers`, a FAILED record is an answer, not a reason to retry. `input` starts a workflow. A lease
+    that will be renewed lasts `lease_ms` from its write instead.
     """
 
     id: str
@@ -163,15 +165,15 @@ class Claim(NamedTuple):
     lease_ms: int | None = None
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | ClaimAnswer:
-        """The write that claims what is there, or the answer that it gives already."""
+        """The write that claims the key, or the answer already there."""
         answer = decide(seen, self, wrote, now_ms)
         return self.change(seen, now_ms, version) if isinstance(answer, Claimable) else answer
 
     def change(self, seen: Record | None, now_ms: int, version: str) -> Change:
-        """The write that claims what is there."""
-        before = 0  # the count of attempts starts anew after an expired record
+        """The write that claims the key."""
+        before = 0  # attempts count from zero again after an expired record
         if seen is not None and not seen.expired(now_ms):
-            # A record without a count is Powertools', whose handler had started once.
+            # A record without a count is from Powertools, whose handler had started once.
             before = 1 if seen.attempts is None else seen.attempts
         lease_until_ms = self.lease_until_ms if self.lease_ms is None else now_ms + self.lease_ms
         record = Record(
@@ -192,26 +194,27 @@ class Claim(NamedTuple):
         return Claimed(change.new, self, change.seen)
 
     def unclaimed(self, seen: Record | None, now_ms: int, version: str) -> Unclaimed:
-        """What a handler runs on without a claim: all of its effects commit with its completion."""
+        """The basis of a run without a claim: all its effects commit with its completion."""
         return Unclaimed(self.change(seen, now_ms, version).new, self, seen)
 
 
 def once_more(lost: ClaimLost, run: Unclaimed, now_ms: int, version: str) -> Unclaimed | None:
-    """What a run begins again on that took what it had not read for nothing: exactly what its completion has found,
-    where a redelivery might run. None where it may not, or has done so.
+    """The basis on which an unclaimed run that assumed no record may start again.
+
+    It is exactly what its completion found, where a redelivery might run. None if it may not run again, or already has.
     """
     found = lost.found
     if run.over is not None or found is None:
         return None
     match decide(found, run.claim, (), now_ms):
-        # Behind a failure for good there may be a dead letter.
+        # A permanent failure may have a dead letter.
         case Claimable() if found.expired(now_ms) or not permanent(found):
             return run.claim.unclaimed(found, now_ms, version)
     return None
 
 
 class Peek(NamedTuple):
-    """A claim's first read of a key that is probably known already. It decides, and writes nothing."""
+    """A claim's first read of a key that is probably known. It decides and writes nothing."""
 
     claim: Claim
 
@@ -221,7 +224,7 @@ class Peek(NamedTuple):
         return self.claim.id
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> PeekAnswer:
-        """The answer that is there, or `Claimable` with what the claim would have to replace."""
+        """The answer already there, or `Claimable` with the record that the claim would replace."""
         answer = decide(seen, self.claim, wrote, now_ms)
         assert not isinstance(answer, Claimed)  # a peek has written nothing
         return answer
@@ -232,9 +235,10 @@ class Peek(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """Ends a run with the attributes of `outcome`: `held` with them replaces what is `standing`, which is `held` itself
-    where that is a claim's, or what a renewal has made of it. A `version` was drawn before if something already bears
-    its name.
+    """Ends a run with the attributes of `outcome`: `held` with these attributes replaces `standing`.
+
+    `standing` is `held` itself for a claim, or its latest renewal. `version` is set in advance if something is already
+    named after it.
     """
 
     held: Record
@@ -250,7 +254,7 @@ class Settlement(NamedTuple):
         return self.held.id
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
-        """The write that ends the claim, or the answer that is there."""
+        """The write that ends the claim, or the answer already there."""
         if seen is not None and seen.version in wrote:
             return Settled(seen)
         standing = seen if seen is not None and seen.version in self.renewed else self.standing
@@ -270,7 +274,9 @@ class Settlement(NamedTuple):
 
 
 def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | ClaimAnswer:
-    """What `claim`, which sent the versions `wrote`, may do with what it meets: the table on top, row by row."""
+    """What `claim`, which sent the versions `wrote`, may do with the record it meets: the module's table, row
+    by row.
+    """
     if seen is not None and seen.unreadable is not None:
         return Unreadable(seen.unreadable)
     if seen is None or seen.expired(now_ms):
@@ -295,26 +301,26 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
 def complete(run: Basis, data: str | None) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
     ends = settlement(run, completed(data))
-    # A large result is named after a version: a claim's stands already, another is written now.
+    # A large result is named after a version: a claim has one already, otherwise it is set now.
     return ends if isinstance(run, Claimed) else ends._replace(version=run.record.version)
 
 
 def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:
     """The handler failed, or never `started`: FAILED with the error as JSON text. If it never started, the record keeps
-    no fingerprint, so that a corrected payload may come under the same key.
+    no fingerprint, so that a corrected payload may use the same key.
     """
     outcome = {**failed(error), **({} if started else _without_attempt(run))}
     return settlement(run, outcome)
 
 
 def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
-    """The lease ends now, and the record has no owner. An attempt whose handler never `started` does not count."""
+    """Ends the lease now and removes the owner. An attempt whose handler never `started` does not count."""
     outcome = {"in_progress_expiration": now_ms, "owner": None, **({} if started else _without_attempt(held))}
     return settlement(held, outcome)
 
 
 def settlement(run: Basis, outcome: Attributes) -> Settlement:
-    """Ends the run with this outcome, over its claim or over what still stands."""
+    """Ends the run with this outcome, over its claim or over the record that still stands."""
     seconds = run.claim.retention_seconds
     if isinstance(run, Claimed):
         return Settlement(run.record, outcome, seconds, run.record, renewed=run.renewed)
@@ -332,13 +338,13 @@ def failed(error: str) -> Attributes:
 
 
 def _without_attempt(run: Basis) -> Attributes:
-    """The record without this attempt. If an earlier one had started, the key is used: its fingerprint stays."""
+    """The record without this attempt. If an earlier attempt started, the key is in use: its fingerprint stays."""
     before = max(0, (run.record.attempts or 1) - 1)
     return {"validation": run.record.validation if before else None, "attempts": before}
 
 
 def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
-    """The record's end, in whole seconds: not before its retention is over, and never before its lease is, because an
+    """The record's end, in whole seconds: at the end of its retention, but never before its lease ends, because an
     expired record counts as absent even if its lease is live.
     """
     until_ms = max(now_ms + retention_seconds * 1000, lease_until_ms or 0)

@@ -1,1 +1,1 @@
-"""The way in for SQS: messages in, the failures out."""
+"""The SQS entry point: an event's messages in, the failed ones out."""

@@ -1,4 +1,4 @@
-"""How to call the function for one message: its parameters, found by their annotations."""
+"""Calls the function for one message: its parameters are found by their annotations."""
 
 import inspect
 import json
@@ -18,7 +18,7 @@ ArgumentSource = Callable[[Message, Attempt], Any]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A handler, and where each of its parameters comes from, in their order."""
+    """A handler, and the source of each of its parameters, in order."""
 
     function: Callable[..., Any]
     sources: tuple[ArgumentSource, ...]
@@ -27,17 +27,17 @@ class Binding:
     transactional: bool
 
     def run(self, message: Message, attempt: Attempt) -> Any:
-        """Call the handler; a coroutine function's coroutine is the caller's to await. Raises InvalidBody."""
+        """Call the handler; the caller awaits a coroutine function's coroutine. Raises InvalidBody."""
         return self.function(*self.arguments(message, attempt))
 
     def arguments(self, message: Message, attempt: Attempt) -> list[Any]:
-        """The handler's arguments. Raises InvalidBody where the body is not what the annotation says."""
+        """The handler's arguments. Raises InvalidBody if the body does not match the annotation."""
         given = _lent(message, attempt) if self.wants_message else message
         return [source(given, attempt) for source in self.sources]
 
 
 def bind(function: Callable[..., Any]) -> Binding:
-    """Read a handler's annotations. Raises TypeError, with the remedy, unless they name exactly one body."""
+    """Read a handler's annotations. Raises TypeError, with the remedy, unless exactly one parameter takes the body."""
     name = runnable(function)
     parameters = inspect.signature(function).parameters
     try:
@@ -51,7 +51,7 @@ def bind(function: Callable[..., Any]) -> Binding:
     bodies = [parameter for parameter, source in sources.items() if source not in (_the_message, _the_transaction)]
     if len(bodies) != 1:
         found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
-        raise TypeError(f"{name} must name exactly one body, it names {found}: {_REMEDY}")
+        raise TypeError(f"{name} must take exactly one body, but takes {found}: {_REMEDY}")
     return Binding(
         function,
         tuple(sources.values()),
@@ -68,8 +68,8 @@ _REMEDY = (
 
 
 def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[str, Any]) -> None:
-    """Raise TypeError for a function of an event and its context. It is known by a parameter's name, where several
-    would be bodies: they cannot all be.
+    """Raise TypeError for a function of an event and its context, recognised by a parameter's name where several
+    parameters would be bodies.
     """
     bodies = [one for one in parameters if hints.get(one) is not Message and hints.get(one) is not Transaction]
     if len(bodies) > 1 and not {"event", "context"}.isdisjoint(one.strip("_") for one in bodies):
@@ -81,7 +81,9 @@ def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[
 
 def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> ArgumentSource:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise TypeError(f"{name}: parameter {parameter.name!r} must be an ordinary one, not *, ** or keyword-only")
+        raise TypeError(
+            f"{name}: parameter {parameter.name!r} must be an ordinary parameter, not *, ** or keyword-only"
+        )
     if parameter.name not in hints:
         raise TypeError(f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type")
     hint = hints[parameter.name]
@@ -94,9 +96,9 @@ def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> A
 
 
 def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
-    """What makes of a body what its annotation says. Raises TypeError for an annotation that nothing can be made of.
+    """A parser from a body to its annotated type. Raises TypeError for an annotation that cannot be parsed into.
 
-    The parser raises InvalidBody where the body is not that.
+    The parser raises InvalidBody if the body does not match.
     """
     if hint is str:
         return lambda body: body
@@ -104,7 +106,7 @@ def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
         return lambda body: body.encode("utf-8", "surrogatepass")
     if hint is dict:
         return _a_dict
-    # Imported where it is used: it is the largest part of a cold start.
+    # Imported here because it is the largest part of a cold start.
     import pydantic  # noqa: PLC0415
 
     try:
@@ -113,7 +115,7 @@ def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
         reason = str(error).splitlines()[0]
         raise TypeError(
             f"{name}: pydantic cannot validate a body of type {hint!r}: {reason} "
-            "(a Message or a Transaction is annotated as just that, not as optional)"
+            "(annotate a Message or Transaction as such, not as optional)"
         ) from error
 
     def parse(body: str) -> Any:
@@ -126,7 +128,7 @@ def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
 
 
 def _a_dict(body: str) -> Any:
-    """A JSON object as it is. Pydantic would say the same, at the price of its import."""
+    """A JSON object, unchanged. Pydantic would return the same, at the cost of its import."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -145,7 +147,9 @@ def _the_transaction(message: Message, attempt: Attempt) -> Transaction:
 
 
 def _lent(message: Message, attempt: Attempt) -> Message:
-    """The message for a handler to keep and to change: ours is still needed for its backoff or its dead letter."""
+    """A copy of the message that the handler may keep and change: ours is still needed for its backoff or dead
+    letter.
+    """
     return replace(
         message,
         attributes=dict(message.attributes),

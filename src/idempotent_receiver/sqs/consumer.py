@@ -1,4 +1,4 @@
-"""The way in for SQS: Lambda's event in, exactly the messages that SQS must deliver again out."""
+"""The SQS entry point: takes Lambda's event, and returns exactly the messages that SQS must deliver again."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 BatchResponse = dict[str, list[dict[str, str]]]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
-"""Makes the host of one batch, of its messages and their works; outside Lambda."""
+"""Creates the host of one batch from its messages and their works; outside Lambda."""
 
 
 class Consumer:
-    """The Lambda handler that `sqs_consumer` makes: `(event, context)` in, the messages to deliver again out.
+    """The Lambda handler that `sqs_consumer` makes: takes `(event, context)`, returns the messages to deliver again.
 
-    `options` are those that it was made with, its store among them; `__wrapped__` is the function for one message.
-    Raises TypeError for a function that is not one for a message, or that does not go with the options.
+    `options` are those that it was made with, including its store; `__wrapped__` is the function for one message.
+    Raises TypeError if the function cannot handle a message, or does not fit the options.
     """
 
     __wrapped__: Callable[..., Any]
@@ -52,21 +52,21 @@ class Consumer:
         def lambda_handler(event: Any, context: Any, **outside: Any) -> BatchResponse:
             return _Invocation(options, binding, context, **outside).receive(event, new_executor)
 
-        # A callable without a name of its own gets the handler's.
+        # A callable without a name gets the handler's.
         update_wrapper(update_wrapper(self, lambda_handler), function)
         self.options, self._handle = options, lambda_handler
 
     def __call__(self, event: Any, context: Any) -> BatchResponse:
-        """The answer to an SQS event: what must be delivered again. Raises InvalidEvent for any other event."""
+        """The answer to an SQS event: the messages to deliver again. Raises InvalidEvent for any other event."""
         return self._handle(event, context)
 
     def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> BatchResponse:
-        """The same outside Lambda: leases last `lease_ms` from their writing, and the host renews them."""
+        """The same outside Lambda: leases last `lease_ms` from their write, and the host renews them."""
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
     def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "Consumer":
-        """The same consumer with other options, such as `dataclasses.replace(consumer.options, store=store)`, and where
-        it is given, another function for one message.
+        """The same consumer with other options, such as `dataclasses.replace(consumer.options, store=store)`, and
+        optionally another function.
         """
         return Consumer(options, self.__wrapped__ if function is None else function)
 
@@ -95,36 +95,36 @@ def sqs_consumer(
 ) -> Callable[[Callable[..., Any]], Consumer]:
     """Turn a function for one message into a Lambda handler for SQS batches in which every message takes effect once.
 
-    The function's parameters are found by their annotations: one body (`dict`, `str`, `bytes`, or any type that
-    pydantic can validate), and, if asked for, a `Message` and a `Transaction`. It may be an `async def`.
+    The function takes parameters by annotation: one body (`dict`, `str`, `bytes`, or any type that pydantic can
+    validate) and, optionally, a `Message` and a `Transaction`. It may be an `async def`.
 
-    The handler answers `{"batchItemFailures": [{"itemIdentifier": messageId}, ...]}` with exactly the messages that
+    The handler returns `{"batchItemFailures": [{"itemIdentifier": messageId}, ...]}` with exactly the messages that
     SQS must deliver again, so the event source mapping needs `ReportBatchItemFailures`.
 
-    `key` makes a message's key, by default its messageId. Any other strategy needs a store with a namespace.
-    `effects="transaction"` declares that all that the function does to the world goes through its `Transaction`. Then
-    no key is claimed: the record is written once, together with the effects, in half the round trips. Two workers may
-    run one message at the same time, and one of them commits.
-    `concurrency` is how many messages are handled at once.
-    `sqs` is a boto3 client. With it, a failed message comes again after a backoff, or when its `RetryLater` says; one
-    that has failed for good comes again at once, five times, so that the queue's redrive policy soon moves it.
-    `dead_letter_queue` is the URL of a queue to which a message goes at its first failure for good, with the reason. It
-    is acknowledged once SQS has confirmed.
-    `envelope` is a JMESPath expression that takes the body out of its envelope: `"detail"` for EventBridge,
+    `key` selects a message's key, by default its messageId. Any other strategy needs a store with a namespace.
+    `effects="transaction"` declares that all effects of the function go through its `Transaction`. Then no key is
+    claimed: the record is written once, together with the effects, in half the round trips. Two workers may run one
+    message at the same time, and one of them commits.
+    `concurrency` is the number of messages handled at once.
+    `sqs` is a boto3 client. With it, a failed message comes again after a backoff, or when its `RetryLater` says. One
+    that failed for good comes again at once, five times, so that the queue's redrive policy soon moves it.
+    `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.
+    The message is acknowledged once SQS has confirmed.
+    `envelope` is a JMESPath expression that extracts the body from its envelope: `"detail"` for EventBridge,
     `"Message"` for SNS.
     `payload` says which part of a body must be the same under one key: by default, and with messageIds, all of it.
     `results` takes results that would make their record larger than 1 KB, such as `S3Results(bucket, client)`. Without
-    it they are dropped, since nobody waits for them.
+    it they are dropped, because no caller waits for them.
     `retention_seconds` is how long a record lasts. It must exceed the time that a message can spend in its queues.
-    A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle and
-    answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`, and
-    logs their tracebacks.
-    `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
-    `logger` is a Powertools `Logger` by default, and a `logging.Logger` fits too. `metrics` are Powertools' by default;
-    whatever has their `add_metric` and `flush_metrics` fits.
+    A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time reserved to settle
+    and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`,
+    and logs their tracebacks.
+    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout stops no run: the process ends itself.
+    `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` are Powertools' by default, or any
+    object with `add_metric` and `flush_metrics`.
 
-    Raises TypeError or ValueError at set-up for options that cannot be right, RuntimeError for a system on which a
-    process cannot be made to end at its deadline.
+    Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process
+    cannot be made to end at its deadline.
     """
     options = ConsumerOptions(
         store=store,
@@ -156,15 +156,15 @@ def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:
         require_transactions(options.store, function_name(function))
     elif options.effects == "transaction":
         raise TypeError(
-            f"{function_name(function)} takes no Transaction, so effects='transaction' cannot be true of it: add a"
-            f" parameter of type Transaction for all that it does, or leave effects='any'"
+            f"{function_name(function)} takes no Transaction, so effects='transaction' cannot apply: add a"
+            f" parameter of type Transaction for all its effects, or keep effects='any'"
         )
     return binding
 
 
 @dataclass
 class _Invocation:
-    """One call of the Lambda handler: the consumer's options, and what is known of this call. It ends with the call."""
+    """One call of the Lambda handler: the consumer's options and the state of this call."""
 
     options: ConsumerOptions
     binding: Binding
@@ -179,7 +179,7 @@ class _Invocation:
         self.deadline = Deadline.of_invocation(self.context, self.options.clock)
 
     def receive(self, event: object, new_executor: Callable[[], Executor]) -> BatchResponse:
-        """The answer to an event. Raises InvalidEvent, before any handler runs, where it is not an SQS batch."""
+        """The answer to an event. Raises InvalidEvent, before any handler runs, if it is not an SQS batch."""
         options = self.options
         self.messages = lined_up(messages_of(event, options.open_envelope))
         if not self.messages:
@@ -211,7 +211,7 @@ class _Invocation:
         return _failures([message for message, _ in failed])
 
     def _line_up(self) -> None:
-        """Make the messages' works."""
+        """Create the messages' works."""
         owner = str(getattr(self.context, "aws_request_id", "unknown"))
         lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
         run, asynchronous = self.binding.run, self.binding.asynchronous
@@ -254,10 +254,10 @@ class _Invocation:
             options.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
 
     def _close(self, executor: Executor) -> None:
-        """End what the handlers have left behind, within a stop margin and before the answer is due.
+        """End what handlers left running, within a stop margin and before the answer is due.
 
-        After a handler has raised there is no such bound: its message comes again, and what it has left behind must not
-        wake up beside that.
+        After a handler has raised, there is no such limit: its message comes again, and leftovers must not resume
+        beside it.
         """
         margin = self.options.stop_margin_seconds
         within_seconds = min(margin, self.deadline.left_seconds - margin / 4)
@@ -266,7 +266,7 @@ class _Invocation:
             self.options.telemetry.report_left_behind(left.tasks, left.generators, left.threads)
 
     def _keyed(self, place: int) -> Message:
-        """A message with its key. Made on demand: of a batch that goes well, few are wanted."""
+        """A message with its key. Created on demand: a successful batch needs few."""
         message, work = self.messages[place], self.works[place]
         return replace(message, key=work.key, record_id=work.claim.id) if isinstance(work.claim, Claim) else message
 
@@ -275,7 +275,7 @@ class _Invocation:
         return {"message_id": message.id, "key": work.key, "receive_count": message.receive_count}
 
     def _send_dead_letter(self, place: int, failure: Failure) -> bool:
-        """Send a dead letter; whether SQS has confirmed it."""
+        """Send a dead letter; returns whether SQS confirmed it."""
         sqs, queue = self.options.sqs, self.options.dead_letter_queue
         assert sqs is not None  # checked at set-up
         assert queue is not None  # checked by the caller
@@ -284,17 +284,17 @@ class _Invocation:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)
         except Exception as error:  # noqa: BLE001  # not confirmed, whatever the reason: the message comes again
             what = f"not sent to the dead-letter queue {queue}"
-            remedy = "see that it exists, and to the permission sqs:SendMessage"
+            remedy = "check that it exists, and the permission sqs:SendMessage"
             self.options.telemetry.report_message_error(f"{what}: {remedy}", error, self._log_fields(place))
             return False
         return True
 
 
 def _threads(binding: Binding) -> Callable[[], Executor]:
-    """What makes a consumer's executors. They share its threads, and the event loops of a coroutine function."""
+    """The factory of a consumer's executors. They share its threads, and a coroutine function's event loops."""
     pool, loops = ThreadPool(), None
     if binding.asynchronous:
-        # Imported where it is used: most consumers start without asyncio.
+        # Imported here because most consumers start without asyncio.
         from idempotent_receiver.batch.event_loop import Loops  # noqa: PLC0415
 
         loops = Loops()
@@ -302,5 +302,7 @@ def _threads(binding: Binding) -> Callable[[], Executor]:
 
 
 def _failures(messages: Sequence[Message]) -> BatchResponse:
-    """The answer that asks for these messages again, each once: SQS takes an unknown id for a failed batch."""
+    """The answer that requests these messages again, each once: an unknown or repeated id would fail the whole
+    batch.
+    """
     return {"batchItemFailures": [{"itemIdentifier": id} for id in dict.fromkeys(one.id for one in messages)]}

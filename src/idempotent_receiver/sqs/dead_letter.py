@@ -1,6 +1,6 @@
-"""Dead letters that give their reason: the one attribute that is added to a message, and how it is sent.
+"""Dead letters that carry their reason: the one attribute added to a message, and the send.
 
-A message without room for it (SQS takes ten attributes and 1 MiB) stays where it is.
+A message without room for it (SQS allows ten attributes and 1 MiB) stays where it is.
 """
 
 import json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 STAMP = "idempotent-receiver"
-"""The name of the attribute; its value is a JSON object."""
+"""The attribute's name; its value is a JSON object."""
 
 MOST_ATTRIBUTES = 10
 MOST_BYTES = 1024 * 1024
@@ -26,9 +26,9 @@ MOST_BYTES = 1024 * 1024
 class Stamp:
     """What a message that is sent again carries: its key, and why it failed for good.
 
-    Without a `reason` it is on its way back and may be handled. `at` is the code location that raised the error,
-    `first_received` an ISO time, `queue` the ARN of the queue that it was received from. `resent_from` is the key that
-    it had before an operator sent it again with another body.
+    Without a `reason`, it is on its way back and may be handled. `at` is the code location that raised the error,
+    `first_received` an ISO 8601 time, `queue` the ARN of the queue that it came from. `resent_from` is its key before
+    an operator resent it with another body.
     """
 
     key: str
@@ -42,12 +42,12 @@ class Stamp:
     resent_from: str | None = None
 
     def to_json(self) -> str:
-        """The attribute's value. In ASCII, since AWS takes no lone surrogate, and a stamp of others may hold one."""
+        """The attribute's value, in ASCII: AWS rejects lone surrogates, and a stamp written by others may hold one."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
 
 def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
-    """The stamp that a message carries; None where it has none that can be read."""
+    """The stamp that a message carries; None if it has no readable one."""
     attribute = message_attributes.get(STAMP)
     if attribute is None:
         return None
@@ -62,11 +62,11 @@ def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
 
 
 def stamped(key: str) -> dict[str, Any]:
-    """The `MessageAttributes` with which a producer may send a message more than once: they carry its key.
+    """The `MessageAttributes` for a producer that may send a message more than once: they carry its key.
 
-    SQS gives each send its own messageId. A consumer whose strategy is `message_id` takes all messages with this key
-    for one, as long as the body is the same to the byte. Choose a key that no other message has, such as
-    `current_claim().idempotency_key`. Where that consumer's store has no namespace, a key with `#` is refused.
+    SQS gives each send its own messageId. A consumer with the `message_id` strategy treats all messages with this key
+    as one, as long as the body is identical to the byte. Choose a key that no other message has, such as
+    `current_claim().idempotency_key`. A consumer whose store has no namespace refuses a key with `#`.
     """
     return {STAMP: {"DataType": "String", "StringValue": Stamp(key=key, original_id=key).to_json()}}
 
@@ -82,24 +82,25 @@ class NoRoom(ValueError):
 def send(sqs: "SQSClient", queue_url: str, message: Message, failure: Failure, function: str) -> None:
     """Send a copy of the message, stamped with its reason, to the dead-letter queue; returns once SQS has confirmed.
 
-    Raises NoRoom where the stamp does not fit, and what the client raises where SQS did not confirm.
+    Raises NoRoom if the stamp does not fit, and the client's error if SQS did not confirm.
     """
-    # SQS swallows a send whose id was used within five minutes, which would lose the message: each gets its own.
+    # SQS drops a send whose deduplication id was used within five minutes, which would lose the message, so each send
+    # gets its own.
     own_id = f"{message.id}-{message.receive_count}" if queue_url.endswith(".fifo") else None
     sqs.send_message(QueueUrl=queue_url, **copy_of(message, _stamp(message, failure, function), own_id))
 
 
 def copy_of(message: Message, stamp: Stamp, deduplication_id: str | None) -> dict[str, Any]:
-    """The arguments that send a stamped copy: the message's body, attributes, group and trace as they are.
+    """The arguments to send a stamped copy: the message's body, attributes, group and trace header, unchanged.
 
-    A FIFO queue needs a `deduplication_id`. Raises NoRoom where the stamp does not fit.
+    A FIFO queue needs a `deduplication_id`. Raises NoRoom if the stamp does not fit.
     """
     attributes = {name: raw_attribute(value) for name, value in message.message_attributes.items()}
     attributes[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
     if len(attributes) > MOST_ATTRIBUTES:
-        raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, SQS's limit")
+        raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, which is SQS's limit")
     if size_of(message.raw_body, attributes) > MOST_BYTES:
-        raise NoRoom("with its stamp it would be larger than SQS's 1 MiB")
+        raise NoRoom("with its stamp it would exceed SQS's limit of 1 MiB")
     arguments: dict[str, Any] = {"MessageBody": message.raw_body, "MessageAttributes": attributes}
     if message.group_id is not None:
         arguments["MessageGroupId"] = message.group_id
@@ -127,6 +128,6 @@ def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
 
 
 def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
-    """What SQS counts: the body, and each attribute's name, type and value, in bytes."""
+    """The size by SQS's rule: the body plus each attribute's name, type and value, in bytes."""
     parts: list[str | bytes] = [part for name, value in attributes.items() for part in (name, *value.values())]
     return sum(len(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part) for part in (body, *parts))

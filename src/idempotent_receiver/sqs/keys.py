@@ -1,4 +1,4 @@
-"""Where a message's key comes from, and what tells two payloads under one key apart."""
+"""Where a message's key comes from, and what distinguishes two payloads under one key."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ KeyStrategy = Callable[[Message], str]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A key strategy that a function of this module made: the function's name and argument, and what finds the key."""
+    """A key strategy made by a function of this module: the function's name and argument, and the lookup itself."""
 
     by: str
     argument: str
@@ -33,10 +33,10 @@ class Made:
 
 @key_for("sqs_consumer")
 def message_id(message: Message) -> str:
-    """The messageId: stable over redeliveries, and over SQS's own move to the dead-letter queue.
+    """The messageId: stable across redeliveries and SQS's own move to the dead-letter queue.
 
     A message that was sent again, by a redrive or to the dead-letter queue, has a new messageId and carries its
-    original key. Only this strategy honours that.
+    original key. Only this strategy uses that key.
     """
     stamp = stamp_of(message.message_attributes) if message.message_attributes else None
     return message.id if stamp is None else stamp.key
@@ -58,13 +58,13 @@ def message_attribute(name: str) -> KeyStrategy:
 
 @key_for()
 def body_field(path: str) -> KeyStrategy:
-    """A string or a whole number in the JSON body, found by a JMESPath expression: `transfer_id`, `detail.order.id`.
+    """A string or whole number in the JSON body, found by a JMESPath expression: `transfer_id`, `detail.order.id`.
 
-    A number's key is its digits: 42, 42.0 and 4.2e1 are `42`, as in RFC 8785. So is the string "42": producers that
+    A number's key is its digits: 42, 42.0 and 4.2e1 give `42`, as in RFC 8785. So does the string "42": producers that
     disagree about the type mean the same order. Their payloads differ, so the second is refused, not run.
 
-    A body that has a name twice in one object has no usable key: another reader may take the other value.
-    Raises ValueError at once for a path that is not JMESPath. A name with a hyphen needs quotes: `'"order-id"'`.
+    A body with a repeated name in one object has no usable key, because another reader may take the other value. Raises
+    ValueError at once for a path that is not JMESPath. A name with a hyphen needs quotes: `'"order-id"'`.
     """
     expression = compiled(path, "body_field")
 
@@ -80,20 +80,22 @@ def body_field(path: str) -> KeyStrategy:
 
 
 def _found(what: str, find: Callable[[], Any]) -> Any:
-    """What is found in a body. Raises UnusableKey for a body that cannot be read."""
+    """The value found in a body. Raises UnusableKey for a body that cannot be read."""
     try:
         return find()
     except (ValueError, RecursionError, JMESPathError):
-        reason = "the body is not JSON, or it has a name twice in one object"
+        reason = "the body is not JSON, or has a repeated name in an object"
         raise UnusableKey(f"no {what} to take as the key: {reason}") from None
 
 
 _INEXACT = 2**53
-"""From here on, several whole numbers are read as one float."""
+"""From this number on, several whole numbers are read as one float."""
 
 
 def _digits(number: float, path: str) -> str:
-    """A whole number's one form. Raises UnusableKey for a fraction and for a number that JSON readers may round."""
+    """The canonical form of a whole number. Raises UnusableKey for a fraction, or for a number that JSON readers may
+    round.
+    """
     if isinstance(number, int):
         return str(number)
     if not number.is_integer() or abs(number) >= _INEXACT:
@@ -106,12 +108,12 @@ def _digits(number: float, path: str) -> str:
 
 @key_for("sqs_consumer", "idempotent")
 def event_id(event: Any, *_: object) -> str:
-    """The id that EventBridge or SNS gave an event: the same each time it is delivered, whatever carries it. S3's own
-    notifications have no id: theirs is a SHA-256 of bucket, object key, event name, sequencer and version.
+    """The id that EventBridge or SNS gave an event: the same on every delivery, whatever carries it. S3's own
+    notifications have no id; theirs is a SHA-256 of bucket, object key, event name, sequencer and version.
 
     Takes an SQS message with the event in its body, or the event that a function behind EventBridge, SNS or S3
     receives. Raises UnusableKey for anything else, for several S3 events in one message, and for an S3 event without a
-    sequencer: S3 gives one to objects that are created or deleted, and EventBridge's id to every event.
+    sequencer. S3 gives a sequencer to objects created or deleted; EventBridge gives an id to every event.
     Source: https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
 
     A consumer with this strategy completes the `s3:TestEvent` that S3 sends when a notification is configured, without
@@ -127,8 +129,8 @@ def event_id(event: Any, *_: object) -> str:
         case {"Records": [{"eventSource": "aws:s3"} as record]}:
             return _s3_event_id(record)
         case {"Records": [{"eventSource": "aws:s3"}, *_]}:
-            raise UnusableKey("the message has several S3 events, and would need several keys: send them one by one")
-    raise UnusableKey("no event's id to take as the key: this is not an event of EventBridge, SNS or S3")
+            raise UnusableKey("the message has several S3 events and would need several keys: send them one by one")
+    raise UnusableKey("no event id to take as the key: this is not an event from EventBridge, SNS or S3")
 
 
 def _s3_event_id(record: Mapping[str, Any]) -> str:
@@ -137,21 +139,22 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
             "eventName": str(name),
             "s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), "sequencer": str(sequencer)} as found},
         } if sequencer and isinstance(version := found.get("versionId"), str | None):
-            # As JSON, so that no two events are the same when joined; hashed, since an object's key, URL-encoded, may
-            # be longer than a record's id.
+            # As JSON, so that no two different events join to the same text; hashed, because a URL-encoded object key
+            # may be
+            # longer than a record's id.
             return sha256(json.dumps([bucket, key, name, sequencer, version]).encode()).hexdigest()
     raise UnusableKey(
-        "no sequencer to make the S3 event's key of: S3 gives one to objects that are created or deleted; "
-        "let S3 send other events to EventBridge, which gives each an id"
+        "no sequencer to make the S3 event's key from: S3 gives one to objects created or deleted; "
+        "have S3 send other events to EventBridge, which gives each an id"
     )
 
 
 def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
     """The fingerprint that goes with a strategy's keys.
 
-    SQS ties a messageId to one body, to the byte, while producers may write one payload in several ways. Of S3's own
-    notifications of one event AWS promises that what makes their key is the same, and nothing of the rest. Raises
-    UnusableKey where the fields that should count are missing.
+    SQS ties a messageId to one body, to the byte, while producers may write one payload in several ways. For S3's own
+    notifications of one event, AWS promises only that the parts of their key are the same. Raises UnusableKey if the
+    fields that count are missing.
     """
     if strategy is message_id:
         return sha256(message.raw_body.encode("utf-8", "surrogatepass")).hexdigest()
@@ -163,7 +166,9 @@ def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = E
 
 
 def envelope_opener(path: str | None) -> Callable[[str], str]:
-    """A function that takes a body out of its envelope by a JMESPath expression; a body that does not fit stays."""
+    """A function that extracts a body from its envelope with a JMESPath expression. A body that does not match is
+    unchanged.
+    """
     if path is None:
         return lambda body: body
     expression = compiled(path, "envelope")
@@ -172,7 +177,7 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
         try:
             document = json_of(body)
             found = expression.search(document)
-            # Without an envelope the body stays as it came, to the byte: reading and writing would change numbers.
+            # Without an envelope the body stays unchanged to the byte: a JSON round trip would change numbers.
             if found is None or found is document:
                 return body
             return found if isinstance(found, str) else json.dumps(found)
@@ -183,5 +188,5 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
 
 
 def why_unusable(error: BaseException) -> str:
-    """What a message without a usable key says of it. The text of a strategy's own error may hold what is secret."""
+    """The log text for a message without a usable key. A custom strategy's own error text may contain secrets."""
     return text_of(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"

@@ -1,4 +1,4 @@
-"""An SQS message as a handler sees it, and the parsing of Lambda's event into messages."""
+"""An SQS message as a handler sees it, and the parsing of Lambda's event."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ class InvalidEvent(ValueError):
 class Message:
     """One SQS message.
 
-    `attributes` and `message_attributes` are as Lambda hands them over. `attempt` counts the handler's runs for this
-    key, from 1; `receive_count` counts SQS's deliveries. `sent_at` is None where the event does not say. `key`,
-    `record_id` and `attempt` are set once the key is claimed.
+    `attributes` and `message_attributes` are as Lambda delivers them. `attempt` counts the handler's runs for this key,
+    from 1; `receive_count` counts SQS's deliveries. `sent_at` is None if the event has no timestamp. `key`, `record_id`
+    and `attempt` are set once the key is claimed.
     """
 
     id: str
@@ -33,21 +33,21 @@ class Message:
     attempt: int = 0
     remaining_time_ms: Callable[[], int] = lambda: 0
     rest: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What else the event says of it, such as `md5OfBody`: Powertools' keys may be made of that."""
+    """The event's other fields, such as `md5OfBody`: Powertools' keys may include them."""
     receive_count: int = field(init=False, repr=False, compare=False)
-    """How often SQS has delivered the message, this time included."""
+    """How often SQS has delivered the message, including this time."""
     fifo: bool = field(init=False, repr=False, compare=False)
-    """Whether the queue keeps order. The queue's name says so; a group id does not."""
+    """Whether the queue is FIFO. The queue's name tells; a group id does not."""
 
     def __post_init__(self) -> None:
-        # Parsed once: both are asked for several times while a message is received.
+        # Parsed once: both are read several times while a message is received.
         count = _number(self.attributes.get("ApproximateReceiveCount"))
         object.__setattr__(self, "receive_count", 1 if count is None else count)
         object.__setattr__(self, "fifo", self.queue_arn.endswith(".fifo"))
 
     @property
     def idempotency_key(self) -> str:
-        """What to pass downstream: a SHA-256 of the record's id, the same on every attempt."""
+        """A key to pass downstream: a SHA-256 of the record's id, the same on every attempt."""
         return idempotency_key(self.record_id)
 
     @property
@@ -62,12 +62,12 @@ class Message:
 
     @property
     def group_id(self) -> str | None:
-        """The message group; on a standard queue it orders nothing (SQS uses it for fairness)."""
+        """The message group; on a standard queue it imposes no order (SQS uses it for fairness)."""
         return self.attributes.get("MessageGroupId")
 
 
 _MOST_DIGITS = 18
-"""More than any count or time from SQS has. A longer text is not taken for a number."""
+"""Longer than any count or timestamp from SQS. A longer text is not read as a number."""
 
 
 def _number(text: str | None) -> int | None:
@@ -80,12 +80,12 @@ def _moment(text: str | None) -> datetime | None:
     milliseconds = _number(text)
     try:
         return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # past the year 9999, or past what the system counts
+    except (ValueError, OverflowError, OSError):  # past the year 9999, or past what the system supports
         return None
 
 
 def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Message]:
-    """The messages of Lambda's SQS event, their bodies out of their envelopes.
+    """The messages of Lambda's SQS event, their bodies extracted from their envelopes.
 
     Raises InvalidEvent for anything else, before any handler runs: an empty answer would acknowledge everything.
     """
@@ -96,8 +96,8 @@ def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Mess
 
 
 def lined_up(messages: Iterable[Message]) -> list[Message]:
-    """Each message once, even if the event has it twice. On a standard queue the most received come first, so that none
-    is left over time and again.
+    """Each message once, even if the event repeats it. On a standard queue, those received most often come first, so
+    that none is repeatedly left over.
     """
     once = list({(message.id, message.raw_body): message for message in messages}.values())
     if any(message.fifo for message in once):
@@ -133,10 +133,10 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
 
 
 _TAKEN = frozenset({"messageId", "body", "attributes", "messageAttributes", "eventSourceARN", "receiptHandle"})
-"""What a Message has its own attributes for."""
+"""The fields that are attributes of Message."""
 
 _KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
-"""What may be missing, and must otherwise be of this type."""
+"""Optional fields and their types."""
 
 
 def _source(record: Mapping[object, object]) -> str:
@@ -145,7 +145,7 @@ def _source(record: Mapping[object, object]) -> str:
 
 
 def _strings(attributes: object) -> dict[str, str]:
-    """SQS's own attributes: strings from Lambda, perhaps numbers in an event written by hand."""
+    """SQS's own attributes: strings from Lambda, possibly numbers in a handwritten event."""
     if not isinstance(attributes, dict):
         return {}
     return {

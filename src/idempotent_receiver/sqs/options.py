@@ -1,4 +1,4 @@
-"""The options of a consumer: checked once, and read by the consumer, by `receiver work` and by tests."""
+"""A consumer's options: checked once, and used by the consumer, by `receiver work` and by tests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerOptions:
-    """What a consumer was made with, as `sqs_consumer` explains it. `dataclasses.replace` makes others of them.
+    """The options of a consumer, documented at `sqs_consumer`. Use `dataclasses.replace` to vary them.
 
-    Raises TypeError, ValueError or RuntimeError for options that cannot be right, as `sqs_consumer` does.
+    Raises TypeError, ValueError or RuntimeError for invalid options, as `sqs_consumer` does.
     """
 
     store: RecordStore
@@ -47,13 +47,13 @@ class ConsumerOptions:
     executor: Callable[[], Executor] | None
 
     open_envelope: Callable[[str], str] = field(init=False, repr=False, compare=False)
-    """Takes a body out of its envelope."""
+    """Extracts a body from its envelope."""
     lifetime: Lifetime = field(init=False, repr=False, compare=False)
     telemetry: Telemetry = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check()
-        # Made once, at set-up. This is how a frozen dataclass sets what it makes of its fields.
+        # Computed once, at set-up. This is how a frozen dataclass sets derived fields.
         object.__setattr__(self, "open_envelope", envelope_opener(self.envelope))
         object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
         object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))

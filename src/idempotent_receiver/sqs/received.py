@@ -1,4 +1,6 @@
-"""A message as ReceiveMessage returns it, and as Lambda hands it over: the consumer's rules read the second form."""
+"""Conversion between a message as ReceiveMessage returns it and as Lambda delivers it, the form that the consumer
+reads.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -6,7 +8,7 @@ from typing import Any
 
 
 def lambda_record(raw: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
-    """The record of Lambda's event that a message received from this queue would be."""
+    """The record in Lambda's event for a message received from this queue."""
     return {
         "messageId": raw["MessageId"],
         "receiptHandle": raw["ReceiptHandle"],
@@ -21,7 +23,7 @@ def lambda_record(raw: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
 
 
 def raw_message(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The message that a record of Lambda's event was. Raises LookupError, TypeError or ValueError for other values."""
+    """The message for a record in Lambda's event. Raises LookupError, TypeError or ValueError for other values."""
     return {
         "MessageId": record["messageId"],
         "ReceiptHandle": record["receiptHandle"],
@@ -33,7 +35,7 @@ def raw_message(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def raw_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A message attribute as SQS has it, from the form in which Lambda hands it over."""
+    """A message attribute in SQS's form, from the form that Lambda delivers."""
     kept: dict[str, Any] = {"DataType": value.get("dataType", "String")}
     if value.get("stringValue") is not None:
         kept["StringValue"] = value["stringValue"]

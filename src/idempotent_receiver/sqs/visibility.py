@@ -1,4 +1,4 @@
-"""When a failed message comes again: its visibility timeout, changed ten at a time, within a second, best effort."""
+"""When a failed message comes again: changes visibility timeouts ten at a time, within a second, best effort."""
 
 import math
 from collections import deque
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.type_defs import ChangeMessageVisibilityBatchRequestEntryTypeDef
 
 LONGEST_VISIBILITY_SECONDS = 12 * 60 * 60 - 20 * 60
-"""SQS counts its twelve hours from the receive: a batching window (5 min) and a whole invocation (15) may be gone."""
+"""SQS counts its twelve hours from the receive: a batching window (5 min) and a full invocation (15) may have
+passed.
+"""
 
 MOST_ENTRIES = 10
 """SQS's limit for a receive, and for each batch of changes or deletions."""
@@ -27,20 +29,20 @@ MOST_ENTRIES = 10
 MOST_CALLS = 10
 _SOON_SECONDS = 2
 _SOON_RECEIVES = 5
-"""AWS advises a maxReceiveCount of at least that for Lambda, and the template takes no smaller one."""
+"""AWS advises at least this maxReceiveCount for Lambda, and the template allows no smaller one."""
 LONGEST_SEND_BACK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Exponential backoff with full jitter: a random time below `first_seconds` doubled at each receive, and below
+    """Exponential backoff with full jitter: a random time below `first_seconds`, doubled at each receive, and below
     `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
 
-    While the store is unavailable the bound grows ninefold at each receive, and the wait is at least three quarters of
+    While the store is unavailable, the bound grows ninefold at each receive, and the wait is at least three quarters of
     it. With the defaults, four waits outlast a quarter of an hour, so that an outage does not use up a sound message's
     five receives.
 
-    Raises ValueError for times that are negative, endless or not numbers.
+    Raises ValueError for times that are negative, infinite or not numbers.
     """
 
     first_seconds: float = 4.0
@@ -50,11 +52,11 @@ class Backoff:
         options.require_numbers(first_seconds=self.first_seconds, longest_seconds=self.longest_seconds)
 
     def seconds(self, receive_count: int, clock: Clock) -> int:
-        """How long to wait after that many receives; at least one second."""
+        """Seconds to wait after this many receives; at least one."""
         return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
 
     def outage_seconds(self, receive_count: int, clock: Clock) -> int:
-        """How long to wait where the store could not be read or written; at least one second."""
+        """Seconds to wait if the store could not be read or written; at least one."""
         return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))
 
     def _bound(self, receive_count: int, growth: float) -> float:
@@ -69,16 +71,17 @@ def _soon(clock: Clock) -> int:
 def visibility_seconds(
     message: Message, outcome: Outcome, backoff: Backoff, now_ms: int, clock: Clock, *, left_to_sqs: bool = False
 ) -> int:
-    """When a failed message is to be seen again, in seconds from now.
+    """When a failed message becomes visible again, in seconds from now.
 
-    `left_to_sqs` says that this consumer sends no dead letters: what failed for good waits for SQS to move it.
+    `left_to_sqs` tells that this consumer sends no dead letters: a permanent failure waits for SQS to move it.
     """
     match outcome:
         case HeldElsewhere(until_ms):
-            # Not before the lease has ended: asking earlier would only use up receives.
+            # Not before the lease ends: an earlier delivery would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
             if wait > LONGEST_VISIBILITY_SECONDS:
-                # No worker holds a key for so long: an operator is sending another body, and may be done at any time.
+                # No worker holds a key this long: an operator is resending with another body, and may finish at any
+                # time.
                 return backoff.outage_seconds(message.receive_count, clock)
             return max(0, wait)
         case NotStarted():
@@ -86,7 +89,7 @@ def visibility_seconds(
         case Failed(failure) if failure.delay_seconds is not None:
             return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
         case Failed(failure) if left_to_sqs and failure.permanent:
-            # Once SQS should have moved it, it backs off like any failure: the queue may have no redrive policy.
+            # If SQS has not moved it by then, it backs off like any failure: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
             return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
         case ClaimFailed() | SettleFailed():
@@ -96,7 +99,7 @@ def visibility_seconds(
 
 
 def in_groups(failed: Sequence[Message], seconds: Mapping[str, int]) -> dict[str, int]:
-    """All failed messages of a FIFO group get the visibility of its first one, so that they come again in order."""
+    """Gives all failed messages of a FIFO group the visibility of its first one, so that they come again in order."""
     firsts: dict[str, int] = {}
     together = dict(seconds)
     for message in failed:
@@ -114,10 +117,10 @@ def send_back(
     *,
     left_to_sqs: bool,
 ) -> None:
-    """Let failed messages come again when another attempt is worth it.
+    """Make failed messages visible again when another attempt is worthwhile.
 
-    SQS is asked in parallel, for no longer than a second or half of the time that is left. Where that fails, the
-    queue's own visibility timeout stays in force, and the answer to Lambda stays the same.
+    Asks SQS in parallel, for at most a second or half of the time left. If that fails, the queue's own visibility
+    timeout stays in force, and the answer to Lambda is unchanged.
     """
     now_ms, clock = deadline.now_ms, deadline.clock
     each = {
@@ -149,11 +152,11 @@ def _change(sqs: "SQSClient", chunk: Sequence[Message], seconds: Mapping[str, in
         {"Id": str(place), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": seconds[message.id]}
         for place, message in enumerate(chunk)
     ]
-    with suppress(Exception):  # best effort: whatever goes wrong, the queue's own visibility timeout holds
+    with suppress(Exception):  # best effort: if anything fails, the queue's own visibility timeout applies
         sqs.change_message_visibility_batch(QueueUrl=queue_url(sqs, chunk[0].queue_arn), Entries=entries)
 
 
 def queue_url(sqs: "SQSClient", queue_arn: str) -> str:
-    """The queue's URL at the client's endpoint. It costs no request and no permission."""
+    """The queue's URL at the client's endpoint. Needs no request and no permission."""
     account, name = queue_arn.split(":")[-2:]
     return f"{sqs.meta.endpoint_url}/{account}/{name}"

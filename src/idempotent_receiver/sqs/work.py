@@ -24,7 +24,7 @@ def work_of(
     lease_ms: int | None,
     asynchronous: bool,
 ) -> Work:
-    """The message's work, with the claim to make, or with the failure of a message that has no usable key.
+    """The message's work, with the claim to make, or with the failure of a message without a usable key.
 
     S3's test of a notification is completed under its messageId, without the handler.
     """
@@ -46,13 +46,13 @@ def work_of(
         retention_seconds=options.retention_seconds,
         lease_ms=lease_ms,
     )
-    # A message that was sent again under its old key may be known although SQS delivers it for the first time.
+    # A message sent again under its old key may have a record although this is its first delivery.
     seen_before = message.receive_count > 1 or STAMP in message.message_attributes
     return Work(key=key, claim=claim, handle=handle, group=group, seen_before=seen_before)
 
 
 def _is_s3_test(message: Message) -> bool:
-    """Whether the message is what S3 sends when a notification is configured, by itself or through SNS."""
+    """Whether the message is S3's test when a notification is configured, sent directly or through SNS."""
     if "s3:TestEvent" not in message.raw_body:
         return False
     try:
@@ -66,7 +66,7 @@ def _is_s3_test(message: Message) -> bool:
 
 def _no_key(error: BaseException) -> Failure:
     text = why_unusable(error)
-    # An exit may be the process's own, by a signal that came just then: it says nothing against the message.
+    # An exit may be the process's own, from a signal at this moment: it says nothing about the message.
     return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
 
 
@@ -79,4 +79,4 @@ async def _nothing_async(attempt: Attempt) -> object:
 
 
 def _never(attempt: Attempt) -> object:
-    raise AssertionError  # a message without a key is never run
+    raise AssertionError  # a message without a key never runs

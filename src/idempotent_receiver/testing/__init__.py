@@ -1,6 +1,6 @@
-"""For tests: the store in memory, events, fakes, and `explore`. None of it is deployed.
+"""For tests: the in-memory store, events, fakes, and `explore`. Never deployed.
 
-`explore` needs the extra `[testing]`; the rest needs nothing but the library.
+`explore` needs the extra `[testing]`; the rest needs only the library.
 """
 
 import typing

@@ -1,4 +1,4 @@
-"""The undisturbed run: what every other is compared with, and what cannot be compared because it is never the same."""
+"""The undisturbed run, with which every other run is compared, and what cannot be compared because it varies."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,14 +10,13 @@ from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import places
 
 TICK_SECONDS = 1.1
-"""Longer than what a clock counts in."""
+"""Longer than any clock's resolution."""
 
 
 class Baseline:
-    """One worker, each message once, one after the other, as `run_again` does it each time.
+    """The undisturbed run: one worker, each message once, one after the other. `run_again` repeats it.
 
-    `unstable` has the places that differ from one time to the next. `unrepeatable` says why nothing can be compared, if
-    so.
+    `unstable` has the places that vary between runs. `unrepeatable` says why nothing can be compared, if so.
     """
 
     def __init__(self, run_again: Callable[[], ExploredRun]) -> None:
@@ -29,7 +28,7 @@ class Baseline:
         self._compare(run_again())
 
     def look_again(self) -> bool:
-        """Run again a second later, once. Whether it may have changed what is compared."""
+        """Run once more, a second later. Returns whether that may have changed what is compared."""
         if self._looked_again:
             return False
         self._looked_again = True
@@ -38,7 +37,7 @@ class Baseline:
         return True
 
     def _compare(self, other: ExploredRun) -> None:
-        """Leave out what varies by itself. What only differs from the first time depends on what ran before."""
+        """Leave out what varies. A difference from the first run alone depends on what ran before."""
         self.unrepeatable = _difference(self.run, other)
         if self.unrepeatable is not None:
             return
@@ -48,12 +47,12 @@ class Baseline:
             SystemClock().sleep(TICK_SECONDS)
             varying |= _varying(other, self._run_again())
         if names - varying:
-            self.unrepeatable = f"{', '.join(sorted(names - varying))} is as it should be only the first time"
+            self.unrepeatable = f"{', '.join(sorted(names - varying))} is correct only the first time"
         self.unstable |= names
 
 
 def _difference(one: ExploredRun, other: ExploredRun) -> str | None:
-    """What two undisturbed runs differ in other than values."""
+    """How two undisturbed runs differ, apart from values."""
     if one.ends != other.ends:
         return f"the messages end as {one.ends} first, and then as {other.ends}"
     for table in sorted(one.tables.keys() | other.tables.keys()):
@@ -67,7 +66,7 @@ def _difference(one: ExploredRun, other: ExploredRun) -> str | None:
 
 
 def _varying(one: ExploredRun, other: ExploredRun) -> frozenset[str]:
-    """The places of tables, of the state, of results and of calls that differ."""
+    """The places of tables, state, results and calls that differ."""
     return frozenset().union(
         *(
             places(here, there, name)
@@ -86,7 +85,7 @@ def _varying(one: ExploredRun, other: ExploredRun) -> frozenset[str]:
 def _rows(
     table: str, here: Sequence[TableItem], there: Sequence[TableItem]
 ) -> Iterator[tuple[str, TableItem, TableItem]]:
-    """The items that are not the same in both, in pairs."""
+    """Pairs of items that differ between the two."""
     pairs = zip(subtracted(here, there), subtracted(there, here), strict=True)
     return ((table, *pair) for pair in pairs)
 
@@ -97,12 +96,12 @@ def arguments_of(call: Call) -> str:
 
 
 def result_of(id: str) -> str:
-    """The place of what the handler returned for a message."""
+    """The place of the handler's result for a message."""
     return f"result of {id}"
 
 
 def subtracted(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """What is in `some` more often than in `others`; for what cannot be hashed."""
+    """The elements that `some` has more often than `others`; they need not be hashable."""
     left = list(some)
     for other in others:
         if other in left:

@@ -1,4 +1,4 @@
-"""Fakes of what a handler calls, such as a payment service: each records its calls, and the key that it was given."""
+"""Fakes of what a handler calls, such as a payment service. Each records its calls and the key it was given."""
 
 import asyncio
 import inspect
@@ -17,8 +17,8 @@ from idempotent_receiver.testing.varying import plain
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a fake. `key` is what it was given as its idempotency key, `message` the key of the message that was
-    handled, and None where none was.
+    """One call of a fake. `key` is the idempotency key that it got, and `message` the key of the message being handled,
+    or None.
     """
 
     name: str
@@ -27,9 +27,9 @@ class Call:
     key: object = None
     message: str | None = None
     attempt: int | None = None
-    """Which attempt at the message it was made in; None where there was none."""
+    """The attempt at the message; None if there was none."""
     given: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The arguments as they were, by their parameters: what a handler has passed it may change later."""
+    """Copies of the arguments, by parameter: the handler may change the originals later."""
 
     def __str__(self) -> str:
         given = [_short(value) for value in self.args]
@@ -43,22 +43,22 @@ def _short(value: object) -> str:
 
 
 class Watcher(Protocol):
-    """Decides what happens at a call, for whoever explores the handler."""
+    """Decides what happens at a call, for the exploration of a handler."""
 
     def promised(self, call: Call, promise: Coroutine[Any, Any, Any]) -> None:
-        """A coroutine was made, which makes the call when it is awaited."""
+        """A coroutine was created, which makes the call when awaited."""
 
     def before(self, call: Call) -> float:
-        """The call is to be made: how many seconds it waits before."""
+        """The call is about to be made; returns how many seconds it waits first."""
 
     def sleep(self, seconds: float) -> None:
-        """Let that time pass, for a fake that nobody awaits."""
+        """Let that time pass, for a fake that is not awaited."""
 
     def arrives(self, call: Call, refuses: BaseException | None) -> None:
-        """The call is about to take effect. May raise `refuses`, if it is to be refused."""
+        """The call is about to take effect. Raises `refuses` if it is to be refused."""
 
     def after(self, call: Call, raises: BaseException | None) -> None:
-        """The call was made. May raise `raises`, if its answer is to be lost."""
+        """The call was made. Raises `raises` if its answer is to be lost."""
 
 
 _watchers: list[Watcher] = []
@@ -66,7 +66,7 @@ _watchers: list[Watcher] = []
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Until the block ends, calls of all fakes are the watcher's, and no `Calls` records them."""
+    """In the block, calls of all fakes go to the watcher, and no `Calls` records them."""
     _watchers.append(watcher)
     try:
         yield
@@ -75,7 +75,7 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 class Calls:
-    """Makes fakes, and keeps the calls that are made of them: `made`, in their order.
+    """Creates fakes and records their calls in order in `made`.
 
     `explore` sees the calls of every fake; those are not in `made`.
     """
@@ -93,16 +93,17 @@ class Calls:
         raises: BaseException | type[BaseException] | None = None,
         refuses: BaseException | type[BaseException] | None = None,
     ) -> Callable[..., Any]:
-        """A function to be called instead of `of`, which is a function or its name; `async` if that is.
+        """A function to call instead of `of`, which is a function or its name. The fake is `async` if the function is.
 
         `key` names the parameter with the idempotency key, or is a callable over the arguments that finds it. Without a
-        key, or with an empty one, two calls for one message are two effects. `returns` is what a call returns (each
-        call gets a copy of a dict, a list or a set), or a callable over the arguments that makes it. `raises` is what
-        the caller sees where the call took place and its answer was lost; with it, `explore` plays that, too. `refuses`
-        is what the caller sees where the call is refused and nothing took place, such as a card that is declined; with
-        it, `explore` plays that once, and each time until a redrive.
+        key, or with an empty one, two calls for one message count as two effects. `returns` is what a call returns
+        (each call gets its own copy of a dict, list or set), or a callable over the arguments that makes it. `raises`
+        is what the caller sees if the call took effect and its answer was lost; `explore` then plays that, too.
+        `refuses` is what the caller sees if the call is refused without effect, such as a declined card; `explore` then
+        plays that once, and also repeatedly until a redrive.
 
-        A call that the real function would not take raises TypeError. So does a `key` that it has no parameter for.
+        Raises TypeError for a call that the real function would not accept, and for a `key` that is not one of its
+        parameters.
         """
         name = of if isinstance(of, str) else getattr(of, "__name__", type(of).__name__)
         signature = None if isinstance(of, str) else inspect.signature(of)
@@ -156,7 +157,7 @@ class Calls:
 
 
 def _as_new(returns: Any) -> Any:
-    """What a handler does to its answer is nobody else's."""
+    """A copy: what the handler does to its answer must not affect others."""
     return deepcopy(returns) if isinstance(returns, dict | list | set) else returns
 
 
@@ -173,7 +174,7 @@ def _require_key(key: object, name: str, signature: inspect.Signature | None) ->
 
 
 def _error(option: str, given: object) -> BaseException | None:
-    """The error to raise. Raises TypeError where it is none, or a class that cannot be made without arguments."""
+    """The error to raise. Raises TypeError if it is not an error, or a class that needs arguments."""
     if given is None or isinstance(given, BaseException):
         return given
     try:
@@ -203,7 +204,7 @@ def _promised(call: Call, promise: Coroutine[Any, Any, Any]) -> Coroutine[Any, A
 
 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function that returns a coroutine count as a coroutine function."""
+    """Mark a function that returns a coroutine as a coroutine function."""
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(function)
     function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001  # its own
@@ -211,8 +212,8 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _given(signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments by their parameters, or by their numbers where no function says those. Raises TypeError for what
-    the function would not take.
+    """The arguments by parameter, or by number if no function names them. Raises TypeError for a call that the function
+    would not accept.
     """
     if signature is not None:
         return {**kwargs, **signature.bind(*args, **kwargs).arguments}

@@ -1,4 +1,4 @@
-"""What a worker's consumer talks to in an explored run: its store, its queue and its log."""
+"""The clients of a worker's consumer in an explored run: its store, its queue and its log."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,11 +23,11 @@ class WorkerStore:
         self._worker, self._setup = worker, setup
 
     def insert(self, records: Sequence[Record]) -> list[Any]:
-        """Claims; and how handlers ended that nothing had claimed."""
+        """Claims, and the ends of unclaimed runs."""
 
         def insert() -> list[Any]:
             answers = list(self._run.memory.insert(records))
-            # A batch's INSERT does not say what it has met.
+            # A batch's INSERT does not report the existing item.
             return [Conflict() if len(answers) > 1 and isinstance(one, Conflict) else one for one in answers]
 
         verb = "claims" if records[0].status == Status.INPROGRESS else self._verb(records[0])
@@ -36,7 +36,7 @@ class WorkerStore:
         return list(self._run.network.write(self._worker, kind, what, len(records), insert))
 
     def read(self, ids: Sequence[str]) -> list[Any]:
-        """What is there."""
+        """Read the current records."""
         effect = partial(self._read, ids)
         return list(self._run.network.read(self._worker, f"reads {self._keys(ids)}", len(ids), effect))
 
@@ -44,7 +44,7 @@ class WorkerStore:
         return self._run.memory.read(ids)
 
     def replace(self, changes: Sequence[Change]) -> list[Any]:
-        """Take-overs, releases, and how handlers ended."""
+        """Take-overs, releases, and the ends of runs."""
         memory, verb = self._run.memory, self._verb(changes[0].new)
         what = f"{verb} {self._keys(change.new.id for change in changes)}"
         return list(self._run.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
@@ -74,7 +74,7 @@ class WorkerStore:
 
 
 class WorkerQueue:
-    """The SQS client of a worker: dead letters are the run's, visibilities change nothing here."""
+    """A worker's SQS client: dead letters go to the run; visibility changes have no effect here."""
 
     meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
 
@@ -82,17 +82,17 @@ class WorkerQueue:
         self._worker = worker
 
     def change_message_visibility_batch(self, **arguments: object) -> None:
-        """Accepted."""
+        """Accepts any change."""
 
     def send_message(self, **arguments: Any) -> None:
-        """A dead letter."""
+        """Send a dead letter."""
         stamp = stamp_of({STAMP: {"stringValue": arguments["MessageAttributes"][STAMP]["StringValue"]}})
         assert stamp is not None, "the library stamps each"
         self._worker.run.network.send(self._worker, stamp.original_id)
 
 
 class WorkerLog:
-    """The log of a worker, which tells its run why a message has failed."""
+    """A worker's log, which tells its run why a message failed."""
 
     log_level = INFO
 
@@ -100,10 +100,10 @@ class WorkerLog:
         self._worker = worker
 
     def debug(self, text: str, *, extra: Mapping[str, Any]) -> None:
-        """Nothing that says why."""
+        """Ignored: gives no reason."""
 
     def error(self, text: str, *, extra: Mapping[str, Any]) -> None:
-        """How a message has ended."""
+        """Note how a message ended."""
         if "message_id" in extra:
             why = extra.get("reason") or extra.get("why") or text
             kind = extra.get("error_type")

@@ -20,21 +20,21 @@ def sqs_event(
     queue: str = "queue",
     attributes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """An event as Lambda hands it to a consumer of SQS, with a message for each body.
+    """An event as Lambda delivers it to an SQS consumer, with a message for each body.
 
-    A str is a body as it is, and so are bytes; anything else is written as JSON: a dict, a pydantic model, a dataclass.
-    A list is refused, since it may be meant as several bodies: pass `*bodies`, or the text of a body that is a JSON
-    list.
-    `ids` are the messageIds (`message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in
-    the group `group-1` unless `groups` names one for all, or one for each. `attributes` are message attributes, which
-    every message carries.
+    A str or bytes is a body as it is; anything else is written as JSON: a dict, a pydantic model, a dataclass. A list
+    is refused, because it may be meant as several bodies: pass `*bodies`, or the text of a JSON list. `ids` are the
+    messageIds (`message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in the group
+    `group-1` unless `groups` names one for all, or one for each. `attributes` are message attributes, which every
+    message carries.
 
-    Raises TypeError for a list and for what cannot be JSON, ValueError where ids or groups are not as many as bodies.
+    Raises TypeError for a list and for bodies that cannot be JSON, and ValueError unless ids and groups match the
+    number of bodies.
     """
     if any(isinstance(body, list | tuple | Iterator) for body in bodies):
         raise TypeError(
-            "sqs_event takes no list, since each body is an argument of its own: sqs_event(*bodies). "
-            "Give a body that is a JSON list as its text: json.dumps([...])"
+            "sqs_event takes each body as an argument of its own, not a list: sqs_event(*bodies). "
+            "Pass a body that is a JSON list as its text: json.dumps([...])"
         )
     names = _one_each("ids", bodies, ids, [f"message-{number}" for number in range(1, len(bodies) + 1)])
     if len(set(names)) < len(names):
@@ -68,10 +68,10 @@ def _message(id: str, body: object, receives: int, group: str | None) -> dict[st
 
 
 def body_of(body: object) -> str:
-    """A message's body as text. Raises TypeError for one that cannot be JSON."""
+    """A message's body as text. Raises TypeError if it cannot be JSON."""
     if isinstance(body, str):
         return body
-    # Imported where it is used: the store in memory does without.
+    # Imported here because the in-memory store does not need it.
     from pydantic_core import PydanticSerializationError, to_json  # noqa: PLC0415
 
     try:
@@ -85,7 +85,7 @@ def body_of(body: object) -> str:
 
 @dataclass
 class LambdaContext:
-    """Lambda's context for an invocation that may last so many seconds of a clock, from its creation."""
+    """Lambda's context for an invocation that may last this many seconds of a clock, from its creation."""
 
     seconds: float
     clock: Clock
@@ -104,9 +104,7 @@ class LambdaContext:
 
 
 def lambda_context(seconds: float = 30.0) -> LambdaContext:
-    """A context of Lambda's whose time runs out in that many seconds from now. Raises ValueError for a time that is
-    over before it begins.
-    """
+    """A Lambda context whose time runs out in that many seconds. Raises ValueError unless the time is positive."""
     options.require_numbers(seconds=seconds)
     if not seconds:
         raise ValueError("seconds must be more than 0: an invocation without time starts nothing")

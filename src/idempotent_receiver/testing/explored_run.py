@@ -1,4 +1,4 @@
-"""One run of a consumer under one schedule: what has happened in it, from the same tables each time."""
+"""One run of a consumer under one schedule: everything that happened, starting from the same tables each time."""
 
 import json
 from collections import Counter
@@ -22,7 +22,9 @@ ItemsByTable = dict[str, list[TableItem]]
 
 @dataclass
 class ExploredRun:
-    """What has happened so far, in a world of its own. `alone`, one worker gets each message once, undisturbed."""
+    """What has happened so far in a run, in its own world. With `alone`, one worker gets each message once,
+    undisturbed.
+    """
 
     setup: Setup
     schedule: Schedule
@@ -30,40 +32,40 @@ class ExploredRun:
     story: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
-    """How each message ended, by its messageId: completed, a dead letter, or failed for good."""
+    """How each message ended, by messageId: completed, a dead letter, or failed for good."""
     early: list[str] = field(default_factory=list)
-    """The messages that were acknowledged although they were neither."""
+    """Messages acknowledged before they were completed or dead letters."""
     refused: list[Call] = field(default_factory=list)
-    """The calls that were refused, without an effect."""
+    """Calls refused without effect."""
     unawaited: list[Call] = field(default_factory=list)
-    """The calls whose coroutines had not ended when their handler returned."""
+    """Calls whose coroutines had not ended when their handler returned."""
     faked: set[tuple[str, str]] = field(default_factory=set)
-    """The tables and containers of the state that fakes have changed, in the undisturbed run."""
+    """Tables and state containers that fakes changed in the undisturbed run."""
     repeated: set[str] = field(default_factory=set)
-    """The fakes that were called again for a message by another worker, with a key."""
+    """Fakes called again for a message by another worker, with a key."""
     why: dict[str, str] = field(default_factory=dict)
-    """What the last failure of a message was, by its messageId."""
+    """The reason of each message's latest failure, by messageId."""
     touched: bool = False
-    """Whether the handler has written to a table or to the state, or called a fake."""
+    """Whether the handler wrote to a table or the state, or called a fake."""
     handled: int = 0
     """How often the handler was started."""
     tables: ItemsByTable = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
-    """What the handler returned for each message that is done, by its messageId."""
+    """The handler's result for each completed message, by messageId."""
 
     workers: dict[str, Worker] = field(default_factory=dict)
-    """Those that were invoked, by their names."""
+    """The workers invoked, by name."""
     redriven: bool = False
-    """Whether what had failed for good was sent back already."""
+    """Whether messages that failed for good have been redriven."""
     failing: set[str] = field(default_factory=set)
-    """The keys whose handler raises each time, until they are redriven."""
+    """Keys whose handler raises every time until they are redriven."""
     refusing: Counter[tuple[str, str | None]] = field(default_factory=Counter)
-    """How often each fake still refuses each message's calls."""
+    """How many more calls each fake refuses for each message."""
     promises: list[tuple[Call, str, Coroutine[Any, Any, Any]]] = field(default_factory=list)
-    """The coroutines that fakes have made, and the names of their workers."""
+    """Coroutines that fakes created, and the names of their workers."""
     interrupt: KeyboardInterrupt | None = None
-    """Raised in a handler by somebody who wants all of this to end, not only a message."""
+    """An exception in a handler that must end the whole exploration, not only one message."""
 
     def __post_init__(self) -> None:
         self.world = World()
@@ -72,15 +74,15 @@ class ExploredRun:
         self.network = Network(self.world, self.decisions, self.story)
 
     def observed(self) -> tuple[ItemsByTable, dict[str, Any]]:
-        """The tables and the state, as they are now."""
+        """The current tables and state."""
         tables = {name: deepcopy([*one.items.values()]) for name, one in self.memory.tables.items()}
         return tables, self.setup.snapshot()
 
     def conclude(self, before: tuple[ItemsByTable, dict[str, Any]]) -> None:
-        """Keep what the run has left, to be compared; `before` is what was observed at its start."""
+        """Keep the result of the run for comparison; `before` is what was observed at its start."""
         for id in self.setup.record_ids:
             error = self.record_of(id).get("error")
-            # What has failed for good, and was not sent to a dead-letter queue by us, SQS moves there.
+            # SQS moves permanent failures that the library did not send to a dead-letter queue itself.
             if error is not None and json.loads(error).get("permanent"):
                 self.ends.setdefault(id, "failed for good")
         self.tables, self.state = self.observed()
@@ -88,19 +90,19 @@ class ExploredRun:
         self.results = {id: parsed(self.record_of(id).get("data")) for id in self.setup.record_ids}
 
     def end(self) -> None:
-        """End everything that still runs or waits."""
+        """End everything that is running or waiting."""
         self.world.end()
         for *_, promise in self.promises:
             if getcoroutinestate(promise) == CORO_CREATED:
                 promise.close()
 
     def require_live(self) -> None:
-        """Whatever a handler still does on its way out of a run that is over counts for nothing."""
+        """Raise if the run is over: whatever a handler still does on its way out does not count."""
         if self.world.ended:
             self.world.leave()
 
     def record_of(self, id: str) -> TableItem:
-        """The record of a messageId, or nothing."""
+        """The record of a messageId; empty if none."""
         return self.memory.items.get(self.setup.record_ids[id] or "", {})
 
     def first_id(self, id: str) -> str:
@@ -108,11 +110,11 @@ class ExploredRun:
         return self.setup.originals.get(id, id)
 
     def received(self, worker: Worker, records: Sequence[TableItem]) -> None:
-        """A worker was invoked."""
+        """Note that a worker was invoked."""
         self.story.append(f"worker {worker.name} receives {_listed([record['messageId'] for record in records])}")
 
     def answered(self, worker: Worker, records: Sequence[TableItem], answer: list[str] | Exception) -> None:
-        """A worker has answered: what it did not name is deleted."""
+        """Note a worker's answer: messages that it did not name are deleted."""
         self.network.under_way.discard(worker.name)
         if isinstance(answer, Exception):
             self.story.append(f"{worker.name} raises {answer!r}")
@@ -131,11 +133,11 @@ class ExploredRun:
             self.story.append(f"{worker.name} leaves {_listed(answer)} to be delivered again")
 
     def failed(self, id: str, why: str) -> None:
-        """A message has failed."""
+        """Note that a message failed."""
         self.why[self.first_id(id)] = why
 
     def timed_out(self, worker: Worker) -> None:
-        """Lambda has killed a worker at its deadline."""
+        """Note that Lambda killed a worker at its deadline."""
         self.network.gone(worker)
         self.story.append(f"{worker.name} is killed at its deadline")
 

@@ -1,4 +1,4 @@
-"""A worker that takes part in explored runs: its answers, and what happens to its handler, are its run's."""
+"""A worker in explored runs: the run decides its faults and receives its answers."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -20,7 +20,9 @@ from idempotent_receiver.testing.world import World
 
 
 class ExploredWorker(Worker):
-    """One worker, and the run that it takes part in. `consumer` makes its consumer: of it, a clock and an executor."""
+    """One worker, and the run that it takes part in. `consumer` creates its consumer from it, a clock and an
+    executor.
+    """
 
     run: ExploredRun
 
@@ -33,24 +35,24 @@ class ExploredWorker(Worker):
         super().__init__(World(), made, name)
 
     def join(self, run: ExploredRun) -> None:
-        """Be a new process of this run."""
+        """Become a new process of this run."""
         self.run = run
         self.begin(run.world)
         run.workers[self.name] = self
         run.network.under_way.add(self.name)
 
     def answered(self, records: Sequence[TableItem], answer: list[str] | Exception) -> None:
-        """For the run."""
+        """Report to the run."""
         self.run.answered(self, records, answer)
 
     def timed_out(self) -> None:
-        """For the run."""
+        """Report to the run."""
         self.run.timed_out(self)
         self.kill()
 
 
 def watched_handler(function: Callable[..., Any], worker: ExploredWorker) -> Callable[..., Any]:
-    """The same handler, which tells the worker's run when it starts and ends."""
+    """The same handler, reporting to the worker's run when it starts and ends."""
 
     def plain(*args: Any) -> Any:
         _started(worker)
@@ -104,7 +106,7 @@ def _raised(worker: ExploredWorker, error: BaseException) -> None:
 
 
 def _returned(worker: ExploredWorker) -> None:
-    """It returns, or raises after all."""
+    """Note that the handler returns, or raises after all."""
     run = worker.run
     key, _ = _running()
     run.network.running[worker.name, key] -= 1
@@ -124,7 +126,7 @@ def _returned(worker: ExploredWorker) -> None:
 
 
 def _running() -> tuple[str, int]:
-    """The key that the handler that calls this runs for, and which attempt it is."""
+    """The key and the attempt of the handler that is calling."""
     attempt = current_attempt.get()
     assert attempt is not None, "a handler runs for a message"
     return attempt.key, attempt.attempt

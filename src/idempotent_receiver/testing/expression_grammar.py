@@ -1,13 +1,13 @@
-"""The grammar of DynamoDB's condition and update expressions: a text becomes a tree.
+"""The grammar of DynamoDB's condition and update expressions: turns a text into a tree.
 
-A tree is made of document paths, value placeholders and operations on them: comparators, logical evaluations,
-functions and actions are all operations. `expressions.py` says what each operation means.
+A tree consists of document paths, value placeholders and operations on them: comparators, logical evaluations,
+functions and actions are all operations. `expressions.py` defines the meaning of each operation.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
 expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, this follows
 the service: an operation of a condition and if_not_exists refuse their first path among their other operands,
-parentheses around parentheses are redundant, an update's functions take no list_append, and what counts as an operator
-is everything but parentheses and clauses.
+parentheses around parentheses are redundant, an update's functions take no list_append, and everything but parentheses
+and clauses counts as an operator.
 """
 
 import re
@@ -27,7 +27,7 @@ class ExpressionError(ValueError):
 
 
 class Path(tuple[str | int, ...]):
-    """A document path: attribute names and list indexes, with every #name replaced by what it stands for."""
+    """A document path: attribute names and list indexes, with every #name replaced by its attribute name."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class OperatorNode(NamedTuple):
 
 Node: TypeAlias = Path | Value | OperatorNode
 UpdateAction: TypeAlias = tuple[Path, OperatorNode]
-"""The attribute that changes, and the operation that says what it becomes."""
+"""The attribute that changes, and the operation that gives its new value."""
 
 _Part = TypeVar("_Part")
 _TOKEN = re.compile(r"[A-Za-z]\w*|[#:]\w+|\d+|<>|<=|>=|\S", re.ASCII)
@@ -63,7 +63,7 @@ _HIGHEST_INDEX = 2**31 - 1
 _REDUNDANT = "the expression has redundant parentheses"
 
 _Functions: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], ...]]
-"""The functions that may stand in some place, and the kinds of operand that each takes."""
+"""The functions allowed in a place, and the kinds of operand that each takes."""
 
 _ANY = (Path, Value, OperatorNode)
 _PREDICATES: _Functions = {
@@ -77,12 +77,12 @@ _SIZE: _Functions = {"size": (_ANY,)}
 _IF_NOT_EXISTS: _Functions = {"if_not_exists": (Path, _ANY)}
 _SET_FUNCTIONS: _Functions = {**_IF_NOT_EXISTS, "list_append": (_ANY, _ANY)}
 _MAY_REPEAT = frozenset({"+", "-", "list_append"})
-"""The operations that take the same document path twice."""
+"""The operations that accept the same document path twice."""
 
 
 @lru_cache(maxsize=512)
 def references(expression: str) -> frozenset[str]:
-    """The #names and :values that an expression uses. Raises `ExpressionError` for one of more than 4 KB."""
+    """The #names and :values that an expression uses. Raises `ExpressionError` if it exceeds 4 KB."""
     return frozenset(token for token in _tokens(expression) if token[0] in "#:")
 
 
@@ -115,7 +115,7 @@ def _tokens(expression: str) -> list[str]:
 
 
 class _Parser:
-    """Recursive descent: a method for each rule of the grammar, the loosest binding first."""
+    """Recursive descent: a method for each grammar rule, the loosest binding first."""
 
     def __init__(self, expression: str, names: NamePairs) -> None:
         self._tokens = [*_tokens(expression), _END]
@@ -184,7 +184,7 @@ class _Parser:
         return path, OperatorNode(keyword, (path, Value(self._take(_VALUE))))
 
     def _set_value(self) -> Node:
-        """A sum, of two at most, or a value; either may stand in parentheses."""
+        """A sum of at most two values, or one value; either may have parentheses."""
         operand = partial(self._operand, _SET_FUNCTIONS, _IF_NOT_EXISTS)
         around = self._accept("(")
         doubled = around is not None and self._peek() == "("
@@ -220,7 +220,7 @@ class _Parser:
         return self._operation(name, *arguments)
 
     def _operation(self, name: str, *operands: Node) -> OperatorNode:
-        """What counts as an operator."""
+        """Build a node that counts as an operator."""
         self._operators += 1
         if self._operators > _MOST_OPERATORS:
             raise ExpressionError(f"an expression takes at most {_MOST_OPERATORS} operators and functions")
@@ -256,7 +256,7 @@ class _Parser:
         name = self._take(_NAME)
         if name.upper() in RESERVED_WORDS:
             raise ExpressionError(
-                f"{name} is a reserved word of DynamoDB's: write #{name}, with ExpressionAttributeNames "
+                f"{name} is a DynamoDB reserved word: write #{name}, with ExpressionAttributeNames "
                 f'{{"#{name}": "{name}"}}'
             )
         return self._names.get(name, name)
@@ -278,7 +278,7 @@ class _Parser:
         return token
 
     def _accept(self, *tokens: str) -> str | None:
-        """Take the next token if it is one of these; keywords are not case-sensitive, function names are."""
+        """Take the next token if it is one of these; keywords ignore case, function names do not."""
         token = self._peek().upper()
         if token not in tokens:
             return None

@@ -1,12 +1,12 @@
 """What a DynamoDB expression means, over items in plain Python values.
 
-`_MEANINGS` has a line for every comparator, logical evaluation, function and action. `ABSENT` stands for an attribute
-that is not there. Syntax belongs to the grammar, tables and transactions to the store: nothing is stored here.
+`_MEANINGS` has a line for every comparator, logical evaluation, function and action. `ABSENT` stands for a missing
+attribute. The grammar handles syntax, and the store handles tables and transactions: nothing is stored here.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
 expressions", "Expression attribute names", "Using expression attribute values" and "Quotas"; API reference, UpdateItem.
 Where they are silent, this follows the service: `<>` is true of an absent operand, and a :value of a type that its
-operator cannot take is refused whatever the item holds. Nested attributes can be added to.
+operator cannot take is refused regardless of the item. Nested attributes can be added to.
 """
 
 import operator
@@ -29,12 +29,12 @@ ABSENT: Final = object()
 
 
 def validate(condition: str | None, update: str | None, names: Names, values: ItemAttributes) -> None:
-    """Refuse a request's ConditionExpression and UpdateExpression as DynamoDB does, whatever its item is.
+    """Refuse a request's ConditionExpression and UpdateExpression as DynamoDB does, regardless of its item.
 
     `names` and `values` are its ExpressionAttributeNames and ExpressionAttributeValues.
 
     Raises `ExpressionError` for bad syntax, a reserved word, an undefined or unused #name or :value, a :value of a type
-    that its operator cannot take, and for more than DynamoDB's quotas. Raises as `limits.bytes_of` does for a value
+    that its operator cannot take, and for exceeding DynamoDB's quotas. Raises as `limits.bytes_of` does for a value
     that DynamoDB cannot store.
     """
     _refuse_bad_references([text for text in (condition, update) if text is not None], names, values)
@@ -47,7 +47,7 @@ def validate(condition: str | None, update: str | None, names: Names, values: It
 
 
 def holds(condition: str, item: ItemAttributes | None, names: Names, values: ItemAttributes) -> bool:
-    """Whether a ConditionExpression is true of an item; `None` is an item that is not there.
+    """Whether a ConditionExpression is true of an item; `None` means that there is no item.
 
     `names` and `values` are as in `validate`, which must have passed the request.
     """
@@ -55,22 +55,22 @@ def holds(condition: str, item: ItemAttributes | None, names: Names, values: Ite
 
 
 def updated(expression: str, item: dict[str, object], names: Names, values: ItemAttributes) -> dict[str, object]:
-    """The item that an UpdateExpression makes of this one, which stays as it is and shares nothing with the new one.
+    """The item that an UpdateExpression makes from this one, which is unchanged and shares nothing with the new one.
 
-    Every operand is read from the item as it was. An item that is not there yet is given as its key attributes; the
-    caller sees to it that an update leaves those alone. `names` and `values` are as in `validate`, which must have
+    Every operand is read from the item as it was. Pass an item that does not exist yet as its key attributes; the
+    caller ensures that an update does not change those. `names` and `values` are as in `validate`, which must have
     passed the request.
 
-    Raises `ExpressionError` for paths that lead nowhere, an attribute that is absent or of a wrong type, or a sum of
-    more than DynamoDB's 38 digits.
+    Raises `ExpressionError` for paths that lead nowhere, an attribute that is absent or of the wrong type, or a sum
+    with more than DynamoDB's 38 digits.
     """
     changes = [(path, _evaluate(operation, item, values)) for path, operation in _actions(expression, names)]
     removed = [path for path, value in changes if value is ABSENT and _look_up(item, path) is not ABSENT]
     new = deepcopy(item)
-    for path, value in changes:  # by rising index: what lies past a list's end is appended in that order
+    for path, value in changes:  # by rising index: anything past a list's end is appended in that order
         if path not in removed:
             _change(new, path, value)
-    for path in reversed(removed):  # last, by falling index: an index means what it meant in the old item
+    for path in reversed(removed):  # last, by falling index: an index refers to the old item
         _change(new, path, ABSENT)
     return new
 
@@ -103,16 +103,20 @@ def _refuse_bad_substitutes(names: Names, values: ItemAttributes) -> None:
             raise ExpressionError(f"a #name and a :value have at most {_LONGEST_PLACEHOLDER} characters: {placeholder}")
     for placeholder, name in names.items():
         if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
-            raise ExpressionError(f"{placeholder} stands for a name of no bytes, or of more than {MOST_NAME_BYTES}")
+            raise ExpressionError(
+                f"{placeholder} stands for an empty name, or one of more than {MOST_NAME_BYTES} bytes"
+            )
     for value in values.values():
         _type_of(value)
     size = item_bytes(names) + item_bytes(values)
     if size > _MOST_SUBSTITUTED_BYTES:
-        raise ExpressionError(f"#names and :values have {size} bytes; DynamoDB takes 2 MB for an expression")
+        raise ExpressionError(f"#names and :values have {size} bytes; DynamoDB allows 2 MB for an expression")
 
 
 def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
-    """Refuse operands whose type shows in the request: an attribute of a wrong type only makes a condition false."""
+    """Refuse operands whose type is visible in the request: an attribute of a wrong type only makes a condition
+    false.
+    """
     if not isinstance(node, OperatorNode):
         return
     types = _OPERAND_TYPES.get(node.name, _TYPES)
@@ -123,7 +127,7 @@ def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
         _refuse_wrong_types(operand, values)
     given_values = [values[operand] for operand in node.operands[1:] if isinstance(operand, Value)]
     if node.name == "BETWEEN" and len(given_values) == 2 and not _less_or_equal(*given_values):
-        raise ExpressionError("the bounds of BETWEEN must have one type, and the lower come first")
+        raise ExpressionError("the bounds of BETWEEN must have one type, with the lower one first")
     if node.name == "attribute_type" and (_type_of(given_values[0]) != "S" or given_values[0] not in _TYPES):
         raise ExpressionError(f"attribute_type takes one of {', '.join(sorted(_TYPES))}")
 
@@ -144,13 +148,15 @@ def _evaluate(node: Node, item: ItemAttributes, values: ItemAttributes) -> objec
         case Value():
             return values[node]
         case OperatorNode(name, operands):
-            arguments = [_evaluate(operand, item, values) for operand in operands]  # all: any may be an error
+            arguments = [
+                _evaluate(operand, item, values) for operand in operands
+            ]  # all of them, because any may be an error
             _refuse_wrong_operands(node, arguments)
             return _MEANINGS[name](*arguments)
 
 
 def _refuse_wrong_operands(node: OperatorNode, arguments: list[object]) -> None:
-    """Refuse attributes that an update needs: those that are absent, or of another type."""
+    """Refuse attributes that an update needs but that are absent, or of another type."""
     if node.name in _NEEDS_ATTRIBUTES:
         types = _OPERAND_TYPES.get(node.name, _TYPES)
         for argument in arguments:
@@ -177,7 +183,9 @@ def _look_up(document: object, parts: tuple[str | int, ...]) -> object:
 
 
 def _change(document: dict[str, object], path: Path, value: object) -> None:
-    """Put a copy of `value` where `path` leads, or at the end of the list that it leads beyond; `ABSENT` removes."""
+    """Put a copy of `value` where `path` leads, or append it to a list if the path leads past its end; `ABSENT`
+    removes.
+    """
     match _look_up(document, path[:-1]), path[-1]:
         case dict() as attributes, str() as name if value is ABSENT:
             attributes.pop(name, None)
@@ -200,7 +208,7 @@ def _type_of(value: object) -> str:
         types = {_type_of(element) for element in value}
         if types in ({"S"}, {"N"}, {"B"}):
             return types.pop() + "S"
-    raise ExpressionError(f"no DynamoDB value: {type(value).__name__} (a float, or an empty or mixed set?)")
+    raise ExpressionError(f"not a DynamoDB value: {type(value).__name__} (a float, or an empty or mixed set?)")
 
 
 def _equal(left: object, right: object) -> bool:
@@ -215,7 +223,7 @@ def _equal(left: object, right: object) -> bool:
 
 
 def _of_one_type(types: AbstractSet[str], compare: Callable[..., bool]) -> Callable[[object, object], bool]:
-    """A comparison that is false of operands of different types, or of others than these."""
+    """A comparison that is false for operands of different types, or of types other than these."""
     return lambda left, right: _type_of(left) == _type_of(right) in types and compare(left, right)
 
 
@@ -231,11 +239,11 @@ def _contains(value: object, operand: object) -> bool:
 
 
 def _total(compute: Callable[[Decimal, Decimal], Decimal], left: int | Decimal, right: int | Decimal) -> int | Decimal:
-    """A sum or a difference as exact as DynamoDB's; of two ints it is an int."""
+    """A sum or difference as exact as DynamoDB's; for two ints it is an int."""
     try:
         result = compute(Decimal(left), Decimal(right))
     except (Inexact, Overflow) as error:
-        raise ExpressionError("number overflow: more than 38 digits, or 1E+126 and more") from error
+        raise ExpressionError("number overflow: more than 38 digits, or 1E+126 or more") from error
     return int(result) if isinstance(left, int) and isinstance(right, int) else result
 
 
@@ -248,7 +256,7 @@ def _added(old: object, value: object) -> object:
 _LONGEST_PLACEHOLDER = 255
 _MOST_SUBSTITUTED_BYTES = 2 * 1024 * 1024
 _NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, Overflow])
-# bool comes first, since to Python it is an int.
+# bool first, because Python counts it as an int.
 _DESCRIPTORS = {bool: "BOOL", int | Decimal: "N", str: "S", bytes: "B", list: "L", Mapping: "M", type(None): "NULL"}
 _SCALARS = frozenset({"S", "N", "B"})
 _SETS = frozenset({"SS", "NS", "BS"})
@@ -292,5 +300,5 @@ _MEANINGS: Mapping[str, Callable[..., object]] = {
     "SET": lambda value: value,
     "REMOVE": lambda: ABSENT,
     "ADD": _added,
-    "DELETE": lambda old, value: ABSENT if old is ABSENT else old - value or ABSENT,  # no set is empty
+    "DELETE": lambda old, value: ABSENT if old is ABSENT else old - value or ABSENT,  # sets are never empty
 }

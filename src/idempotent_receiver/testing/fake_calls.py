@@ -1,4 +1,4 @@
-"""What happens to the calls of fakes in an explored run: they are delayed, refused, lost, or the worker crashes."""
+"""The faults at fakes' calls in an explored run: they are delayed, refused or lost, or the worker crashes."""
 
 import threading
 from collections.abc import Coroutine
@@ -14,7 +14,7 @@ from idempotent_receiver.testing.virtual_loop import in_a_real_loop
 from idempotent_receiver.testing.worker import Worker
 
 MOST_REFUSALS = 30
-"""How often at most a call is refused for one message: a handler may repeat it for as long as it is."""
+"""The maximum number of refusals for one message: a handler may repeat a refused call indefinitely."""
 
 
 class FakeCalls:
@@ -27,14 +27,14 @@ class FakeCalls:
         self._callers: dict[tuple[str, str | None], str] = {}
 
     def promised(self, call: Call, promise: Coroutine[Any, Any, Any]) -> None:
-        """A fake has made a coroutine."""
+        """A fake created a coroutine."""
         worker = self._caller()
         if worker is not None:
             self._run.touched = True
             self._run.promises.append((call, worker.name, promise))
 
     def before(self, call: Call) -> float:
-        """A fake is to be called."""
+        """A fake is about to be called."""
         goes_on()
         run = self._run
         run.require_live()
@@ -48,11 +48,11 @@ class FakeCalls:
             seconds = run.decisions.delay()
         if not in_a_real_loop():
             return seconds
-        run.world.sleep(seconds)  # to await it would take real time, and nobody would go first
+        run.world.sleep(seconds)  # awaiting it would take real time, and no one would go first
         return 0.0
 
     def sleep(self, seconds: float) -> None:
-        """Let the others go on."""
+        """Let the others continue."""
         if seconds:
             self._run.world.sleep(seconds)
 
@@ -99,7 +99,7 @@ class FakeCalls:
                 raise raises
 
     def _caller(self) -> Worker | None:
-        """The worker whose handler calls; None in a thread that the handler has started."""
+        """The worker whose handler calls; None in a thread that the handler started."""
         attempt = current_attempt.get()
         if attempt is None or threading.get_ident() != self._thread:
             return None

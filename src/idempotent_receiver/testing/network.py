@@ -1,4 +1,4 @@
-"""Between the workers and their store and queue: what a schedule has decided happens to their requests."""
+"""Between the workers and their store and queue: carries out what the schedule decides for each request."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ RequestEffect = Callable[[], Sequence[Any]]
 
 @dataclass
 class LateWrite:
-    """A write under way: how many requests come before it, whose it is, what it does."""
+    """A write in transit: how many requests come before it, whose it is, and what it does."""
 
     after: int
     worker: str
@@ -30,36 +30,36 @@ class LateWrite:
 
 @dataclass
 class Network:
-    """The requests of one run. `story` is told what happens. In `what` a sentence ends: `claims order-1`."""
+    """The requests of one run. `story` records what happens. `what` ends a sentence: `claims order-1`."""
 
     world: World
     decisions: Decisions
     story: list[str]
     under_way: set[str] = field(default_factory=set)
-    """The workers that were invoked, or soon will be, and have neither answered nor died."""
+    """Workers that were or will soon be invoked, and have neither answered nor died."""
     round_trip_seconds: float = ROUND_TRIP_SECONDS
     running: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many handlers run, by their workers and keys."""
+    """The number of running handlers, by worker and key."""
     dead_letters: set[str] = field(default_factory=set)
-    """The messageIds that were sent to the dead-letter queue."""
+    """The messageIds sent to the dead-letter queue."""
 
     def __post_init__(self) -> None:
         self._late: list[LateWrite] = []
 
     def offered(self, *offered: str) -> Sequence[str]:
-        """These, and that somebody else goes first where there is anybody."""
+        """These, plus that another worker goes first if there is one."""
         others = len(self.under_way) > 1 or self.running.total() > 1
         return (*offered, options.SLOW) if others else offered
 
     def crash(self, worker: Worker, how: str) -> None:
-        """Kill the worker that this is called in."""
+        """Kill the worker that is calling."""
         self.story.append(how)
         self.gone(worker)
         worker.kill()
         self.world.stop()
 
     def gone(self, worker: Worker) -> None:
-        """The worker has died."""
+        """Note that the worker has died."""
         self.under_way.discard(worker.name)
         self.running = Counter({who: count for who, count in self.running.items() if who[0] != worker.name})
 
@@ -86,8 +86,8 @@ class Network:
             case str() if "late" in chosen:
                 self._late.append(LateWrite(int(chosen.rpartition("-")[2]), name, what, effect))
                 if chosen.startswith("crash"):
-                    self.crash(worker, f"{name} crashes while its request is under way: it {what}")
-                self.story.append(f"{name} gets no answer, and its request is still under way: it {what}")
+                    self.crash(worker, f"{name} crashes while its request is in transit: it {what}")
+                self.story.append(f"{name} gets no answer, and its request is still in transit: it {what}")
                 return [UNKNOWN] * count
         answers = effect()
         self._tell(name, what, answers)
@@ -104,7 +104,7 @@ class Network:
         return effect()
 
     def send(self, worker: Worker, id: str) -> None:
-        """A dead letter of ours. Raises ConnectionError where SQS does not confirm."""
+        """Send one of the library's dead letters. Raises ConnectionError if SQS does not confirm."""
         what = f"sends {id} to the dead-letter queue"
         chosen = self._request(worker, "send", what, options.SEND)
         if chosen == "crash-before":
@@ -131,7 +131,7 @@ class Network:
         return chosen
 
     def arrive(self, *, everything: bool = False) -> None:
-        """Let requests arrive that are due."""
+        """Deliver the requests that are due."""
         for one in tuple(self._late):
             one.after -= 1
             if one.after <= 0 or everything:
@@ -143,9 +143,9 @@ class Network:
         for answer in answers:
             match answer:
                 case Conflict():
-                    how = ": refused, as the record has changed"
+                    how = ": refused, because the record has changed"
                 case ActionFailed():
-                    how = ": refused, as a condition failed"
+                    how = ": refused, because a condition failed"
                 case NotApplied(why):
                     how = f": {why}"
         self.story.append(f"{worker} {what}{how}")

@@ -1,4 +1,4 @@
-"""Keeps an exploration inside: what a handler would send by a client of its own is refused, and told."""
+"""Keeps an exploration isolated: refuses and reports whatever a handler would send with its own client."""
 
 import socket
 import ssl
@@ -16,12 +16,12 @@ INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 @contextmanager
 def closed(*, but: str | None) -> Iterator[list[str]]:
-    """Let boto3 send nothing, also where a library such as moto would answer in AWS's place, and let nothing connect,
-    unless `but` is the reason of an exception.
+    """Stop boto3 from sending, even if a library such as moto would answer for AWS, and sockets from connecting, unless
+    `but` gives a reason for an exception.
 
-    What it would have been is named in the list: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.
+    The list names each refused act: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.
 
-    Datagrams, such as metrics, are lost without a word. So may they be anywhere. What a library in C sends goes out.
+    Datagrams, such as metrics, are dropped silently, as they may be anywhere. What a C library sends goes out.
     """
     told: list[str] = []
     if but is not None:
@@ -60,7 +60,7 @@ def _closed(real: Callable[..., Any], name: str, refuse: Callable[[str], None]) 
             return len(given)
         if name.startswith("connect"):
             refuse(f"connects to {_shown(given)}")
-        elif current_attempt.get() is not None:  # others may have connected before, such as a debugger
+        elif current_attempt.get() is not None:  # others, such as a debugger, may already be connected
             refuse(f"sends to {_shown(one.getpeername())}")
         return real(one, given, *more)
 

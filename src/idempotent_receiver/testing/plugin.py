@@ -1,4 +1,4 @@
-"""A plugin of pytest's, there wherever the extra `[testing]` is installed: the fixture `calls`."""
+"""A pytest plugin, available wherever the extra `[testing]` is installed: the fixture `calls`."""
 
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> "Calls":
-    """Fakes of what a handler calls. `calls.replace(module, "function", key="parameter")` puts one in its place until
-    the test ends; `calls.made` are the calls.
+    """Fakes of what a handler calls. `calls.replace(module, "function", key="parameter")` installs one until the test
+    ends; `calls.made` lists the calls.
     """
-    # Imported where it is used: most tests of a project do without.
+    # Imported here because most of a project's tests do not need it.
     from idempotent_receiver.testing.calls import Calls  # noqa: PLC0415
 
     return Calls(monkeypatch.setattr)

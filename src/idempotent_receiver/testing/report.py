@@ -1,4 +1,4 @@
-"""What an exploration has seen, and how it is told."""
+"""An exploration's results, and their presentation."""
 
 import textwrap
 from collections import Counter
@@ -12,7 +12,7 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class Violation:
-    """A promise that the handler breaks: what is wrong, what helps, how it comes about, and how to play that again."""
+    """A guarantee that the handler breaks: what is wrong, the remedy, the story, and how to replay it."""
 
     what: str
     remedy: str
@@ -27,7 +27,7 @@ class Violation:
 
 
 class Called(NamedTuple):
-    """How a fake was called for one message: how often at most in one schedule, and with how many keys."""
+    """How a fake was called for one message: the maximum number of calls in one schedule, and of keys."""
 
     name: str
     message: str | None
@@ -37,26 +37,26 @@ class Called(NamedTuple):
 
 @dataclass
 class Exploration:
-    """What `explore` has seen."""
+    """The results of `explore`."""
 
     schedules: int = 0
     complete: bool = False
-    """Whether all schedules were played that `faults` allows: not where `most_schedules`, `replay` or the third
-    violation ended it.
+    """Whether all schedules that `faults` allows were played: not if `most_schedules`, `replay` or the third violation
+    ended it.
     """
     violations: list[Violation] = field(default_factory=list)
     effects: dict[str, list[TableItem]] = field(default_factory=dict)
-    """The items of all tables in the end, where nothing goes wrong."""
+    """The items of all tables at the end, without faults."""
     acknowledged: dict[str, str] = field(default_factory=dict)
-    """How each message ends, by its messageId: `completed`, `dead letter` or `failed for good`."""
+    """How each message ends, by messageId: `completed`, `dead letter` or `failed for good`."""
     calls: list[Called] = field(default_factory=list)
     played: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often each thing happened: `("commit", "crash-before")`, for example."""
     unstable: list[str] = field(default_factory=list)
-    """What differs from run to run even if nothing goes wrong, and was not compared."""
+    """What varies between runs even without faults, and was not compared."""
 
     def check(self) -> None:
-        """Raise AssertionError with the story of each violation, if there is one."""
+        """Raise AssertionError with the story of each violation, if any."""
         __tracebackhide__ = True
         if self.violations:
             raise AssertionError(str(self))
@@ -64,12 +64,12 @@ class Exploration:
     def __str__(self) -> str:
         ends, found = Counter(self.acknowledged.values()), len(self.violations)
         lines = [f"{found} violation{'s' * (found > 1)}:\n", *(f"{one}\n" for one in self.violations)] if found else []
-        lines.append(f"{self.schedules} schedules{'' if self.complete else ', and not all'}")
+        lines.append(f"{self.schedules} schedules{'' if self.complete else ', but not all'}")
         lines += [f"messages {end}: {count}" for end, count in ends.items()]
         lines += [f"{name}: {len(items)} items" for name, items in self.effects.items()]
         lines += [f"{one.name} for {one.message}: {_times(one)}" for one in self.calls]
         if self.unstable:
-            lines.append(f"not compared, because it differs from run to run: {', '.join(self.unstable)}")
+            lines.append(f"not compared, because it varies between runs: {', '.join(self.unstable)}")
         return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The words that DynamoDB takes for no attribute's name in an expression, in any case.
+"""The words that DynamoDB does not accept as attribute names in an expression, in any case.
 
 Source: Amazon DynamoDB Developer Guide, "Reserved words in DynamoDB".
 """

@@ -1,4 +1,4 @@
-"""Runs a consumer under schedules: what SQS delivers in a run, in which order, until every message has ended."""
+"""Runs a consumer under schedules: SQS's deliveries and their order, until every message has ended."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ MOST_RECEIVES = 3
 
 
 class ExploredRuns:
-    """All runs of one consumer. `last` is the one that was begun last, also where it was cut short."""
+    """All runs of one consumer. `last` is the most recently begun, even if it was cut short."""
 
     last: ExploredRun
 
@@ -30,12 +30,12 @@ class ExploredRuns:
         self._undisturbed = 0
 
     def in_place(self) -> AbstractContextManager[None]:
-        """Let whatever decorates the consumer call the worker that is invoked."""
+        """Make other decorators around the consumer call the invoked worker."""
         return self._workers.in_place()
 
     def run(self, schedule: Schedule, *, alone: bool = False, slowly: bool = False) -> ExploredRun:
-        """Run under a schedule to the end; or, `alone`, undisturbed, and slower each time, so that what depends on the
-        time that is left varies. `slowly`, a second of real time begins before a message comes again.
+        """Run under a schedule to the end. With `alone`, run undisturbed and slower each time, so that anything that
+        depends on the remaining time varies. With `slowly`, a second of real time passes before a message comes again.
         """
         run = self.last = ExploredRun(self._setup, schedule, alone)
         self._undisturbed += alone
@@ -60,7 +60,7 @@ class _Deliveries:
         self._invoked = 0
 
     def deliver_all(self) -> None:
-        """Until each message has ended, or has been received as often as it may."""
+        """Deliver until each message has ended or has used up its receives."""
         run = self._run
         if run.alone:
             self._one_by_one()
@@ -75,14 +75,14 @@ class _Deliveries:
             self._copies()
 
     def _one_by_one(self) -> None:
-        """Each message in an invocation of its own, once the one before has ended: in a batch they may overlap."""
+        """Deliver each message in its own invocation, once the one before has ended: in a batch they may overlap."""
         for record in self._setup.records:
             self._deliver([record], 1)
             self._run.world.run()
             self._again([record], MOST_RECEIVES)
 
     def _first(self) -> None:
-        """To all workers at once, or to each its own."""
+        """Deliver to all workers at once, or to each its own messages."""
         records = self._setup.records
         parts = [(records, receive) for receive in range(1, self._setup.workers + 1)]
         dealt = self._setup.dealt()
@@ -103,7 +103,7 @@ class _Deliveries:
             self._run.world.run()
 
     def _redriven(self) -> list[TableItem]:
-        """Send what has failed for good back under its key, as `receiver dlq redrive` does. Returns what was sent."""
+        """Redrive what has failed for good under its key, as `receiver dlq redrive` does. Returns what was sent."""
         run = self._run
         ended = {id for id, end in run.ends.items() if end == "completed"}
         failed = [record for record in self._setup.records if run.first_id(record["messageId"]) not in ended]
@@ -122,7 +122,7 @@ class _Deliveries:
         return copies
 
     def _copies(self) -> None:
-        """Once more, with the same messageIds and with new ones: what is done stays done."""
+        """Deliver once more, with the same messageIds and with new ones: completed messages stay completed."""
         run = self._run
         done = [record for record in self._setup.records if run.ends.get(record["messageId"]) == "completed"]
         if done:

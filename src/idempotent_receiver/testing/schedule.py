@@ -1,14 +1,14 @@
-"""Schedules: where a run departs from the undisturbed one, and how. A handler's calls are numbered as they come."""
+"""Schedules: where and how a run departs from the undisturbed one. A handler's calls are numbered in order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SLOW, DEALT = "slow", "dealt"
-"""What costs no fault: a call that takes so long that the others go first, and each worker with messages of its own."""
+"""Departures that are not faults: a call so slow that others go first, and separate messages for each worker."""
 
 LATE_AFTER = (2, 3, 4)
-"""Before which of the later requests a write arrives that was under way when its worker died."""
+"""Before which of the later requests a write arrives that was in transit when its worker died."""
 
 WRITE = (
     "crash-before",
@@ -27,11 +27,11 @@ REFUSED = ("refused",)
 REFUSABLE_CALL = (*REFUSED, "refused-each-time")
 RAISES = ("raises",)
 HANDLER_ENDS = (*RAISES, "fails")
-"""Once, or each time until its message is redriven."""
+"""Once, or every time until its message is redriven."""
 
 
 class Point(NamedTuple):
-    """A place where something may happen. `kind` is what it is the place of: `insert`, `commit`, `call charge`."""
+    """A place where something may happen. `kind` says at what: `insert`, `commit`, `call charge`."""
 
     kind: str
     label: str
@@ -48,14 +48,14 @@ class Schedule(tuple[tuple[int, str], ...]):
 
     @classmethod
     def parsed(cls, text: str) -> "Schedule":
-        """The schedule that `str` has written. Raises ValueError."""
+        """The schedule that `str` wrote. Raises ValueError."""
         parts = [part.partition(":") for part in str(text).split(",") if part]
         if not all(at.isdigit() and what for at, _, what in parts):
-            raise ValueError(f"replay is what a story ends with, such as replay='3:crash-after'; it is {text!r}")
+            raise ValueError(f"replay must be the end of a story, such as replay='3:crash-after'; it is {text!r}")
         return cls((int(at), what) for at, _, what in parts)
 
     def extended(self, points: Sequence[Point], faults: int, delays: int) -> Iterator["Schedule"]:
-        """Every schedule that goes on as this one does, and departs once more, later."""
+        """Every schedule that continues this one and departs once more, later."""
         spent = [what for _, what in self]
         slow = spent.count(SLOW)
         failed = len(spent) - slow - spent.count(DEALT)
@@ -68,12 +68,12 @@ class Schedule(tuple[tuple[int, str], ...]):
 
 @dataclass
 class Decisions:
-    """A schedule under way: the points that were reached, and what is decided at each."""
+    """A schedule in progress: the points reached, and the decision at each."""
 
     schedule: Schedule
     points: list[Point] = field(default_factory=list)
     quiet: bool = False
-    """Whether nothing goes wrong any more, and no point counts."""
+    """Whether nothing more goes wrong and no point counts."""
 
     def __post_init__(self) -> None:
         self._wanted = dict(self.schedule)
@@ -81,7 +81,7 @@ class Decisions:
         self._refused = False
 
     def choose(self, kind: str, label: str, offered: Sequence[str]) -> str | None:
-        """What happens here; None for what happens where nothing goes wrong."""
+        """What happens here; None for the behaviour without faults."""
         if self.quiet:
             return None
         at = len(self.points)
@@ -89,16 +89,16 @@ class Decisions:
         chosen = self._wanted.get(at)
         if chosen is None or chosen in offered:
             return chosen
-        # Raised here it would only be a failure of the handler, or of the store.
+        # Raised here, it would only count as a failure of the handler or the store.
         self._refused = True
         return None
 
     def delay(self) -> float:
-        """How many seconds the next slow call takes: longer each time, so that who waits last goes on last."""
+        """How long the next slow call takes: longer each time, so that the last to wait continues last."""
         self._delays += 1
         return float(2 ** (self._delays - 1))
 
     @property
     def diverged(self) -> bool:
-        """Whether the handler did not come to the points that it came to before."""
+        """Whether the handler did not reach the same points as before."""
         return self._refused or any(at >= len(self.points) for at in self._wanted)

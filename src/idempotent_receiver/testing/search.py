@@ -1,4 +1,4 @@
-"""The search for violations: schedules in the order of how much happens in them, and what their runs have shown."""
+"""The search for violations: runs schedules in order of complexity, and collects what they show."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ LONGEST_STORY = 30
 
 
 class Search:
-    """Schedules in the order of how much happens in them, and what they have shown."""
+    """Schedules in order of complexity, and what they have shown."""
 
     def __init__(self, runs: ExploredRuns, faults: int, most_schedules: int, requests: Sequence[str]) -> None:
         self.result = Exploration()
         self._requests = requests
-        """What was refused because it would have left the test."""
+        """Requests refused because they would have left the test."""
         self._runs, self._faults, self._most = runs, faults, most_schedules
         self._told: list[_Told] = []
         self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
         self._repeated: dict[str, Schedule] = {}
-        """For each fake that was called again with its key: the first schedule in which it was."""
+        """For each fake called again with its key: the first schedule in which it was."""
 
     def run(self, only: Schedule | None, *, may_do_nothing: bool) -> None:
         """Play all schedules, or only one."""
@@ -69,37 +69,37 @@ class Search:
         self.result.unstable = sorted(f"{one})" if "(" in one else one for one in self._baseline.unstable)
 
     def stop_stuck(self) -> None:
-        """Tell where the handler did not go on."""
-        told = f"the handler did not go on for {stuck.MOST_SECONDS:g} seconds, and was stopped"
-        remedy = f"end every loop and every wait, and {findings.NO_LOCK}"
+        """Report where the handler did not continue."""
+        told = f"the handler made no progress for {stuck.MOST_SECONDS:g} seconds and was stopped"
+        remedy = f"bound every loop and every wait, and {findings.NO_LOCK}"
         run = self._runs.last
         _cut(run.story, after="does not go on")
         self._tell([HandlerFinding("stuck", told, remedy)], run)
 
     def _sent(self) -> list[HandlerFinding]:
         """What the handler would have sent, past its transaction and every fake."""
-        what = "by a client of its own, and nothing takes that back after a crash"
+        what = "with its own client, and nothing undoes that after a crash"
         remedy = (
-            "write by the Transaction, or put a fake in the client's place, as the fixture calls does; what only reads "
-            "may be a plain function. Where a client must have its server, say which: network='DynamoDB Local'"
+            "write through the Transaction, or replace the client with a fake, as the fixture calls does; reads "
+            "may be plain functions. If a client needs a server, name it: network='DynamoDB Local'"
         )
         return [HandlerFinding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
 
     def _repeats(self) -> bool:
         why = self._baseline.unrepeatable
         if why is not None:
-            told = f"the same messages from the same tables end differently from one time to the next: {why}"
+            told = f"the same messages from the same tables end differently from run to run: {why}"
             self._tell(_not_repeatable(told), self._baseline.run)
         return why is None
 
     def _played(self, schedule: Schedule, label: str = "", *, slowly: bool = False) -> ExploredRun | None:
-        """The run of a schedule; None where there can be no more. `slowly`, so that a key made of the time is another
-        on the next attempt: in a run that is fast, a second is almost always the same.
+        """The run of a schedule; None if there can be no more runs. With `slowly`, a key made from the time changes
+        between attempts: in a fast run, the second is almost always the same.
         """
         run = self._runs.run(schedule, slowly=slowly)
         last = schedule[-1][0] if schedule else -1
         if run.decisions.diverged or (label and label != run.decisions.points[last].label):
-            self._tell(_not_repeatable("the handler makes other calls from one schedule to the next"), run)
+            self._tell(_not_repeatable("the handler makes different calls from run to run"), run)
             return None
         found = list(findings.all_of(run, self._baseline))
         if any(one.by_value for one in found) and self._baseline.look_again():
@@ -107,15 +107,15 @@ class Search:
                 return None
             found = list(findings.all_of(run, self._baseline))
         new = self._new(found)
-        # A key made of the time is found again when a second has passed.
+        # A problem with a key made from the time reappears only once a second has passed.
         if new and not (self._found_again(new, schedule, slowly) or self._found_again(new, schedule, slowly=True)):
-            self._tell(_not_repeatable("the same schedule ends differently from one time to the next"), run)
+            self._tell(_not_repeatable("the same schedule ends differently from run to run"), run)
             return None
         self._tell([*self._sent(), *found], run)
         return run
 
     def _found_again(self, wanted: Sequence[HandlerFinding], schedule: Schedule, slowly: bool) -> bool:
-        """Whether it was the schedule, and not chance."""
+        """Whether the schedule, not chance, was the cause."""
         run = self._runs.run(schedule, slowly=slowly)
         return {one.subject for one in wanted} <= {one.subject for one in findings.all_of(run, self._baseline)}
 
@@ -133,7 +133,7 @@ class Search:
             self._repeated.setdefault(name, run.schedule)
 
     def _tell(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
-        """Add what no earlier run has found. Of runs with as few faults, the shortest story stays."""
+        """Add what no earlier run has found. Among runs with as few faults, the shortest story is kept."""
         by_subject = {one.subject: one for one in found}
         for place, told in enumerate(self._told):
             shorter = len(run.schedule) <= len(told.schedule) and len(run.story) < len(told.story)
@@ -146,7 +146,7 @@ class Search:
 
 
 class _Told:
-    """What one run has shown to be wrong."""
+    """The problems that one run has shown."""
 
     def __init__(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
         self.findings, self.story, self.schedule = found, run.story, run.schedule
@@ -154,13 +154,13 @@ class _Told:
 
     @property
     def violation(self) -> Violation:
-        """With the first remedy: what is done about the first finding often ends the others."""
+        """The violation, with the first remedy: fixing the first finding often fixes the others."""
         what = "\n".join(one.text for one in self.findings)
         return Violation(what, self.findings[0].remedy, tuple(_short(self.story)), str(self.schedule))
 
 
 def _cut(story: list[str], *, after: str) -> None:
-    """Leave out what comes later: the same again."""
+    """Drop the rest of the story, which repeats."""
     last = next((place for place, line in enumerate(story) if line.endswith(after)), len(story))
     del story[last + 1 :]
 
@@ -172,8 +172,8 @@ def _short(story: list[str]) -> list[str]:
 
 def _not_repeatable(why: str) -> Sequence[HandlerFinding]:
     remedy = (
-        "give what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
-        "begins with it as it was; replace what draws random numbers or reads the time; and let a look-up whose answer "
-        "is kept be a plain function, without a fake of `Calls`"
+        "pass what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
+        "starts from the same values; replace sources of random numbers and time; and let a look-up whose answer "
+        "is cached be a plain function, without a fake of `Calls`"
     )
     return [HandlerFinding("repeat", why, remedy)]

@@ -1,4 +1,4 @@
-"""Ends a wait that has no end: of a handler for a lock that another attempt holds, in the one thread that all share."""
+"""Ends an endless wait: all attempts share one thread, so a handler may wait for a lock that another attempt holds."""
 
 import bdb
 import signal
@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MOST_SECONDS = 20.0
-"""How much real time may pass in a handler from one call of a fake to the next."""
+"""How much real time may pass in a handler between two calls of fakes."""
 
 _watched = False
 
 
 class Stuck(KeyboardInterrupt):
-    """The handler that this is raised in does not go on."""
+    """Raised in a handler that makes no progress."""
 
 
 @contextmanager
 def stopped_when_stuck() -> Iterator[None]:
-    """Until the block ends, raise Stuck in what runs if it does not call `goes_on` for so long.
+    """In the block, raise Stuck in code that does not call `goes_on` for that long.
 
-    Nothing is raised in a debugger, nor where a signal cannot do that: outside the main thread, on Windows, and where
+    Nothing is raised in a debugger, or where a signal cannot do it: outside the main thread, on Windows, and where
     SIGALRM is in use, as by pytest-timeout.
     """
     global _watched  # noqa: PLW0603  # as the timer is, it is the process's
@@ -49,7 +49,7 @@ def stopped_when_stuck() -> Iterator[None]:
 
 
 def goes_on() -> None:
-    """A handler starts, or calls a fake."""
+    """A handler starts or calls a fake."""
     if _watched:
         signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS, MOST_SECONDS)
 

@@ -1,6 +1,6 @@
-"""What varies by itself, such as a time: where it is in what two runs have left, and the rest without it.
+"""Values that vary by themselves, such as times: finds their places in the results of two runs, and removes them.
 
-A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. What a place holds is hidden, and its size is not.
+A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. The content of a place is hidden, its size is not.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def plain(value: object) -> Any:
-    """A copy that can be compared later, whatever becomes of the value: dicts and lists, with texts in them."""
+    """A copy for later comparison, whatever happens to the value: dicts and lists of texts."""
     match value:
         case Mapping():
             return {str(name): plain(held) for name, held in value.items()}
@@ -22,12 +22,12 @@ def plain(value: object) -> Any:
 
 
 def parsed(result: str | None) -> Any:
-    """What a handler has returned."""
+    """A handler's result."""
     return None if result is None else json.loads(result)
 
 
 def places(here: Any, there: Any, path: str) -> frozenset[str]:
-    """Where two values differ."""
+    """The places where two values differ."""
     if here == there:
         return frozenset()
     match here, there:
@@ -39,7 +39,7 @@ def places(here: Any, there: Any, path: str) -> frozenset[str]:
 
 
 def without(value: Any, hidden: AbstractSet[str], path: str) -> Any:
-    """The value, with no more than its size in each of the hidden places."""
+    """The value, with only its size in each of the hidden places."""
     if path in hidden:
         return (
             f"varies ({len(value)})"

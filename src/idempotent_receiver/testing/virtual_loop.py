@@ -1,7 +1,7 @@
-"""An event loop in virtual time: asyncio's own, but that it waits by letting the world's other jobs go on.
+"""An event loop in virtual time: asyncio's own, except that waiting lets the world's other jobs continue.
 
-It has no sockets: a handler's clients are fakes here. What `asyncio.to_thread` or `run_in_executor` is given runs at
-once, on the loop's own thread.
+It has no sockets: a handler's clients are fakes here. Jobs of `asyncio.to_thread` or `run_in_executor` run at once, on
+the loop's own thread.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from greenlet import getcurrent, greenlet
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs in a greenlet of its own. `now`, `sleep` and `wake` are the world's."""
+    """Runs in its own greenlet. `now`, `sleep` and `wake` are the world's."""
 
     def __init__(
         self, now: Callable[[], float], sleep: Callable[[float], None], wake: Callable[[greenlet], None]
@@ -28,12 +28,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._sleeper: greenlet | None = None
         self._selector = self
         self._tasks: set[asyncio.Task[None]] = set()
-        self.set_debug(False)  # it would complain of slow callbacks, by a clock that is not theirs
+        self.set_debug(False)  # it would report slow callbacks by a real clock
         self.set_default_executor(_Inline(max_workers=1))
-        self.set_exception_handler(lambda loop, context: None)  # what a crash has left needs no complaint
+        self.set_exception_handler(lambda loop, context: None)  # no complaints about what a crash left
 
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a coroutine, in a copy of the caller's context."""
+        """Start a coroutine in a copy of the caller's context."""
 
         def start() -> None:
             task = self.create_task(job())
@@ -47,13 +47,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
         def cancel_tasks() -> None:
             for task in _in_order(asyncio.all_tasks(self)):
-                # Later, so that one which was only just spawned takes its first step and can tell its end.
+                # Deferred, so that a task just spawned takes its first step and can report its end.
                 self.call_soon(task.cancel)
 
         self.call_soon_threadsafe(cancel_tasks)
 
     def cancel_and_stop(self, on_done: Callable[[], None]) -> None:
-        """Cancel and await every task, then stop and say so."""
+        """Cancel and await every task, then stop and call `on_done`."""
 
         async def stop() -> None:
             left = _in_order(asyncio.all_tasks() - {asyncio.current_task()})
@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.spawn(stop)
 
     def end(self) -> None:
-        """After its greenlet has died, or was left: let nothing of it run again."""
+        """Make sure that none of it runs again, after its greenlet died or was abandoned."""
         if not self.is_running():
             self.close()
         for task in asyncio.all_tasks(self):
@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 task.get_coro().close()
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Wait for that long, or until something is to be done: the loop is its own selector."""
+        """Wait for that long, or until there is work: the loop is its own selector."""
         if timeout is None or timeout > 0:
             self._sleeper = getcurrent()
             self._sleep(1e9 if timeout is None else timeout)
@@ -82,11 +82,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return []
 
     def run_in_executor(self, executor: object, *job: Any) -> Any:  # type: ignore[override]  # its types are no matter
-        """At once, whatever executor: nobody would wait for a thread, in which no virtual time passes."""
+        """Run at once, whatever the executor: no virtual time passes in a thread."""
         return super().run_in_executor(None, *job)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Nowhere; `outside` tells where it would lead."""
+        """Connects nowhere; `outside` reports the address."""
         with sock:
             sock.setblocking(True)
             sock.connect(address)
@@ -101,7 +101,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def __del__(self) -> None:
-        """A world that was left as it stood has nothing to close: its loops hold no files."""
+        """An abandoned world has nothing to close: its loops hold no files."""
 
     def _write_to_self(self) -> None:
         if self._sleeper is not None:
@@ -109,12 +109,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _in_order(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
-    """Tasks as they were made: asyncio numbers them, and a set of them has another order in each process."""
+    """Tasks in the order of creation: asyncio numbers them, and a set's order varies by process."""
     return sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
 
 
 class _Inline(ThreadPoolExecutor):
-    """Runs at once what is submitted."""
+    """Runs submitted jobs at once."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -126,13 +126,13 @@ class _Inline(ThreadPoolExecutor):
 
 
 def in_a_real_loop() -> bool:
-    """Whether a loop runs here that is none of a world's: `asyncio.run` in a handler, for example."""
+    """Whether a real event loop runs here: `asyncio.run` in a handler, for example."""
     loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
     return loop is not None and not isinstance(loop, VirtualLoop)
 
 
 def outside_any_loop(switch: Callable[[], Any]) -> Any:
-    """Let another greenlet go on, with no loop and no task: asyncio keeps them for the whole thread."""
+    """Switch to another greenlet without a loop or task: asyncio keeps those per thread."""
     loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
     if loop is None:
         return switch()

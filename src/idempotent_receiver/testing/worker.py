@@ -1,4 +1,4 @@
-"""One process of a consumer in a world: it is invoked, and it can be killed."""
+"""One process of a consumer in a world: it can be invoked and killed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,9 +25,9 @@ SILENT: Any = Silent()
 
 
 class Worker:
-    """One process. It runs a consumer on events in virtual time.
+    """One process, which runs a consumer on events in virtual time.
 
-    `consumer` makes it of a clock and an executor.
+    `consumer` creates it from a clock and an executor.
     """
 
     def __init__(self, world: World, consumer: Callable[..., Consumer], name: str, skew_seconds: float = 0.0) -> None:
@@ -38,7 +38,7 @@ class Worker:
         self.begin(world)
 
     def begin(self, world: World) -> None:
-        """Be a new process of this world: to make a consumer costs more than to run it."""
+        """Become a new process of this world: creating a consumer costs more than running it."""
         self.world = self.clock.world = world
         self.executors: list[WorldExecutor] = []
         self.greenlets: list[greenlet] = []
@@ -49,9 +49,9 @@ class Worker:
         return self.executors[-1]
 
     def deliver(self, *records: dict[str, Any], seconds: float = 30.0, after: float = 0.0) -> None:
-        """Invoke the handler with a batch, later, and tell `answered` its answer or its exception.
+        """Invoke the handler with a batch, later, and pass its answer or exception to `answered`.
 
-        Lambda's time-out kills the process at the deadline if it has not answered by then.
+        Lambda's timeout kills the process at the deadline if it has not answered by then.
         """
 
         def invoke() -> None:
@@ -71,11 +71,11 @@ class Worker:
         self.answers.append(answer)
 
     def timed_out(self) -> None:
-        """The deadline is over."""
+        """The deadline has passed."""
         self.kill()
 
     def kill(self) -> None:
-        """Crash the process. Nothing is left to time out."""
+        """Crash the process. Nothing remains that could time out."""
         for executor in self.executors:
             executor.kill()
         for one in (*self.greenlets, *self.watchdogs):

@@ -1,4 +1,4 @@
-"""The workers of an exploration: each runs the consumer as it is deployed, on clients of its run."""
+"""The workers of an exploration: each runs the consumer as deployed, with clients of its run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,11 +21,11 @@ from idempotent_receiver.testing.worker import SILENT
 PlayedHandler = Callable[[Any, Any], Any]
 
 _invoked: ContextVar[PlayedHandler] = ContextVar("_invoked")
-"""The consumer of the worker whose handler runs."""
+"""The consumer of the worker whose handler is running."""
 
 
 class ExploredWorkers:
-    """The workers of all runs, each made once, because to make a consumer costs more than to run it."""
+    """The workers of all runs, each created once, because creating a consumer costs more than running it."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -33,7 +33,7 @@ class ExploredWorkers:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let whatever decorates the consumer call the worker that is invoked."""
+        """Make other decorators around the consumer call the invoked worker."""
 
         def invoked(event: Any, context: Any) -> Any:
             return _invoked.get()(event, context)
@@ -42,7 +42,7 @@ class ExploredWorkers:
             yield
 
     def join(self, number: int, run: ExploredRun) -> ExploredWorker:
-        """The worker with that number, as a new process of the run; the first is A."""
+        """The worker with this number, as a new process of the run; the first is A."""
         name = ascii_uppercase[number] if number < len(ascii_uppercase) else f"W{number}"
         if name not in self._workers:
             self._workers[name] = self._made(name)
@@ -54,7 +54,7 @@ class ExploredWorkers:
         consume = worker.handler
 
         def decorated(event: Any, context: Any) -> Any:
-            """The handler as it is deployed, with all that decorates the consumer."""
+            """The handler as deployed, with all its decorators."""
             worker.run.received(worker, event["Records"])
             if not self._setup.decorated:
                 return consume(event, context)
@@ -65,7 +65,7 @@ class ExploredWorkers:
         return worker
 
     def _consumer(self, worker: ExploredWorker, clock: Clock, executor: Callable[[], Executor]) -> Consumer:
-        """The consumer with the options that it is deployed with, but nothing of it leaves the run."""
+        """The consumer with its deployed options, isolated in the run."""
         consumer = self._setup.consumer
         sqs: Any = None if consumer.options.sqs is None else WorkerQueue(worker)
         options = replace(
@@ -84,7 +84,9 @@ class ExploredWorkers:
 
 
 def _read_by_lambda(response: Any, event: Any) -> Any:
-    """What of a response Lambda acts on: no answer acknowledges everything, and names that it does not know nothing."""
+    """The part of a response that Lambda acts on: an empty answer acknowledges everything, and unknown names
+    nothing.
+    """
     failures = response.get("batchItemFailures") if isinstance(response, Mapping) else response
     failed = [one.get("itemIdentifier") for one in failures or ()]
     known = [record["messageId"] for record in event["Records"]]

@@ -1,7 +1,7 @@
-"""A world of virtual time in which the shipped code runs unmodified: greenlets instead of threads, one at a time.
+"""A world of virtual time that runs the shipped code unmodified, with greenlets instead of threads, one at a time.
 
 A job yields to the others only in `World.sleep`, which simulated stores, clients and event loops call. Nothing really
-sleeps, and nothing but the order of those calls decides what runs next.
+sleeps, and only the order of those calls decides what runs next.
 """
 
 import heapq
@@ -22,7 +22,7 @@ LONG_SECONDS = 1e9
 MOST_EXITS = 100
 
 _left: set[greenlet] = set()
-"""Jobs that would not end, kept because one that is collected as garbage is told to end once more."""
+"""Jobs that would not end, kept because garbage collection would tell them to end once more."""
 
 
 class World:
@@ -35,7 +35,7 @@ class World:
         self._order = itertools.count()
         self._agenda: list[tuple[float, int, greenlet, int]] = []
         self._wakes: dict[greenlet, int] = {}
-        """The agenda entry that counts for each greenlet; an earlier one is void."""
+        """The valid agenda entry of each greenlet; an earlier one is void."""
         self._spawned: list[greenlet] = []
         self._loops: list[VirtualLoop] = []
         self._exits: Counter[greenlet] = Counter()
@@ -55,7 +55,7 @@ class World:
         return self._loops[-1]
 
     def sleep(self, seconds: float) -> None:
-        """Let the calling job wait."""
+        """Make the calling job wait."""
         if self.ended:
             self.leave()
         self._wake(getcurrent(), seconds)
@@ -66,7 +66,7 @@ class World:
         self._wake(sleeper, 0.0)
 
     def delay(self, sleepers: Sequence[greenlet], seconds: float) -> None:
-        """Let these jobs wait longer."""
+        """Make these jobs wait longer."""
         due = {sleeper: at for at, turn, sleeper, _ in self._agenda if self._wakes.get(sleeper) == turn}
         for sleeper in sleepers:
             if sleeper in due:
@@ -81,10 +81,10 @@ class World:
         if self.ended:
             self.leave()
         outside_any_loop(self._hub.switch)
-        raise AssertionError("a dead job goes on")
+        raise AssertionError("a dead job continues")
 
     def leave(self) -> NoReturn:
-        """After the world has ended: end the calling job, too. One that catches this time and again is left where it
+        """End the calling job after the world has ended. A job that keeps catching this is abandoned where it
         stands.
         """
         job = getcurrent()
@@ -134,11 +134,11 @@ class WorldClock:
         return int((START_EPOCH_SECONDS + self.world.now + self.skew_seconds) * 1000)
 
     def monotonic_seconds(self) -> float:
-        """The time that the machine was not suspended."""
+        """The time, without suspensions of the machine."""
         return self.world.now - self.suspended_seconds
 
     def sleep(self, seconds: float) -> None:
-        """Let the others go on for so long."""
+        """Let the others run for that long."""
         self.world.sleep(seconds)
 
     def fraction(self) -> float:
@@ -146,12 +146,12 @@ class WorldClock:
         return self.world.fraction()
 
     def versions(self, count: int) -> Sequence[str]:
-        """The worker's name and a number, each once."""
+        """Unique strings: the worker's name and a number."""
         return [f"{self.name}-{next(self.drawn)}" for _ in range(count)]
 
 
 class WorldExecutor:
-    """An `Executor` whose jobs are greenlets of a world; coroutines share an event loop of it."""
+    """An `Executor` whose jobs are greenlets of a world; coroutines share one of its event loops."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -176,14 +176,14 @@ class WorldExecutor:
         self._loop.spawn(follow)
 
     def tell(self, on_done: Callable[[Any], None], result: object) -> None:
-        """Put it where `step` finds it."""
+        """Queue it for `step`."""
         self._finish(on_done, result)
 
     def step(self, timeout_seconds: float | None) -> None:
-        """Call what waits for the jobs that have finished, after waiting for the first."""
+        """Wait for the first job, then call the callbacks of all finished jobs."""
         if not self._finished:
             self._waiter = getcurrent()
-            # At least a microsecond: a shorter time-out, from a rounding error, would not advance the time.
+            # At least a microsecond: a shorter timeout, from a rounding error, would not advance the time.
             self.world.sleep(LONG_SECONDS if timeout_seconds is None else max(1e-6, timeout_seconds))
             self._waiter = None
         finished, self._finished = self._finished, []
@@ -196,7 +196,7 @@ class WorldExecutor:
             self._loop.cancel()
 
     def close(self, within_seconds: float | None) -> None:
-        """Cancel what a handler has left on the event loop, and wait for its end for so long."""
+        """Cancel what a handler left on the event loop, and wait that long for it to end."""
         loop, self._loop = self._loop, None
         if loop is not None:
             closer = getcurrent()

@@ -1,4 +1,4 @@
-"""A batch's host outside Lambda: renews its leases, and tells SQS of each message as soon as it has its outcome."""
+"""A batch's host outside Lambda: renews its leases, and answers SQS for each message as soon as it has its outcome."""
 
 import inspect
 import math
@@ -24,7 +24,7 @@ from idempotent_receiver.worker.reports import Reports
 
 @dataclass(frozen=True, slots=True)
 class QueueAnswers:
-    """How a message is given back to SQS: deleted, or when it comes again."""
+    """Answers SQS for each message: a deletion, or when it comes again."""
 
     acknowledgements: Acknowledgements
     backoff: Backoff
@@ -32,8 +32,9 @@ class QueueAnswers:
     left_to_sqs: bool
 
     def give(self, message: Message, outcome: Outcome, most_seconds: float, failed: dict[str, int]) -> None:
-        """Give it back by its outcome, for no longer than `most_seconds`. `failed` are the FIFO groups that have
-        failed, and when they come again: what was stopped behind a failure comes with it.
+        """Answer for one message by its outcome, with a visibility timeout of at most `most_seconds`.
+
+        `failed` maps FIFO groups that failed to when they come again: messages stopped behind a failure come with it.
         """
         if isinstance(outcome, SUCCEEDED):
             self.acknowledgements.delete(message.receipt_handle)
@@ -50,7 +51,7 @@ class QueueAnswers:
         now_ms = self.clock.epoch_ms()
         seconds = visibility_seconds(message, outcome, self.backoff, now_ms, self.clock, left_to_sqs=self.left_to_sqs)
         if isinstance(outcome, HeldElsewhere) and seconds > 0:
-            # A lease that is renewed has no end to wait for, and asking again and again would use up receives.
+            # A renewed lease has no known end to wait for, and retrying often would use up receives.
             seconds = max(seconds, self.backoff.seconds(message.receive_count, self.clock))
         return seconds
 
@@ -94,21 +95,21 @@ class WorkerHost:
                 reports.claims(message.receipt_handle, work.claim.id)
 
     def ended(self, index: int, outcome: Outcome) -> None:
-        """A message has its outcome."""
+        """Answer SQS for a message that has its outcome."""
         message = self._messages[index]
-        # SQS hides no message beyond twelve hours from its receive, and a handler may have run for most of them.
+        # SQS hides a message for at most twelve hours from its receive, and a handler may have run for most of them.
         gone_seconds = self._answers.clock.monotonic_seconds() - self._began_seconds
         most_seconds = LONGEST_VISIBILITY_SECONDS - gone_seconds
         if index in self._released and isinstance(outcome, NotStarted) and outcome.released:
-            most_seconds = 0.0  # nothing is in the way of whoever has time for it
-        # First: a process without messages may end, and must not seem dead.
+            most_seconds = 0.0  # any worker with time may take it
+        # First, because a process without messages may end, and must not look dead.
         self._reports.ended(message.receipt_handle)
         give = partial(self._answers.give, message, outcome, most_seconds, self._failed)
         self._in_flight.answered([message.receipt_handle], give)
 
     def releases(self, index: int) -> bool:
-        """What waits behind a long handler goes back once: each receive brings it nearer to the dead-letter queue. On a
-        FIFO queue it keeps its place, and a suspect runs here, with no other beside it.
+        """A message that waits behind a long handler is returned once only, because each receive brings it nearer to
+        the dead-letter queue. On a FIFO queue it keeps its place, and a suspect runs here, alone.
         """
         message = self._messages[index]
         released = message.receive_count == 1 and message.id not in self._suspects and not message.fifo
@@ -136,5 +137,5 @@ class WorkerHost:
 
     def _returned(self, receipt: str) -> None:
         if os.getpid() != self._pid:
-            os._exit(1)  # forked by the handler: it would run the rest of the batch once more
+            os._exit(1)  # in a fork made by the handler, this would run the rest of the batch again
         self._in_flight.returned(receipt)

@@ -1,4 +1,4 @@
-"""What a worker process has received and not answered yet: waiting for its handler, or running."""
+"""The messages that a worker process has received and not answered: waiting for their handler, or running."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ from idempotent_receiver.clock import Clock
 
 
 class InFlight:
-    """The messages of one process, by their receipt handles: a message that came again while it still runs here is
-    there twice. Safe to use from several threads.
+    """One process's messages by receipt handle. A message that came again while still running here is there twice.
+    Thread-safe.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -19,32 +19,32 @@ class InFlight:
         self._waiting: set[str] = set()
         self._began: dict[str, float] = {}
         self.run_seconds: float | None = None
-        """The longest run lately: it counts a quarter less with each one that ends. None before the first has ended."""
+        """The longest recent run: its weight drops by a quarter with each run that ends. None before the first."""
 
     def hold(self, records: Sequence[dict[str, Any]]) -> None:
-        """These were received."""
+        """Add received messages."""
         with self._changed:
             received = {record["receiptHandle"]: record["messageId"] for record in records}
             self._ids |= received
             self._waiting |= received.keys()
 
     def started(self, receipt: str) -> None:
-        """The handler of this one runs."""
+        """Note that this message's handler is running."""
         with self._changed:
             self._waiting.discard(receipt)
             self._began[receipt] = self._clock.monotonic_seconds()
             self._changed.notify_all()
 
     def returned(self, receipt: str) -> None:
-        """The handler of this one has ended, and its record is being written."""
+        """Note that this message's handler has ended and its record is being written."""
         with self._changed:
             now = self._clock.monotonic_seconds()
             self.run_seconds = max(now - self._began.pop(receipt, now), (self.run_seconds or 0.0) * 3 / 4)
             self._changed.notify_all()
 
     def answered(self, receipts: Sequence[str], give: Callable[[], None] | None = None) -> list[str]:
-        """These are SQS's again, and `give` gives them back: nobody finds them in `handles` after it has begun. Returns
-        the ids of those whose handlers run all the same.
+        """Remove messages, and call `give` to return them to SQS. Once `give` has begun, `handles` no longer lists
+        them. Returns the ids of those whose handlers are still running.
         """
         with self._changed:
             if give is not None:
@@ -59,23 +59,23 @@ class InFlight:
 
     @property
     def handles(self) -> list[str]:
-        """The receipt handles of all."""
+        """The receipt handles of all messages."""
         with self._changed:
             return list(self._ids)
 
     def room(self, concurrency: int, wait_seconds: float) -> int:
-        """How many handlers could start; none as long as any message waits for its own. Waits a while for that."""
+        """How many handlers could start; zero while any message waits for its handler. Waits a while for room."""
         with self._changed:
             self._changed.wait_for(lambda: self._room(concurrency) > 0, wait_seconds)
             return self._room(concurrency)
 
     def emptied(self, wait_seconds: float, *, but: int = 0) -> bool:
-        """Whether nothing is left, `but` so many; waits a while for it."""
+        """Whether at most `but` messages are left; waits a while for that."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._ids) <= but, wait_seconds)
 
     def overdue(self, longest_seconds: float) -> list[str]:
-        """The ids of those whose handlers have run for longer than so."""
+        """The ids of messages whose handlers have run for longer than this."""
         with self._changed:
             latest = self._clock.monotonic_seconds() - longest_seconds
             return [self._ids[receipt] for receipt, began in self._began.items() if began < latest]

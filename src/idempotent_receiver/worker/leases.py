@@ -1,12 +1,12 @@
-"""Leases that are renewed while their handlers run, and the death of this process before one ends that could not be.
+"""Renews leases while handlers run, and ends this process before a lease that it could not renew.
 
-Who holds a claim must be dead when its lease is over. A kernel timer sees to that: it is armed before a claim is sent,
-and armed anew whenever the earliest end moves. Here all ends are counted from before a write was sent, so they come
-earlier than those in the table.
+The holder of a claim must be dead when its lease ends. A kernel timer ensures this. It is armed before a claim is sent,
+and again whenever the earliest end moves. Lease ends here are counted from before a write was sent, so they are earlier
+than those in the table.
 
-Renewals and settlements replace the same record from two threads. So a renewal's version is noted before it is sent:
-a settlement that finds it there goes over it. What is being settled is renewed no more, and a renewal that was under
-way by then may be refused without harm.
+Renewals and settlements replace the same record from two threads. So a renewal's version is noted before it is sent,
+and a settlement may replace it. A claim that is being settled is no longer renewed; a renewal in progress at that
+moment may be refused without harm.
 """
 
 import threading
@@ -26,9 +26,9 @@ RENEWALS_A_LEASE = 3
 
 
 def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
-    """The shortest lease that this store's requests leave time to renew: three of them, and the margin.
+    """The shortest lease that leaves time to renew with this store: three requests plus the margin.
 
-    For a store with a boto3 client, by the client's time-outs and attempts.
+    For a store with a boto3 client, this follows from the client's timeouts and attempts.
     """
     config: Any = getattr(getattr(getattr(store, "client", None), "meta", None), "config", None)
     if config is None:
@@ -39,22 +39,22 @@ def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
 
 
 class LeaseTimer(Protocol):
-    """What ends this process: `process_end.Timer`."""
+    """Ends this process: `process_end.Timer`."""
 
     def arm(self, seconds: float) -> None:
-        """End the process that long from now, and no more when it was to end before."""
+        """End the process after that many seconds, replacing an earlier end."""
 
     def disarm(self) -> None:
-        """Let the process live."""
+        """Cancel the timer."""
 
 
 Lost = Callable[[str, str], None]
-"""Told the record's id and the reason when a lease was lost while its handler runs. It does not return."""
+"""Called with the record's id and the reason when a lease is lost while its handler runs. Does not return."""
 
 
 @dataclass(slots=True)
 class Held:
-    """A claim and its lease: the newest record that is known to stand, and the versions that renewals have sent."""
+    """A claim and its lease: the newest record known to stand, and the versions that renewals have sent."""
 
     batch: object
     claimed: Claimed
@@ -63,15 +63,15 @@ class Held:
 
     @property
     def record(self) -> Record:
-        """What is known to stand."""
+        """The record known to stand."""
         return self.claimed.record
 
 
 class Leases:
-    """The leases of one process. Safe to use from several threads.
+    """The leases of one process. Thread-safe.
 
-    Several batches may ask for one key at the same time: a message that came again, or another one with its key. What
-    one of them is answered says nothing of another's claim.
+    Several batches may request one key at the same time: a message that came again, or another message with its key.
+    The answer to one batch says nothing about another's claim.
     """
 
     def __init__(
@@ -119,23 +119,23 @@ class Leases:
             return replace(claimed, renewed=held.renewed)
 
     def not_claimed(self, id: str, batch: object = None) -> None:
-        """The claim's handler does not run, whatever has become of it."""
+        """The claim's handler will not run, whatever became of the claim."""
         with self._lock:
             self._claiming.pop((batch, id), None)
             self._arm()
 
     def settling(self, claimed: Claimed) -> Claimed:
-        """Renew this claim no more, because it is about to be settled. Returns it as it stands."""
+        """Stop renewing this claim, which is about to be settled. Returns the claim as it stands."""
         with self._lock:
             held = self._held.get(claimed.record.id)
             if held is None or held.renewed is not claimed.renewed:
-                return claimed  # it was being settled before, and the key may be another batch's by now
+                return claimed  # it was being settled, and another batch may have the key by now
             del self._held[claimed.record.id]
             self._arm()
             return replace(claimed, record=held.record)
 
     def ended(self, batch: object) -> None:
-        """No handler of this batch starts any more. One that still runs is settled by nobody: its lease is lost."""
+        """No further handler of this batch starts. A handler that still runs will not be settled: its lease is lost."""
         with self._lock:
             for id in [id for whose, id in self._claiming if whose is batch]:
                 self.not_claimed(id, batch)
@@ -143,7 +143,7 @@ class Leases:
                 self._on_lost(id, "its batch has failed")
 
     def renew(self) -> None:
-        """Renew all leases once. Reports a lease that was lost, unless its claim is being settled meanwhile."""
+        """Renew all leases once. Reports a lost lease, unless its claim is being settled."""
         with self._lock:
             due = list(self._held.values())
         if not due:
@@ -177,7 +177,7 @@ class Leases:
                 case ClaimLost():
                     self._on_lost(held.record.id, "another worker has taken it over, or its record is gone")
                 case Unknown():
-                    pass  # asked again next time; the timer is armed
+                    pass  # tried again next time; the timer is armed
 
     def _arm(self) -> None:
         ends = [*self._claiming.values(), *(held.ends_seconds for held in self._held.values())]
@@ -192,7 +192,7 @@ class Leases:
 
 
 class _Announcing:
-    """A store for renewals, which notes each version before it is sent, where a settlement finds it."""
+    """A store for renewals that records each version before sending it, so that a settlement can find it."""
 
     def __init__(self, store: RecordStore, renewed: Mapping[str, set[str]]) -> None:
         self.namespace = store.namespace
@@ -204,11 +204,11 @@ class _Announcing:
         raise AssertionError(records)
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
-        """What is there now."""
+        """Read the current records."""
         return self._store.read(ids)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
-        """Note the versions, and replace."""
+        """Record the versions, then replace."""
         for change in changes:
             self._renewed[change.new.id].add(str(change.new.version))
         return self._store.replace(changes)

@@ -1,4 +1,4 @@
-"""The decorated handler that a path such as `orders:handler` names, imported from the current folder."""
+"""Loads the decorated handler at a path such as `orders:handler`, from the current folder."""
 
 import sys
 from importlib import import_module
@@ -9,7 +9,7 @@ from idempotent_receiver.sqs.consumer import Consumer
 
 
 def loaded(path: str) -> Consumer:
-    """The decorated handler at `module:name`, without what else decorates it for Lambda, such as Powertools'
+    """The decorated handler at `module:name`, without other Lambda decorators around it, such as Powertools'
     `inject_lambda_context`. Raises ValueError or TypeError, with the remedy, if there is none.
     """
     module, _, name = path.partition(":")
@@ -21,14 +21,14 @@ def loaded(path: str) -> Consumer:
     while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
         found = found.__wrapped__
     if not isinstance(found, Consumer):
-        raise TypeError(f"{path!r} is no handler of sqs_consumer: decorate it with @sqs_consumer(store)")
+        raise TypeError(f"{path!r} is not decorated with @sqs_consumer: decorate it with @sqs_consumer(store)")
     return found
 
 
 def _imported(path: str, module: str) -> Any:
     try:
         return import_module(module or ".")
-    except (Exception, SystemExit) as error:  # whatever a module may raise when it is imported
+    except (Exception, SystemExit) as error:  # a module may raise anything on import
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise  # it is this module that is not there, and not one that it imports
+            raise  # this module is missing, not one that it imports
         raise ValueError(f"the module of {path!r} cannot be imported: {type(error).__name__}: {error}") from error

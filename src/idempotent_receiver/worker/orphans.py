@@ -1,7 +1,7 @@
-"""What a process that died has left: its claims are released, and its messages come again.
+"""What a dead process left: its claims are released and its messages come again.
 
-Those that had started come after a backoff. One of them may have ended the process, and the others, which are visible
-at once, shall not be received together with it again and again.
+Messages that had started come after a backoff. One of them may have ended the process, and the others, which are
+visible at once, must not be received together with it over and over.
 """
 
 import logging
@@ -29,8 +29,8 @@ def give_back(
     *,
     backoff: Backoff,
 ) -> dict[str, int]:
-    """Release and send back what a dead process held; returns in how many seconds each that had started comes again.
-    Best effort: otherwise its leases and visibilities end.
+    """Release and return what a dead process held. Returns, for each message that had started, in how many seconds it
+    comes again. Best effort: otherwise leases and visibility timeouts run out.
     """
     try:
         _release(orphans, store, clock)
@@ -47,7 +47,7 @@ def _release(orphans: Sequence[dict[str, Any]], store: RecordStore, clock: Clock
     deadline = Deadline.after(clock, LONGEST_SECONDS * 1000)
     pending: list[Operation[Any]] = []
     for found in store.read(list(left)):
-        # Another worker may have taken it over meanwhile.
+        # Another worker may have taken it over since.
         if isinstance(found, Record) and found.status == Status.INPROGRESS and found.owner == left[found.id]:
             claim = Claim(found.id, found.validation, str(found.owner), found.lease_until_ms or 0)
             release = transitions.release(Claimed(found, claim), deadline.now_ms, started=found.id in started)

@@ -1,7 +1,7 @@
-"""Messages from SQS as Lambda would hand them over, and what is told to SQS about each: deleted, later, or still held.
+"""Receives messages from SQS in Lambda's form, and sends answers: delete, later, or still in progress.
 
-Ten messages share a request. What was refused of a request is asked once more, alone; whatever goes wrong then, the
-message comes again and its record tells what has become of it.
+Ten messages share a request. Refused entries are retried once, alone. If that fails too, the message comes again, and
+its record tells what became of it.
 """
 
 import logging
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 POLL_WAIT_SECONDS = 10
-"""How long a poll waits for a message: a process that shall end waits for its last one."""
+"""How long a poll waits for a message: a process that is shutting down waits for its last poll."""
 
 LONGEST_LINGER_SECONDS = 0.005
-"""How long a deletion may wait for company: about a round trip."""
+"""How long a deletion may wait for others: about a round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolledQueue:
-    """A queue as a worker sees it. Safe to use from several threads."""
+    """A queue as a worker sees it. Thread-safe."""
 
     sqs: "SQSClient"
     url: str
@@ -36,12 +36,12 @@ class PolledQueue:
 
     @classmethod
     def at(cls, sqs: "SQSClient", url: str) -> "PolledQueue":
-        """The queue of that URL. Raises ClientError or BotoCoreError if it is not there, or not for us."""
+        """The queue at this URL. Raises ClientError or BotoCoreError if it does not exist or access is denied."""
         attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
         return cls(sqs, url, attributes["QueueArn"])
 
     def receive(self, most: int, *, wait_seconds: int, visibility_seconds: int) -> list[dict[str, Any]]:
-        """Up to ten messages, as the records of Lambda's event; waits for the first."""
+        """Up to ten messages, as records of Lambda's event; waits for the first."""
         answer = self.sqs.receive_message(
             QueueUrl=self.url,
             MaxNumberOfMessages=min(most, MOST_ENTRIES),
@@ -53,13 +53,13 @@ class PolledQueue:
         return [lambda_record(message, self.arn) for message in answer.get("Messages", [])]
 
     def delete(self, handles: Sequence[str]) -> list[str]:
-        """Delete these, and return those that were refused."""
+        """Delete messages; returns those that were refused."""
         entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
         answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]  # they are
         return [handles[int(failed["Id"])] for failed in answer.get("Failed", [])]
 
     def change(self, visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Let each come again so many seconds from now, and return those that were refused."""
+        """Make each message visible again after its number of seconds; returns those that were refused."""
         entries = [
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
             for place, (handle, seconds) in enumerate(visibilities)
@@ -69,10 +69,10 @@ class PolledQueue:
 
 
 class Acknowledgements:
-    """Deletions and visibilities on their way to SQS: they leave ten at a time, or a moment after the oldest.
+    """Deletions and visibility changes to send to SQS, ten at a time or shortly after the oldest.
 
-    SQS keeps the visibility that it is told last. So renewals and changes are sent one after the other: a renewal that
-    landed after a change would hide its message for as long as a lease.
+    SQS keeps the latest visibility timeout. So renewals and changes are sent one after the other: a renewal that
+    arrived after a change would hide its message for a whole lease.
     """
 
     def __init__(self, queue: PolledQueue, log: logging.Logger) -> None:
@@ -93,18 +93,18 @@ class Acknowledgements:
             self._some.notify()
 
     def change(self, handle: str, seconds: int) -> None:
-        """Let this message come again so many seconds from now."""
+        """Make this message visible again after that many seconds."""
         with self._some:
             self._changes.append((handle, seconds))
             self._some.notify()
 
     def renew(self, handles: Callable[[], Sequence[str]], seconds: int) -> None:
-        """Hide these for so long from now on. `handles` must tell of none whose change waits here."""
+        """Hide these messages for that long from now. `handles` must omit messages with a pending change."""
         with self._changing:
             send_in_tens(self._queue.change, [(handle, seconds) for handle in handles()], self._log)
 
     def close(self, within_seconds: float) -> None:
-        """Send what waits."""
+        """Send everything pending."""
         with self._some:
             self._closing = True
             self._some.notify()
@@ -130,8 +130,8 @@ class Acknowledgements:
 
 
 def send_in_tens(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log: logging.Logger) -> None:
-    """Ask SQS for these, ten a request, and once more alone for each that was refused. Best effort: whatever is raised
-    must not end the thread that asks.
+    """Send entries to SQS, ten per request, and each refused one once more alone. Best effort: no exception may end the
+    thread that sends.
     """
     entries = list(entries)
     for start in range(0, len(entries), MOST_ENTRIES):
@@ -147,6 +147,6 @@ def send_in_tens(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[An
 
 
 def error_name(error: Exception) -> str:
-    """What an error is called: by SQS's own code for it where there is one, such as ExpiredToken."""
+    """The name of an error: SQS's own code, such as ExpiredToken, if there is one."""
     code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
     return str(code or type(error).__name__)

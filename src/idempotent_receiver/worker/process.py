@@ -1,8 +1,8 @@
-"""One process of the worker: polls, handles what it received by the consumer's own pipeline, and answers SQS.
+"""One worker process: polls, runs the consumer's own pipeline, and answers SQS.
 
-Batches overlap: the next is received as soon as every message of the last has started and not all handlers are busy. At
-most one batch waits here, of what it takes a second to run. What a longer handler keeps waiting all the same goes back
-to the queue, so that another process runs it.
+Batches overlap: the next is received once every message of the last has started and a handler is free. At most one
+batch waits here, no larger than takes a second to run. If a longer handler keeps it waiting, it goes back to the queue,
+so that another process runs it.
 """
 
 import logging
@@ -34,25 +34,25 @@ from idempotent_receiver.worker.suspects import Suspects
 logger = logging.getLogger("idempotent_receiver.worker")
 
 SHORTEST_RUN_SECONDS = 0.001
-"""What no run counts less than."""
+"""The minimum that a run counts for."""
 
 PROCESS_LOOK_SECONDS = 0.5
-"""How often a process looks whether it shall drain."""
+"""How often a process checks whether it should drain."""
 
 LONGEST_LOG_SECONDS = 0.5
-"""How long a process that must end waits for the log to take its reason."""
+"""How long a process that must end waits to log its reason."""
 
 LONGEST_END_SECONDS = 5.0
 """How long a process that has answered every message waits for each batch to write its metrics."""
 
 LONGEST_POLL_PAUSE_SECONDS = 5.0
-"""Between polls while the queue does not answer, on average half of it."""
+"""The interval between polls while the queue does not answer; on average, half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How a worker process works; times in seconds. It receives no more than `receive` messages at once, and no more
-    than `max_messages` in all.
+    """Limits of a worker process; times in seconds. It receives at most `receive` messages at once, and at most
+    `max_messages` in all.
     """
 
     concurrency: int = 1
@@ -65,13 +65,13 @@ class Limits:
 
 
 class Process:
-    """Polls one queue until it is told to drain, or has had its messages."""
+    """Polls one queue until told to drain, or until it has had its messages."""
 
     def __init__(
         self, consumer: Consumer, queue: PolledQueue, *, leases: Leases, limits: Limits, reports: Reports, clock: Clock
     ) -> None:
         self.draining = False
-        """Set by whoever wants it to end: nothing more starts, and `run` returns when nothing runs any more."""
+        """Set to drain: nothing more starts, and `run` returns when nothing is running."""
         self._queue = queue
         self._leases = leases
         self._limits = limits
@@ -98,8 +98,8 @@ class Process:
         self._over = False
 
     def run(self) -> None:
-        """Work until told to drain, or until `max_messages` were received and have their outcome."""
-        # Beside each other: a queue that does not answer must hold up neither a lease nor the time limit.
+        """Work until told to drain, or until `max_messages` were received and have their outcomes."""
+        # Concurrent: a queue that does not answer must delay neither a lease nor the time limit.
         self._every(self._leases.renewal_seconds, self._leases.renew)
         self._every(self._leases.renewal_seconds, self._renew_visibilities)
         self._every(PROCESS_LOOK_SECONDS, self._end_overdue)
@@ -115,9 +115,9 @@ class Process:
         self._acknowledgements.close(self._limits.lease_seconds)
 
     def run_alone(self, id: str, seconds: float) -> None:
-        """Run this message with no other beside it for so long, whenever it comes: a process has died with it.
+        """Run this message alone for that long, whenever it comes, because a process died with it.
 
-        With 0, no more.
+        Zero ends this.
         """
         self._suspects.keep(id, seconds)
 
@@ -133,11 +133,11 @@ class Process:
             return []
 
     def _most(self, room: int) -> int:
-        """How many messages to receive: what can start now, or as many as end within a second at the measured times. A
-        process that has measured none receives nothing ahead, since its first message may run for hours.
+        """How many messages to receive: those that can start now, or those that end within a second at measured times.
+        A process without measurements receives nothing ahead, because its first message may run for hours.
 
-        While there are suspects it is one: whatever is received together with one that ends the process loses a receive
-        by its death. A FIFO queue would give it out with what follows it in its group.
+        While there are suspects, the answer is one: messages received together with one that ends the process lose a
+        receive when it dies. A FIFO queue would deliver it with its group's next messages.
         """
         if self._suspects:
             return 1
@@ -146,7 +146,7 @@ class Process:
         return min(max(room, ahead), self._limits.receive, self._left())
 
     def _left(self) -> int:
-        """How many messages it may still receive, up to ten."""
+        """How many more messages it may receive, up to ten."""
         most = self._limits.max_messages
         return MOST_ENTRIES if most is None else min(most - self._received, MOST_ENTRIES)
 
@@ -169,8 +169,8 @@ class Process:
             self._begin(batch).join()
 
     def _apart(self, records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
-        """What may run together, and what runs alone after that: each suspect, in a FIFO queue with its group. None is
-        sent back, since each receive brings a message nearer to the dead-letter queue.
+        """The records that may run together, and those that run alone afterwards: each suspect, on a FIFO queue with
+        its group. None is returned to SQS, because each receive brings a message nearer to the dead-letter queue.
         """
         alone: dict[str, list[dict[str, Any]]] = {
             _line(record): [] for record in records if record["messageId"] in self._suspects
@@ -194,7 +194,8 @@ class Process:
         try:
             self._consumer.receive({"Records": records}, context, lease_ms, partial(self._new_host, batch=batch))
         finally:
-            # A batch that failed as a whole has told of no end: its messages come again when their visibility ends.
+            # A batch that failed as a whole reports no ends: its messages come again when their visibility timeout
+            # ends.
             running = self._in_flight.answered([record["receiptHandle"] for record in records])
             self._leases.ended(batch)
             if running:
@@ -218,19 +219,19 @@ class Process:
 
 
 def _line(record: dict[str, Any]) -> str:
-    """What a message shares with those that must keep its order."""
+    """The unit that must keep its order."""
     fifo = record["eventSourceARN"].endswith(".fifo")
     return str(record["attributes"]["MessageGroupId"] if fifo else record["receiptHandle"])
 
 
 def die(why: str) -> None:
-    """End this process at once, and what runs in it."""
+    """End this process at once, with everything running in it."""
     last_words("%s; this process ends", why)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def last_words(text: str, *values: object) -> None:
-    """Log this as an error, without waiting for long: nobody may read it."""
+    """Log this as an error without waiting long, because its reader may be gone."""
     log = threading.Thread(target=logger.error, args=(text, *values), daemon=True)
     log.start()
     log.join(LONGEST_LOG_SECONDS)
@@ -238,7 +239,7 @@ def last_words(text: str, *values: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a consumer takes for Lambda's context."""
+    """Stands in for Lambda's context."""
 
     get_remaining_time_in_millis: Callable[[], int]
     aws_request_id: str

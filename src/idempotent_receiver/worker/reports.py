@@ -1,5 +1,6 @@
-"""What a worker process tells its supervisor, so that what it held can be given back if it dies. Best effort: a
-supervisor that is stopped must not stop the process, and leases end by themselves.
+"""What a worker process reports to its supervisor, so that its messages can be returned if it dies.
+
+Best effort: a stopped supervisor must not stop the process, and leases run out on their own.
 """
 
 import json
@@ -7,12 +8,12 @@ import os
 from contextlib import suppress
 
 LONGEST_REPORT = 4096
-"""Bytes that a pipe takes at once or not at all."""
+"""The number of bytes that a pipe writes atomically."""
 
 
 class Reports:
-    """Lines of JSON on a pipe: what happened, and its arguments. Without a pipe they go nowhere. `owner` is the name of
-    this process in the records that it claims, which no other process has.
+    """JSON lines on a pipe: an event and its arguments. Without a pipe, they are dropped. `owner` is this process's
+    unique name in the records that it claims.
     """
 
     def __init__(self, pipe: int | None, owner: str) -> None:
@@ -23,7 +24,7 @@ class Reports:
         self._tell("begins", owner)
 
     def received(self, id: str, handle: str, receives: int) -> None:
-        """A message is here, for the so-manieth time."""
+        """A message was received for this many times."""
         self._tell("received", id, handle, receives)
 
     def claims(self, handle: str, record_id: str) -> None:
@@ -39,15 +40,15 @@ class Reports:
         self._tell("ended", handle)
 
     def suspect(self, id: str, seconds: float) -> None:
-        """A message comes again that a process has died with: it runs alone for so long."""
+        """A message with which a process died comes again: it runs alone for that long."""
         self._tell("suspect", id, seconds)
 
     def works(self) -> None:
-        """It could begin, and has given back what it was given for that."""
+        """The process has started, and has returned the orphans that it was given."""
         self._tell("works")
 
     def dead_by(self, boottime_seconds: float | None) -> None:
-        """When this process must be dead, by the machine's clock since its start; None if it need not be."""
+        """When this process must be dead, in seconds since the machine booted; None if it need not be."""
         self._tell("dead by", boottime_seconds)
 
     def _tell(self, *event: object) -> None:

@@ -1,7 +1,7 @@
-"""ECS's task scale-in protection, held while handlers run: neither scaling in nor a deployment then ends this task.
+"""ECS task scale-in protection while handlers run: neither scaling in nor a deployment then ends this task.
 
-Best effort, in a thread of its own, and only where ECS's agent is. A message counts once it has run from one look to
-the next: handlers that are quicker come to their end when the task drains.
+Best effort, in its own thread, and only where ECS's agent exists. A message counts once it has run from one check to
+the next: shorter handlers finish while the task drains.
 
 Source: https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task-scale-in-protection-endpoint.html
 """
@@ -26,13 +26,13 @@ LONGEST_REQUEST_SECONDS = 5.0
 
 
 class ScaleInProtection:
-    """The protection of this task, by the agent at `uri`."""
+    """The protection of this task, through the agent at `uri`."""
 
     def __init__(self, uri: str, clock: Clock) -> None:
         self.running: frozenset[str] = frozenset()
-        """The messages whose handlers run; set by whoever knows, at any time."""
+        """The messages whose handlers run; any thread may set it at any time."""
         self.over = False
-        """Set when nothing is to be protected any more: then it looks no more."""
+        """Set when nothing needs protection any more: the checks then stop."""
         self._uri = urlsplit(uri)
         self._clock = clock
         self._seen: frozenset[str] = frozenset()
@@ -41,7 +41,7 @@ class ScaleInProtection:
 
     @classmethod
     def started(cls, environment: Mapping[str, str]) -> "ScaleInProtection | None":
-        """One that looks from now on, where the environment names an agent."""
+        """Start checking, if the environment names an agent."""
         uri = environment.get("ECS_AGENT_URI")
         if not uri:
             return None
@@ -50,13 +50,13 @@ class ScaleInProtection:
         return protection
 
     def keep(self) -> None:
-        """Look, again and again."""
+        """Check repeatedly."""
         while not self.over:
             self.look()
             self._clock.sleep(SCALE_IN_LOOK_SECONDS)
 
     def look(self) -> None:
-        """Ask for the protection if a message has run since the last look, and give it up if none has."""
+        """Request protection if a message has run since the last check, and drop it if none has."""
         running = self.running
         lasting, self._seen = running & self._seen, running
         now, asked = self._clock.monotonic_seconds(), self._asked_seconds
@@ -67,7 +67,7 @@ class ScaleInProtection:
             self._asked_seconds = None
 
     def _put(self, state: Mapping[str, object]) -> bool:
-        """Whether the agent has taken it. Warns of the first time that it has not."""
+        """Whether the agent accepted the state. Logs a warning the first time it does not."""
         try:
             refusal = self._refusal(json.dumps(state))
         except (OSError, ValueError, http.client.HTTPException) as error:

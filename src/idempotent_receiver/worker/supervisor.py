@@ -1,7 +1,7 @@
-"""The supervisor: starts worker processes, replaces those that die, and ends those that should be dead.
+"""The supervisor: starts worker processes, replaces those that die, and kills those that should be dead.
 
-It asks no AWS service and runs no code of the user's, so that nothing of theirs can hang it. Each process tells it by a
-pipe what it has received; when one dies, its replacement gives that back.
+It calls no AWS service and runs no user code, so neither can hang it. Each process reports over a pipe what it has
+received; when one dies, its replacement returns those messages.
 """
 
 import json
@@ -25,25 +25,25 @@ logger = logging.getLogger("idempotent_receiver.worker")
 
 SUPERVISOR_LOOK_SECONDS = 0.2
 DRAIN_SECONDS = 25
-"""How long handlers may go on after SIGTERM, unless it is said otherwise."""
+"""The default time that handlers may continue after SIGTERM."""
 WRONG_USAGE = 2
-"""The exit status of a process that could not begin, whatever it is tried again."""
+"""The exit status of a process that cannot start, however often it is retried."""
 SHORT_LIFE_SECONDS = 10.0
 LONGEST_RESTART_PAUSE_SECONDS = 30.0
 FULL_PIPE_BYTES = 60_000
-"""A pipe that held so much may have been full."""
+"""A pipe that held this much may have been full."""
 MOST_ORPHANS = 40
-"""How many messages of dead processes a new one gives back: they are part of its command line."""
+"""How many messages of dead processes a new one returns: they are part of its command line."""
 MOST_SUSPECTS = 200
-"""How many suspects a new process is told of: they are, too."""
+"""How many suspects a new process is told about: they are part of its command line, too."""
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A worker process, and what it has reported: the messages that it holds, by their receipt handles.
+    """A worker process and its reports: the messages that it holds, by receipt handle.
 
-    `given` are the orphans that it has yet to give back, and `signals` those that it has been sent. It is `silent` once
-    its pipe is at its end. `suspect` is told for how long a message is one.
+    `given` are the orphans that it has yet to return, and `signals` those sent to it. It is `silent` once its pipe is
+    at its end. `suspect` is called with a message and how long it is one.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -62,7 +62,7 @@ class Child:
     signals: int = 0
 
     def read(self) -> None:
-        """Take in what it has reported."""
+        """Process its reports."""
         before = len(self.text)
         with suppress(BlockingIOError):
             while chunk := os.read(self.pipe, 65536):
@@ -73,39 +73,39 @@ class Child:
         for line in lines:
             self._take_in(*json.loads(line))
         if full:
-            self.dead_by_seconds = None  # what it said last may be lost, and its own timer does not depend on us
+            self.dead_by_seconds = None  # its last words may be lost, but its own timer does not depend on us
 
     def status(self) -> int | None:
-        """Its exit status once it is dead, and what it has started with it; None while it lives."""
-        # It is waited for only afterwards: from then on its id, which is its group's, may be another's.
+        """Its exit status once it and everything it started are dead; None while it lives."""
+        # Reaped only afterwards: from then on, its id, which is also its group's, may be reused.
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         self.kill()
         return self.process.wait()
 
     def drain(self) -> None:
-        """Let it drain. Popen's own `terminate` would wait for one that is dead, before its group is killed."""
+        """Ask it to drain. Popen's own `terminate` would reap a dead process before its group is killed."""
         os.kill(self.process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once, and its process group: what its handlers started must not run on beside the next attempt."""
+        """Kill it and its process group: what its handlers started must not run on beside the next attempt."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of its pipes."""
+        """Close its pipes."""
         os.close(self.pipe)
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def overdue(self) -> bool:
-        """Whether it should be dead, by the newest that it has reported."""
-        now = since_boot_seconds()  # before reading: if we are stopped in between, it may have said more since
+        """Whether it should be dead, according to its latest report."""
+        now = since_boot_seconds()  # Before reading: if we are suspended in between, it may have reported more since.
         self.read()
         return self.dead_by_seconds is not None and now >= self.dead_by_seconds
 
     def say(self, text: str) -> None:
-        """Write to its standard input, unless it does not read that."""
+        """Write to its standard input, unless it is not reading."""
         if self.process.stdin is not None:
             with suppress(OSError):
                 os.write(self.process.stdin.fileno(), text.encode())
@@ -134,7 +134,7 @@ class Child:
                 self.dead_by_seconds = seconds
 
     def orphans(self) -> list[dict[str, Any]]:
-        """What it has left, now that it is dead."""
+        """What a dead process left behind."""
         return self.given + [
             {
                 "id": id,
@@ -149,7 +149,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps `processes` worker processes at a task, until SIGTERM."""
+    """Keeps `processes` worker processes running until SIGTERM."""
 
     def __init__(self, task: dict[str, Any], *, processes: int, drain_seconds: float, health: Path | None) -> None:
         self._task = task
@@ -187,23 +187,23 @@ class Supervisor:
             if self._signals and self._drained():
                 return 0
             if self._health is not None and self._healthy():
-                with suppress(OSError):  # whoever looks finds it old
+                with suppress(OSError):  # the health check finds the file too old
                     self._health.touch()
             if protection is not None:
                 protection.running = frozenset().union(*(child.running for child in self._children))
 
     def _look(self, seconds: float) -> None:
-        """Take in what processes report, for so long or until one does."""
+        """Process reports for that long, or until one arrives."""
         for key, _ in self._pipes.select(seconds):
             key.data.read()
             if key.data.silent:
-                self._pipes.unregister(key.fd)  # a pipe at its end would be ready all the time
+                self._pipes.unregister(key.fd)  # a pipe at its end would always be ready
 
     def _start_missing(self) -> None:
         try:
             while len(self._children) < self._processes:
                 self._start()
-            self._orphans = []  # the leases of more than all could be given end by themselves
+            self._orphans = []  # any leases beyond the limit run out on their own
         except OSError as error:
             logger.error("a worker process could not be started: %s", error)  # noqa: TRY400  # the text says it all
             self._pause(0.0)
@@ -219,7 +219,7 @@ class Supervisor:
                 [sys.executable, "-m", "idempotent_receiver.worker", json.dumps(task)],
                 pass_fds=[writing],
                 stdin=subprocess.PIPE,
-                start_new_session=True,  # of a group of its own; and a terminal's Ctrl-C is for the supervisor
+                start_new_session=True,  # in its own group; and a terminal's Ctrl-C is for the supervisor
             )
         except OSError:
             os.close(reading)
@@ -234,8 +234,8 @@ class Supervisor:
         self._pipes.register(reading, selectors.EVENT_READ, child)
 
     def _ended(self, child: Child, status: int) -> bool:
-        """Take leave of a process; returns whether all must end."""
-        late = child.overdue()  # it has reported all that it ever will
+        """Handle the end of a process; returns whether all must end."""
+        late = child.overdue()  # it has reported everything that it ever will
         with suppress(KeyError):
             self._pipes.unregister(child.pipe)
         child.close()
@@ -246,7 +246,7 @@ class Supervisor:
             return True
         orphans = child.orphans()
         if status == 0 and child.works and not orphans:
-            return False  # it was told to drain, or has had its messages: that is no death
+            return False  # it was told to drain, or has had its messages: not a crash
         if self._signals and not child.works and not orphans:
             return False  # it was still loading when it was told to drain
         why = ", because it could not renew a lease" if late else ""
@@ -260,17 +260,17 @@ class Supervisor:
         return False
 
     def _healthy(self) -> bool:
-        """Whether a process works, or loads in the place of one that did: that takes as long as the first start."""
+        """Whether a process is working, or loading in place of one that did, which takes as long as the first start."""
         return any(child.works or self._last_worked for child in self._children)
 
     def _pause(self, lived_seconds: float) -> None:
-        """Start the next process later, the more of them have lived shortly."""
+        """Delay the next start more, the more processes were short-lived."""
         self._short_lives = min(self._short_lives + 1, 10) if lived_seconds < SHORT_LIFE_SECONDS else 0
         pause = min(LONGEST_RESTART_PAUSE_SECONDS, 2.0**self._short_lives - 1)
         self._not_before_seconds = self._clock.monotonic_seconds() + pause
 
     def _suspect(self, id: str, seconds: float) -> None:
-        """Let every process run this message alone for so long, because one has died with it; no more with 0."""
+        """Make every process run this message alone for that long, because a process died with it; zero ends this."""
         if seconds > 0 or id in self._suspects:
             self._suspects.keep(id, seconds)
             for child in self._children:
@@ -279,7 +279,7 @@ class Supervisor:
     def _end_if_overdue(self, child: Child) -> None:
         if child.overdue():
             child.kill()
-            child.dead_by_seconds = None  # it may take some looks until it is gone
+            child.dead_by_seconds = None  # it may take several checks until it is gone
             logger.error("a worker process could not renew a lease, and is ended before the lease is")
 
     def _signalled(self, *_: object) -> None:
@@ -287,8 +287,9 @@ class Supervisor:
         self._kill_at_seconds = self._clock.monotonic_seconds() + self._drain_seconds
 
     def _pass_on(self, child: Child) -> None:
-        """Let a process drain at the first signal, and end at the second. Not in the signal's own handler: that may
-        come while a process is being started, which it would miss.
+        """Make a process drain at the first signal and end at the second.
+
+        Not in the signal handler itself, which may run while a process is being started and would miss it.
         """
         if child.signals < self._signals:
             child.signals = self._signals

@@ -1,7 +1,7 @@
-"""The way in for a Step Functions workflow: a request starts one execution.
+"""The entry point for a Step Functions workflow: a request starts one execution.
 
-The names below are public: a workflow, what is asked of it, and what it answers. `workflow_endpoint` is loaded when it
-is first used, because only the function behind HTTP needs it.
+The names below are public: a workflow, its requests and its answers. `workflow_endpoint` is loaded on first use,
+because only the function behind HTTP needs it.
 """
 
 import typing

@@ -1,4 +1,4 @@
-"""The way in for a workflow: an HTTP request under a key starts one execution, and its record answers every retry.
+"""The entry point for a workflow: an HTTP request under a key starts one execution, whose record answers every retry.
 
 ========================================= ============================================================================
 a request meets                           response
@@ -36,13 +36,13 @@ from idempotent_receiver.workflow.executions import Start, Workflow, name_of
 from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, accept
 
 Parse = Callable[[bytes], Any]
-"""Makes the machine's payload from a body, as plain JSON values or a pydantic model. Raises PermanentError with a text
-for the client. Of any ValueError, such as `json.loads` and pydantic raise, the client is told kinds and places, and
-none of the values.
+"""Converts a body to the state machine's payload, as plain JSON values or a pydantic model. Raises PermanentError with
+a text for the client. For any ValueError, such as those of `json.loads` and pydantic, the client is told locations and
+kinds of problems, never values.
 """
 
 RETRY_SECONDS = 5
-"""When a client is asked to retry that meets a running execution."""
+"""The delay that a client is asked for while an execution is running."""
 
 
 def workflow_endpoint(
@@ -55,13 +55,14 @@ def workflow_endpoint(
     headers: Headers | None = None,
     payload: Payload = EVERYTHING,
 ) -> HttpHandler:
-    """A Lambda handler behind HTTP, like `http_endpoint`'s: POST starts an execution, GET of its location reports it.
+    """A Lambda handler behind HTTP, like `http_endpoint`'s: POST starts an execution, and GET of its location reports
+    it.
 
-    `parse` makes the machine's payload from a body. If it raises PermanentError or a ValueError, the response is 400.
-    `key` is `header(name)` or a callable over the event. `scope` and `payload` are as for `http_endpoint`, but
-    something is always compared. `running_status` is the status of the response to a request whose execution an earlier
-    one started and which is still running. `headers` is a callable over the event that makes headers for all responses,
-    such as CORS headers.
+    `parse` converts a body to the state machine's payload. If it raises PermanentError or a ValueError, the response is
+    400. `key` is `header(name)` or a callable over the event. `scope` and `payload` are as for `http_endpoint`, but
+    something is always compared. `running_status` is the response status while an execution that an earlier request
+    started is still running. `headers` is a callable that returns headers for every response to an event, such as CORS
+    headers.
 
     Raises TypeError or ValueError at set-up for options that cannot work.
     """
@@ -128,8 +129,8 @@ def _require(workflow: object, key: object, payload: object) -> None:
 
 
 def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> PermanentError:
-    """What the client is told of a body that could not be parsed. An error's own text may show the body."""
-    # Imported where it is used: whoever raised such an error has imported it.
+    """What the client is told about a body that could not be parsed. An error's own text may quote the body."""
+    # Imported here: whatever raised such an error has already imported it.
     from pydantic_core import ValidationError  # noqa: PLC0415
 
     match error:
@@ -140,11 +141,11 @@ def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> Perman
         case RecursionError():
             return PermanentError("the body is nested too deep")
         case ValidationError():
-            # All names in it are told: only the client gets them, and those that are not the type's are its own.
+            # All names in it are shown: only the client sees them, and unknown ones are the client's own.
             return invalid_body(error, {str(part) for each in error.errors() for part in each["loc"]})
         case _:
             telemetry.report_raised("not run: parse raised, and the client got 400", error, WARNING)
-            return PermanentError("the body is not what this workflow takes")
+            return PermanentError("the body does not match this workflow's input")
 
 
 def _not_allowed() -> HttpResponse:
@@ -166,7 +167,7 @@ def _response_to(answer: StartAnswer, location: str, running_status: int, now_ms
         case AlreadyCompleted(record) | AlreadyFailed(record):
             return responses.marked_as_replayed(_ended(record))
         case _:
-            # Where it is unavailable: it may have been started, or a sweep may still start it.
+            # If unavailable: it may have been started, or a sweep may still start it.
             return responses.without_answer(answer, now_ms)
 
 
@@ -194,7 +195,7 @@ def _running(status: HTTPStatus, execution: str, location: str | None) -> HttpRe
 
 
 def _ended(record: Record) -> HttpResponse:
-    """The stored result or error. A record holds an error's text only if somebody chose it to be disclosed."""
+    """The stored result or error. A record holds an error's text only if its author chose to disclose it."""
     if record.status == Status.COMPLETED:
         body = "null" if record.data is None else record.data
         return responses.json_response(HTTPStatus.OK, body, {"Cache-Control": "no-store"})

@@ -1,8 +1,8 @@
-"""Starting an execution: claim its key, start it, and hand the claim over to it.
+"""Starts an execution: claim its key, start it, and hand the claim over to it.
 
-The starter may die between claim and start, or between start and hand-over. Until the hand-over the record keeps what
-to start, so the next request goes on from there, or a scheduled sweep: an orphan is a record whose lease has ended
-although no outcome was written, because a starter or a machine died, and `recover_orphan` goes on with it.
+The starter may die between claim and start, or between start and hand-over. Until the hand-over, the record keeps what
+to start, so the next request or a scheduled sweep continues from there. An orphan is a record whose lease ended without
+an outcome, because a starter or a machine died; `recover_orphan` continues it.
 """
 
 import json
@@ -20,26 +20,26 @@ from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFa
 from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, executions_unavailable
 
 MOST_STARTS = 10
-"""Attempts to start an execution before its orphan is given up."""
+"""Attempts to start an execution before its orphan is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An execution was started, or found, and holds the key."""
+    """An execution was started or found, and holds the key."""
 
     execution: str
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The execution of an earlier request holds the key, or is about to."""
+    """An earlier request's execution holds the key, or is about to."""
 
     execution: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """An execution has ended and its record does not say so: what it left behind must be mended."""
+    """An execution has ended without recording it: its effects need repair."""
 
     execution: str
     status: str
@@ -48,7 +48,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """Nothing needs to be done about a record, or it has been done."""
+    """The record needs nothing, or it has been done."""
 
 
 _Refused = AlreadyCompleted | AlreadyFailed | transitions.OtherPayload | transitions.Unreadable
@@ -56,13 +56,13 @@ StartAnswer = Started | Running | _Refused | Unknown
 
 
 def accept(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> StartAnswer:
-    """Claim the key, start its execution, and hand the claim over to it; or say what is there already."""
+    """Claim the key, start its execution, and hand the claim over to it; or return the existing answer."""
     claimed = claim(workflow, start, deadline, owner)
     return claimed.begin() if isinstance(claimed, ClaimedStart) else claimed
 
 
 def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str) -> StartAnswer | Closed | NothingToDo:
-    """Go on with a record whose lease has ended: start what was never started, and find out about what was."""
+    """Continue a record whose lease has ended: start what was never started, and look up what was."""
     found = workflow.record_of(name, deadline)
     if isinstance(found, Unknown):
         return found
@@ -85,14 +85,14 @@ def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str
     if not isinstance(orphan, ClaimedStart):
         return orphan
     if found.execution is not None:
-        return orphan.fail("ExecutionGone", "its execution is no longer known, and wrote no outcome", 500, arn)
-    # Asked again under the claim: another starter may have started it meanwhile, and died.
+        return orphan.fail("ExecutionGone", "its execution is no longer known and wrote no outcome", 500, arn)
+    # Checked again under the claim: another starter may have started it and died.
     never = f"no execution could be started in {MOST_STARTS} attempts"
     return orphan.adopt() or orphan.fail(NEVER_STARTED, never, 500, arn)
 
 
 def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "ClaimedStart | StartAnswer":
-    """Claim the key until the deadline. The record keeps what to start, for whoever must go on from there."""
+    """Claim the key until the deadline. The record keeps what to start, so that anyone can continue from there."""
     claim = Claim(
         id=workflow.id_of(start.name),
         fingerprint=start.fingerprint,
@@ -104,7 +104,7 @@ def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "
     )
     answer: Claimed | transitions.Refusal | Unknown = ask(claim, None, workflow.store, deadline)
     if isinstance(answer, transitions.HeldElsewhere):
-        # The record of whoever claimed it says what to start: it will be started, if only by a sweep.
+        # The claiming request's record says what to start: it will be started, by a sweep at the latest.
         return Running(workflow.arn_of(start.name))
     return ClaimedStart(workflow, start, deadline, answer) if isinstance(answer, Claimed) else answer
 
@@ -119,7 +119,7 @@ class ClaimedStart:
     claimed: Claimed
 
     def begin(self) -> StartAnswer:
-        """Start the execution. If that cannot be done now, the key stays claimed until the lease ends."""
+        """Start the execution. If that is not possible now, the key stays claimed until the lease ends."""
         machine, client = self.workflow.state_machine_arn, self.workflow.client
         try:
             client.start_execution(stateMachineArn=machine, name=self.start.name, input=self.start.input)
@@ -130,24 +130,24 @@ class ClaimedStart:
         return self._hand_over(self.workflow.longest_seconds)
 
     def adopt(self) -> StartAnswer | None:
-        """Go on with an execution that exists: its starter died before the hand-over, or its record is gone. None if
-        Step Functions knows none.
+        """Continue an execution that exists: its starter died before the hand-over, or its record is gone. None if Step
+        Functions knows none.
         """
         arn = self.workflow.arn_of(self.start.name)
         found = self.workflow.describe(arn)
         if found is None or isinstance(found, Unknown):
             return found
-        # Compared by fingerprint, not by text: the parts of a payload that do not count may differ.
+        # Compared by fingerprint, not by text: parts of a payload that do not count may differ.
         if _fingerprint_of(found.get("input")) != self.start.fingerprint:
             other = "the key was used for another payload, by an earlier execution"
             return self.fail("FingerprintMismatch", other, 422, arn)
         if found["status"] == "SUCCEEDED":
             return self.settle(transitions.complete(self.claimed, found.get("output")), arn)
-        # If it failed and wrote no outcome, its lease ends now: the next sweep finds it, and mends what it left behind.
+        # If it failed without an outcome, its lease ends now: the next sweep finds it and repairs its effects.
         return self._hand_over(self.workflow.longest_seconds if found["status"] == "RUNNING" else 0)
 
     def fail(self, type: str, text: str, status: int, execution: str) -> StartAnswer:
-        """Record that the execution failed for good: what clients are answered, with which HTTP status."""
+        """Record that the execution failed for good: the error that clients get, with its HTTP status."""
         error = json.dumps({"type": type, "text": text, "permanent": True, "status": status})
         return self.settle(transitions.fail(self.claimed, error), execution)
 
@@ -155,18 +155,18 @@ class ClaimedStart:
         execution = self.workflow.arn_of(self.start.name)
         until_ms = self.deadline.now_ms + lease_seconds * 1000
         answer = self.settle(hand_over(self.claimed, execution, until_ms), execution)
-        # The execution runs. Its outcome needs no hand-over, and a sweep makes up for it.
+        # The execution runs. Its outcome needs no hand-over, and a sweep makes up for a missing one.
         return Started(execution) if isinstance(answer, Unknown) else answer
 
     def settle(self, settlement: transitions.Settlement, execution: str) -> StartAnswer:
-        """Settle the claim; the answer that the record then gives."""
+        """Settle the claim; returns the answer that the record then gives."""
         store, held = self.workflow.store, settlement.held
         answer: SettleAnswer = ask(settlement, held, store, self.deadline, max_retries=SETTLE_RETRIES)
         match answer:
             case Settled(found):
                 return _standing(found, Started(execution))
             case ClaimLost(found):
-                # The execution was faster than we, or another starter has taken over.
+                # The execution was faster than this request, or another starter took over.
                 return _standing(found, Running(execution))
             case Unknown():
                 return answer

@@ -58,7 +58,7 @@ def test_where_nothing_listens_every_message_comes_again_and_the_log_names_the_e
     assert answer == {"batchItemFailures": [{"itemIdentifier": id} for id in ids]}
     told = {each.message_id: each.why for each in caplog.records if hasattr(each, "why")}
     assert [*told] == ids
-    assert all("was not reached" in why and why.endswith(f"(endpoint {endpoint}/)") for why in told.values()), told
+    assert all("could not be reached" in why and why.endswith(f"(endpoint {endpoint}/)") for why in told.values()), told
 
 
 # What is sent

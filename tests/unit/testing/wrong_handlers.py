@@ -106,7 +106,7 @@ def key_for_two_calls(order: dict, message: Message) -> None:
     services.charge(3, message.idempotency_key)
 
 
-@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two calls that are alike")
+@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two identical calls")
 @consumer
 def key_for_two_equal_calls(order: dict, message: Message) -> None:
     for _ in range(2):
@@ -288,7 +288,7 @@ def line_by_line(order: dict, message: Message, tx: Transaction) -> None:
 
 # Fallbacks: what is only done where the answer was lost, and the call took effect.
 
-FALLBACK = "which is not called where nothing goes wrong"
+FALLBACK = "which is not called for without faults"
 
 
 @wrong("fallbacks", "both services charge where an answer is lost", FALLBACK)
@@ -387,7 +387,7 @@ def begun_is_done(order: dict, tx: Transaction) -> None:
         debit(order, tx)
 
 
-@wrong("caches", "the same, and `explore` was not told of the cache", "as it should be only the first time")
+@wrong("caches", "the same, and `explore` was not told of the cache", "correct only the first time")
 @consumer
 def hidden_cache(order: dict, tx: Transaction) -> None:
     if order["order"] not in seen:
@@ -423,7 +423,7 @@ def journal_of_attempts(order: dict, tx: Transaction) -> None:
 @wrong(
     "caches",
     "what waits in memory for the next message is gone",
-    "for message-1, which is not called where nothing goes wrong",
+    "for message-1, which is not called for without faults",
     messages=ORDERS,
     state=STATE,
 )
@@ -670,7 +670,7 @@ def mail_for_each_attempt(order: dict, tx: Transaction) -> None:
 
 # Nothing that `explore` could see.
 
-NOTHING = "nothing that it does can be seen"
+NOTHING = "has no visible effect"
 
 
 @wrong("unseen", "a list of the module has each attempt, and `explore` was not told", NOTHING)
@@ -780,7 +780,7 @@ async def asyncio_connection(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
-CLIENT = "by a client of its own"
+CLIENT = "with its own client"
 ACCESS = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 

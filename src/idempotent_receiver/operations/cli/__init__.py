@@ -1,1 +1,1 @@
-"""The command `receiver`: what is typed, and what is shown. Only this package knows options, terminals and tables."""
+"""The command `receiver`: its options and its output. Only this package knows about options, terminals and tables."""

@@ -1,7 +1,7 @@
-"""A deployed consumer as an operator points at it, by the options of every command: its queue, dead-letter queue,
-table, and what it is.
+"""The deployed consumer that a command works on: its queue, dead-letter queue, table and description.
 
-What no option gives is looked up in the outputs of the stack; what neither says is refused, not guessed.
+Options name these; the outputs of the stack fill in the rest. If neither names one, the command refuses rather than
+guesses.
 """
 
 import inspect
@@ -33,11 +33,11 @@ from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, recor
 from idempotent_receiver.sqs.keys import envelope_opener, message_id
 
 NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
-"""How SQS's codes end for a name or URL that is no queue's."""
+"""Endings of SQS error codes for a queue that does not exist."""
 
-IN_CODE = "which no document holds: import it with the handler, --consumer module:function"
+IN_CODE = "which a document cannot hold: give --consumer module:function to import the handler"
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Confirm in advance.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
 
 def _option(help: str) -> Any:
@@ -46,42 +46,44 @@ def _option(help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the operator said with every command. Raises UsageError for an empty value."""
+    """The options that every command takes. Raises UsageError for an empty value."""
 
     stack: Annotated[
         str | None,
         typer.Option(
             envvar="RECEIVER_STACK",
-            help="The consumer's CloudFormation stack, whose outputs name the rest; STACK/ID for one of several in it.",
+            help="The consumer's CloudFormation stack; its outputs name the rest. STACK/ID: one of several.",
         ),
     ] = None
-    queue: Annotated[str | None, _option("Its queue: URL, ARN or name.")] = None
+    queue: Annotated[str | None, _option("The queue: URL, ARN or name.")] = None
     dlq: Annotated[
         str | None,
-        _option("Its dead-letter queue: URL, ARN or name; by default as the stack or the queue's redrive policy says."),
+        _option("The dead-letter queue: URL, ARN or name. Default: from the stack or the queue's redrive policy."),
     ] = None
-    table: Annotated[str | None, _option("The table of its records.")] = None
-    history: Annotated[str | None, _option("The table that keeps every act on a dead letter.")] = None
-    archive: Annotated[str | None, _option("The bucket of archived dead letters.")] = None
+    table: Annotated[str | None, _option("The table of records.")] = None
+    history: Annotated[str | None, _option("The history table, which logs every act on a dead letter.")] = None
+    archive: Annotated[str | None, _option("The bucket for archived dead letters.")] = None
     consumer: Annotated[
         str | None,
-        _option("What it is: a file of `receiver describe`, or its handler as module:function, which is imported."),
+        _option(
+            "The consumer's description: a file from `receiver describe`, or module:function to import the handler."
+        ),
     ] = None
     region: Annotated[str | None, _option("The AWS region.")] = None
     profile: Annotated[str | None, _option("The AWS profile.")] = None
-    endpoint_url: Annotated[str | None, _option("Another endpoint for all of AWS.")] = None
-    json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.", show_default=False)] = False
+    endpoint_url: Annotated[str | None, _option("Send all AWS requests to this endpoint.")] = None
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", show_default=False)] = False
 
     @property
     def account(self) -> dict[str, str | None]:
-        """Those that name the AWS account to work in, as for every AWS tool."""
+        """The options that select the AWS account, under their usual names."""
         return {"region": self.region, "profile": self.profile, "endpoint_url": self.endpoint_url}
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            # A script that leaves a value empty meant to name something: to look elsewhere would be a guess.
+            # An empty value usually means an unset shell variable. Looking elsewhere would be a guess.
             if value == "":
-                raise UsageError(f"{flag(name)} is empty: give it a value, or leave it out")
+                raise UsageError(f"{flag(name)} is empty: give it a value or omit it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,9 @@ class Queue:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What is known of a deployed consumer. Everything is looked up when it is first asked for.
+    """A deployed consumer. Each fact is looked up when it is first needed.
 
-    Each property raises UsageError where an option is missing or wrong.
+    Every property raises UsageError where an option is missing or wrong.
     """
 
     options: Options
@@ -105,9 +107,9 @@ class Deployment:
 
     @cached_property
     def typed(self) -> list[str]:
-        """The options with which a command about its dead letters means this consumer.
+        """The options that make a `dlq` command select this consumer.
 
-        What was not given yet, and is needed, has its name in capitals for a value.
+        A required option without a value gets its name in capitals as a placeholder.
         """
         needed = {"queue": "QueueUrl", "consumer": OUTPUT}
         missing = {name: name.upper() for name, output in needed.items() if output not in self.outputs}
@@ -115,7 +117,7 @@ class Deployment:
         return typed(**{**missing, **given})
 
     def client(self, service: str) -> Any:
-        """The one client of a service."""
+        """The client of a service, created once."""
         if service not in self._clients:
             self._clients[service] = client_of(service, **self.options.account)
         return self._clients[service]
@@ -132,15 +134,18 @@ class Deployment:
 
     @cached_property
     def dead_letter_queue(self) -> Queue:
-        """Its dead-letter queue: as given, or as the queue's own redrive policy says. What is in any other queue are no
-        dead letters, and may be live messages.
+        """The dead-letter queue, as given or from the queue's redrive policy.
+
+        Raises UsageError for any other queue: its messages may be live.
         """
         own = self.queue.sends_to
         given = self.options.dlq or self.outputs.get("DeadLetterQueueUrl")
         if given is None:
             if own is None:
-                raise UsageError(f"{self.queue.url} has no dead-letter queue that SQS knows of: name it with --dlq")
-            return self._queue(own, f"the redrive policy of {self.queue.url} names it: correct that, or give --dlq")
+                raise UsageError(f"{self.queue.url} has no redrive policy: name the dead-letter queue with --dlq")
+            return self._queue(
+                own, f"the redrive policy of {self.queue.url} names it: correct the policy or give --dlq"
+            )
         correction = self._correction("dlq")
         found = self._queue(given, correction)
         if found.arn == self.queue.arn:
@@ -148,14 +153,13 @@ class Deployment:
         if found.arn != own and not self._sources(found):
             theirs = "it has none" if own is None else f"it has {own}"
             raise UsageError(
-                f"{found.arn} is no dead-letter queue that SQS knows of, so it may hold live messages. The redrive "
-                f"policy of {self.queue.arn} does not name it ({theirs}), and of no other queue is it known to: "
-                f"{correction}"
+                f"{found.arn} may hold live messages: SQS knows no queue that uses it as a dead-letter queue. "
+                f"The redrive policy of {self.queue.arn} does not name it ({theirs}): {correction}"
             )
         return found
 
     def _sources(self, dead_letter_queue: Queue) -> list[str] | None:
-        """The URLs of the queues whose redrive policies name it; None where SQS does not say."""
+        """The URLs of the queues whose redrive policy names this one; None where SQS does not say."""
         pages = self.client("sqs").get_paginator("list_dead_letter_source_queues")
         try:
             return list(pages.paginate(QueueUrl=dead_letter_queue.url).search("queueUrls[]"))
@@ -164,58 +168,62 @@ class Deployment:
 
     @cached_property
     def table(self) -> str:
-        """The name of the records' table."""
+        """The name of the records table."""
         return self._given("table", "RecordsTable")
 
     @cached_property
     def stated(self) -> Description | None:
-        """What the stack says that the consumer is."""
+        """The consumer's description according to the stack."""
         return stated(self.outputs, self.options.stack)
 
     @cached_property
     def given(self) -> Description | None:
-        """What --consumer says that it is."""
+        """The consumer's description according to --consumer."""
         given = self.options.consumer
         return None if given is None else description_of(given)
 
     @property
     def description(self) -> Description:
-        """What the consumer is, by --consumer or else by the stack. What neither says is empty."""
+        """The consumer's description, from --consumer or else the stack; empty if neither has one."""
         return self.given or self.stated or Description()
 
     @property
     def described(self) -> bool:
-        """Whether it is known which part of a body must be the same under one key; of a messageId, all of it must."""
+        """Whether the payload is known: the part of a body that must not change under one key. With messageId keys it
+        is the whole body.
+        """
         return self.description.payload is not None or self.description.key is message_id
 
     @property
     def namespace(self) -> str | None:
-        """What keeps the consumer's keys apart from those of others."""
+        """The prefix that separates this consumer's keys from those of other consumers."""
         return self.description.namespace
 
     @property
     def prefix(self) -> str:
-        """What the ids of its records begin with, and their keys do not."""
+        """The prefix that record ids have and keys lack."""
         return "" if self.namespace is None else f"{self.namespace}#"
 
     def key_of(self, id: str) -> str:
-        """The key of a record's id: what every command prints, and takes."""
+        """The key of a record id, as commands print and accept it."""
         return id.removeprefix(self.prefix)
 
     def ids_of(self, key: str) -> list[str]:
-        """The ids that a typed key may mean: that of its record and, where it begins like one, itself."""
+        """The record ids that a typed key may mean: its own record's and, if it already starts with a prefix,
+        itself.
+        """
         if self.namespace is None:
-            return [key]  # perhaps a whole id, of a namespace that was not given
+            return [key]  # This may be a whole id in a namespace that was not given.
         own = record_id(self.namespace, key)
         return [own, key] if key.startswith(self.prefix) else [own]
 
     @cached_property
     def store(self) -> DynamoDBStore:
-        """The records."""
+        """The store of records."""
         return self.store_in(self.table)
 
     def store_in(self, table: str) -> DynamoDBStore:
-        """The records in a table, which may be another one."""
+        """The store of records in a given table."""
         try:
             found = DynamoDBStore(table, self.namespace, self.client("dynamodb"))
         except ValueError as error:
@@ -225,39 +233,39 @@ class Deployment:
 
     @property
     def archive_bucket(self) -> str:
-        """The name of the archive's bucket."""
+        """The name of the archive bucket."""
         found = self._given("archive", "ArchiveBucket")
         require_bucket(self.client, found)
         return found
 
     @cached_property
     def history_table(self) -> str | None:
-        """The name of the history's table; None if there is none."""
+        """The name of the history table; None if there is none."""
         return self.options.history or self.outputs.get("HistoryTable")
 
     @property
     def kept_history_table(self) -> str:
-        """The same, for a command that reads it. Raises UsageError where there is none."""
+        """The name of the history table. Raises UsageError if there is none."""
         return self._given("history", "HistoryTable")
 
     def history(self, terminal: Terminal) -> History:
-        """The history, for a command that acts; it says so if none is kept."""
+        """The history, for a command that acts. Prints a note if none is kept."""
         if self.history_table is None:
-            terminal.note("No history is kept: name a table with --history, or update the stack to have one made.")
+            terminal.note("No history is kept: name a table with --history, or update the stack to create one.")
         return History(self.client("dynamodb"), self.history_table, terminal.clock)
 
     @cached_property
     def operator(self) -> str:
-        """Who acts: the ARN of the caller, for the history. AWS tells everybody their own."""
+        """The caller's ARN, for the history. AWS requires no permission to ask for it."""
         return str(self.client("sts").get_caller_identity()["Arn"])
 
     @property
     def retention_seconds(self) -> int:
-        """How long the consumer's records last."""
+        """How long records last, in seconds."""
         return self.description.retention_seconds or DEFAULT_RETENTION_SECONDS
 
     def reader(self) -> Reader:
-        """Reads dead letters as the consumer does."""
+        """A reader that reads dead letters as the consumer does."""
         key, payload = self.description.key, self.description.payload
         if key is None:
             raise UsageError(self._missing("consumer", OUTPUT))
@@ -285,13 +293,13 @@ class Deployment:
         return f"{where} {flag(name)}"
 
     def _correction(self, name: str) -> str:
-        """What to do about a wrong name."""
+        """How to correct a wrong name."""
         if getattr(self.options, name):
             return f"correct {flag(name)}"
-        return f"stack {self.options.stack} names it: correct the stack, or give {flag(name)}"
+        return f"stack {self.options.stack} names it: correct the stack or give {flag(name)}"
 
     def _queue(self, given: str, correction: str) -> Queue:
-        """The queue that is given by URL, ARN or name."""
+        """The queue with this URL, ARN or name."""
         name: Any = {"QueueName": given}
         if given.startswith("arn:"):
             *_, account, queue = given.split(":")
@@ -305,9 +313,9 @@ class Deployment:
 
 
 def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, which takes a `deployment` and a `terminal`, the options of every command instead.
+    """Adds the common options to a command that takes a `deployment` and a `terminal`.
 
-    Instead of each other parameter that is a dataclass, it gets its fields as options.
+    Any other parameter that is a dataclass becomes one option per field.
     """
     asked = {
         name: each.replace(kind=inspect.Parameter.KEYWORD_ONLY)

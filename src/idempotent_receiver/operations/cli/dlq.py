@@ -30,7 +30,7 @@ FOLLOW_SECONDS = 900
 
 
 class _Waiting(TyperCommand):
-    """A command whose --wait may do without a value, which typer has no option for."""
+    """A command whose --wait may omit its value, which typer cannot express."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments."""
@@ -55,36 +55,41 @@ def redrive(
     filters: Filters,
     acting: Acting,
     from_archive: Annotated[
-        bool, typer.Option("--from-archive", help="What was archived, instead of what is in the dead-letter queue.")
+        bool, typer.Option("--from-archive", help="Read from the archive instead of the dead-letter queue.")
     ] = False,
     to_dlq: Annotated[
-        bool, typer.Option("--to-dlq", help="With --from-archive: back to the dead-letter queue only.")
+        bool, typer.Option("--to-dlq", help="With --from-archive: restore to the dead-letter queue only.")
     ] = False,
-    rate: Annotated[float, typer.Option(min=0.1, help="Messages a second.")] = DEFAULT_RATE,
-    include_permanent: Annotated[bool, typer.Option("--include-permanent", help="Also what failed for good.")] = False,
+    rate: Annotated[float, typer.Option(min=0.1, help="Messages per second.")] = DEFAULT_RATE,
+    include_permanent: Annotated[
+        bool, typer.Option("--include-permanent", help="Include dead letters that failed for good.")
+    ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also what is older than records last, or was archived from another queue.")
+        bool,
+        typer.Option(
+            "--force", help="Include dead letters older than the record retention, or archived from another queue."
+        ),
     ] = False,
     wait: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="[=SECONDS]", help=f"Follow what was sent back, for {FOLLOW_SECONDS} s by default."
+            min=1, metavar="[=SECONDS]", help=f"Follow the redriven messages, for {FOLLOW_SECONDS} s by default."
         ),
     ] = None,
     wait_held: Annotated[
-        bool, typer.Option("--wait-held", help="First wait for dead letters that another session holds.")
+        bool, typer.Option("--wait-held", help="First wait for dead letters that another session has in flight.")
     ] = False,
 ) -> None:
-    """Redrive dead letters under their old keys; drop what was done.
+    """Redrive dead letters under their old keys; delete those already completed.
 
-    It shows the plan first and acts once that is confirmed. Ctrl-C stops it between two requests, and it can be
-    started again: a message that is sent twice is recognised by its key. Dead letters whose key was used for
-    another payload are listed and stay.
+    The command shows its plan and asks before it acts. Ctrl-C stops it between two requests. It is safe to run
+    again: the consumer recognises a message sent twice by its key. Dead letters whose key was used for another
+    payload are listed and stay.
 
-    --save-plan writes the plan to a file and does nothing else. Once it is reviewed, --plan carries it out: what has
-    changed by then is listed and stays.
+    --save-plan only writes the plan to a file for review. --plan carries it out: dead letters that have changed
+    since are listed and stay.
 
-    --wait tells which of the messages completed, failed again, are dead letters again, or are still waiting.
+    --wait reports which messages completed, failed again, became dead letters again, or are still waiting.
     """
     options = {
         "include_permanent": include_permanent,
@@ -95,7 +100,7 @@ def redrive(
     saved = acting.saved("redrive", deployment, [*filters.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
     if options["to_dlq"] and (wait is not None or not options["from_archive"]):
-        raise UsageError("--to-dlq goes with --from-archive and without --wait: the consumer gets nothing by it")
+        raise UsageError("--to-dlq needs --from-archive and excludes --wait: it sends nothing to the consumer")
     ends = restore_ends(deployment.dead_letter_queue.url) if options["to_dlq"] else redrive_ends(deployment.queue.url)
     task = Task(
         command="redrive",
@@ -131,19 +136,21 @@ def resend(
     terminal: Terminal,
     named: Named,
     acting: Acting,
-    body: Annotated[Path | None, typer.Option(help="A file with the whole new body.")] = None,
+    body: Annotated[Path | None, typer.Option(help="A file with the complete new body.")] = None,
     take_back: Annotated[
-        bool, typer.Option("--take-back", help="Take back a resend that did not finish, unless its body has run.")
+        bool, typer.Option("--take-back", help="Take back an unfinished resend whose new body has not run.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if it is older than records last.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Resend even if it is older than the record retention.")
+    ] = False,
 ) -> None:
     """Send one dead letter back with another body.
 
-    Its old key is claimed first, so that the old body cannot run any more. The new body gets another key, and the dead
-    letter is deleted once it was sent. The key is made of the dead letter's key, its id and the new body, so a repeated
-    command runs it once. Where keys come from the message itself, the new body has to make another one.
+    The command claims the old key, so that the old body can no longer run. It then sends the new body under a new key
+    and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so a
+    repeated command runs it once. If keys come from the message itself, the new body must contain a different one.
 
-    If the command was ended in between, give it again with the same body, or --take-back.
+    If the command is interrupted, run it again with the same body or with --take-back.
     """
     options = {"take_back": take_back, "force": force}
     saved = acting.saved("resend", deployment, [*named.given, *_typed(options)])
@@ -157,9 +164,9 @@ def resend(
 @app.command(epilog=examples("receiver dlq archive --stack transfers --group done --because INC-7 --yes"))
 @of_a_deployment
 def archive(*, deployment: Deployment, terminal: Terminal, filters: Filters, acting: Acting) -> None:
-    """Keep dead letters in the archive instead of the queue.
+    """Move dead letters from the queue to the archive.
 
-    Each is stored, whole, before it is deleted. `dlq redrive --from-archive` brings it back.
+    Each is stored in full before it is deleted. `dlq redrive --from-archive` sends it back.
     """
     saved = acting.saved("archive", deployment, filters.given)
     kept = _archive(deployment, terminal)
@@ -187,14 +194,14 @@ def delete(
     acting: Acting,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters of this consumer.")] = False,
 ) -> None:
-    """Delete dead letters for good. Say which ones, and --because says why.
+    """Delete dead letters for good. Select them, and give a reason with --because.
 
-    Nothing brings them back: `dlq archive` keeps them.
+    This cannot be undone: `dlq archive` keeps them instead.
     """
     if acting.because is None:
-        raise UsageError("--because is missing: say why these dead letters may be deleted; the history keeps it")
+        raise UsageError("--because is missing: give the reason for deleting; the history keeps it")
     if not (filters.given or everything or acting.plan is not None):
-        raise UsageError("nothing says which ones: give --group, --key or another filter, or --all")
+        raise UsageError("no dead letters are selected: give --group, --key or another filter, or --all")
     if everything and (filters.given or acting.plan is not None):
         raise UsageError("--all means every dead letter: it takes no filter and no --plan")
     saved = acting.saved("delete", deployment, filters.given)
@@ -215,7 +222,7 @@ def _typed(options: dict[str, bool]) -> list[str]:
 
 
 def _archive(deployment: Deployment, terminal: Terminal) -> Archive:
-    """The archive of the dead-letter queue; of a queue that is gone, it is named by --dlq."""
+    """The archive of the dead-letter queue. For a queue that no longer exists, --dlq names it."""
     given = deployment.options.dlq
     name = re.split("[/:]", given or deployment.dead_letter_queue.arn)[-1]
     return Archive(deployment.client("s3"), deployment.archive_bucket, name, terminal.clock)

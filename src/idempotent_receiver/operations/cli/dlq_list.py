@@ -1,6 +1,6 @@
-"""The command `receiver dlq list`: dead letters by group on a terminal, on a page for a browser, or as lines in a file.
+"""The command `receiver dlq list`: dead letters by group on a terminal, on an HTML page, or as JSON lines in a file.
 
-No more bodies are held than a batch has: each dead letter is let go once it is written.
+It keeps at most one batch of bodies in memory: each dead letter is dropped once it is written.
 """
 
 import json
@@ -27,15 +27,16 @@ from idempotent_receiver.operations.dead_letters.triage import Decision
 
 A_BATCH = 100
 MOST = 120_000
-"""SQS lets no more be held at a time."""
+"""SQS's limit for messages in flight."""
 LIMITS = {"": 1000, ".html": 5000, ".jsonl": MOST}
-"""How many are looked at unless --limit says otherwise, by the ending of the file; without one, for a terminal."""
+"""The default --limit by the output file's suffix; None is the terminal."""
 
 
 @dataclass
 class Look:
-    """A look at up to `limit` dead letters of about so many, of which others `held` some. `seen` are the messageIds of
-    all that was `taken`, by their records' ids; `meant` counts those that were selected.
+    """A look at up to `limit` of about `about` dead letters; others `held` some.
+
+    `seen` maps record ids to the messageIds of everything `taken`; `meant` counts the selected ones.
     """
 
     selection: Selection
@@ -49,7 +50,7 @@ class Look:
 
     @contextmanager
     def at(self, deployment: Deployment, terminal: Terminal, hold: int) -> Iterator[Iterator[Decision]]:
-        """In the block, the selected dead letters; all are released at its end. Ctrl-C ends them earlier."""
+        """Yields the selected dead letters; leaving the block releases all of them. Ctrl-C ends the iteration early."""
         session = queue_session(deployment, terminal, hold)
         queue = session.source
         assert isinstance(queue, DeadLetterQueue)
@@ -58,7 +59,7 @@ class Look:
             yield self._decisions(session, stopped)
             self.about, self.stopped = max(self.taken, queue.count()), stopped()
         if self.about - self.held > self.taken:
-            why = "of a FIFO group SQS gives out ten at most" if queue.fifo else "see --limit"
+            why = "SQS delivers at most ten messages of a FIFO group" if queue.fifo else "see --limit"
             terminal.note(f"This is a sample: {self.taken} of about {self.about} ({why}).")
 
     def _decisions(self, session: Session, stopped: Callable[[], bool]) -> Iterator[Decision]:
@@ -69,7 +70,7 @@ class Look:
             self.taken += len(batch)
             batch.reverse()
             while batch:
-                one = batch.pop()  # so that nothing keeps it once it is written
+                one = batch.pop()  # lets the garbage collector free it once it is written
                 self.seen[one.dead_letter.record_id] = one.dead_letter.id
                 if self.selection.includes(one):
                     self.meant += 1
@@ -77,12 +78,14 @@ class Look:
 
     @property
     def values(self) -> dict[str, Any]:
-        """How much of the queue was seen, as a script reads it."""
+        """How much of the queue was seen, for the JSON answer."""
         sample = self.about > self.taken
         return {"letters": self.meant, "about": self.about, "sample": sample, "held_elsewhere": self.held}
 
     def end(self, *, whole: bool) -> None:
-        """End the command if it was stopped, found nothing of what was asked for, or is not `whole` where it has to."""
+        """End the command with its exit code if it was stopped, found no match, or is not `whole` although it
+        must be.
+        """
         if self.stopped:
             raise typer.Exit(Exit.STOPPED)
         if not self.meant and self.held:
@@ -99,26 +102,28 @@ def list_dead_letters(
     filters: Filters,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST, help="Look at this many at most: 1000, for a page 5000, for a .jsonl file all."),
+        typer.Option(
+            min=1, max=MOST, help="Read at most this many. Default: 1000; 5000 for a page; all for a .jsonl file."
+        ),
     ] = None,
-    bodies: Annotated[bool, typer.Option("--bodies", help="Bodies, attributes and results too.")] = False,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Include bodies, attributes and results.")] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a new file: a page (.html), or JSON lines (.jsonl).")
+        Path | None, typer.Option(metavar="FILE", help="Write to a new file: a page (.html) or JSON lines (.jsonl).")
     ] = None,
     hold: Hold = 60,
 ) -> None:
-    """List dead letters, grouped by what they failed of.
+    """List dead letters, grouped by cause.
 
-    A group is an error's type and the function that raised it; --group lists its dead letters. While the command runs,
-    it holds dead letters; then it releases them.
+    A group is an error type and the function that raised it; --group lists its dead letters. The command holds dead
+    letters while it runs, then releases them.
 
-    --out FILE.html writes a page for a browser: each dead letter beside its record and its history, and what became of
-    what was moved in the last 14 days. --out FILE.jsonl writes a JSON document a line; `sam local invoke` takes the
-    message of one with --bodies.
+    --out FILE.html writes a page for a browser: each dead letter with its record and history, and the fate of messages
+    moved in the last 14 days. --out FILE.jsonl writes one JSON document per line; with --bodies, you can pass its
+    message to `sam local invoke`.
     """
     ending = "" if out is None else out.suffix
     if ending not in LIMITS or (out is not None and not ending):
-        raise UsageError(f"--out {out}: its name has to end in .html for a page, or in .jsonl for JSON lines")
+        raise UsageError(f"--out {out}: the name must end in .html for a page, or .jsonl for JSON lines")
     look = Look(filters.selection(terminal.clock.epoch_ms()), limit or LIMITS[ending])
     if out is not None:
         _write(out, look, deployment, terminal, hold, bodies=bodies)
@@ -134,8 +139,8 @@ def list_dead_letters(
 
 
 def _write(out: Path, look: Look, deployment: Deployment, terminal: Terminal, hold: int, *, bodies: bool) -> None:
-    """Write what the look finds, and say so. What was stopped leaves no file."""
-    # First: it may take its time, and meanwhile no dead letter should be held.
+    """Write the dead letters to the file and report it. A stopped command leaves no file."""
+    # Read the history first: it may take a while, and no dead letter should be held meanwhile.
     acts = acts_of(deployment, terminal) if out.suffix == ".html" else None
     with new_file("--out", out) as file:
         page = None if acts is None else Page(file, deployment, bodies)

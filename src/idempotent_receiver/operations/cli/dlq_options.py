@@ -1,4 +1,4 @@
-"""The options by which the commands about dead letters know which ones are meant, and how they speak of them."""
+"""The options that select dead letters, and how commands describe that selection."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -23,41 +23,41 @@ _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """Which dead letters are meant, by their names. Raises UsageError for empty ones."""
+    """Dead letters selected by name. Raises UsageError for an empty name."""
 
-    key: Annotated[list[str] | None, typer.Option(help="Only those of this key; may be given again.")] = None
-    message_id: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None
+    key: Annotated[list[str] | None, typer.Option(help="Only dead letters with this key; repeatable.")] = None
+    message_id: Annotated[list[str] | None, typer.Option(help="Only this dead letter; repeatable.")] = None
 
     def __post_init__(self) -> None:
         for name, given in vars(self).items():
-            # An unset variable of the shell must not come to mean everything.
+            # An unset shell variable must not select everything.
             if given == "" or (isinstance(given, list) and "" in given):
-                raise UsageError(f"{flag(name)} is empty: give it a value, or leave it out")
+                raise UsageError(f"{flag(name)} is empty: give it a value or omit it")
 
     @property
     def given(self) -> list[str]:
-        """The filters that were given, as they are typed."""
+        """The filters as typed on the command line."""
         return [flag(name) for name, value in vars(self).items() if value]
 
     def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
-        """What they mean at this time. Raises UsageError for times that mean nothing."""
+        """The selection at this time. Raises UsageError for a time that cannot be parsed."""
         return Selection(keys=frozenset(self.key or ()), ids=frozenset(self.message_id or ()), limit=limit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filters(Named):
-    """Which dead letters are meant: those that every given filter lets through."""
+    """Dead letters selected by filters: those that match every filter given."""
 
-    group: Annotated[
-        list[str] | None, typer.Option(help="Only those of this group of `dlq list`; may be given again.")
-    ] = None
-    error_type: Annotated[str | None, typer.Option(help="Only those whose error has this type.")] = None
+    group: Annotated[list[str] | None, typer.Option(help="Only this group, as `dlq list` shows it; repeatable.")] = None
+    error_type: Annotated[str | None, typer.Option(help="Only this error type.")] = None
     since: Annotated[str | None, typer.Option(help=f"Only those first sent since {TIMES}.")] = None
     until: Annotated[str | None, typer.Option(help="Only those first sent until then.")] = None
-    matching: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None
+    matching: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this text.")] = (
+        None
+    )
 
     def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
-        """What they mean at this time. Raises UsageError for times that mean nothing."""
+        """The selection at this time. Raises UsageError for a time that cannot be parsed."""
         since = None if self.since is None else epoch_ms("--since", self.since, now_ms)
         until = None if self.until is None else epoch_ms("--until", self.until, now_ms)
         if since is not None and until is not None and until < since:
@@ -73,50 +73,50 @@ class Filters(Named):
 
 
 Hold = Annotated[
-    int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
+    int, typer.Option(min=1, max=43_200, help="Seconds that dead letters stay invisible to others after a crash.")
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Acting:
-    """How a command acts on the dead letters that are meant."""
+    """How a command acts on the selected dead letters."""
 
-    because: Annotated[str | None, typer.Option(help="Why, for the history: in your own words.")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Act on this many at most.")] = None
+    because: Annotated[str | None, typer.Option(help="The reason, for the history.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Act on at most this many.")] = None
     hold: Hold = HOLD_SECONDS
     save_plan: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the plan to a new file to review, and do nothing else."),
+        typer.Option(metavar="FILE", help="Only write the plan to a new file for review."),
     ] = None
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Carry out a saved plan: exactly what is in it.")
-    ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Confirm in advance.")] = False
+    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Carry out exactly this saved plan.")] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False
 
     def __post_init__(self) -> None:
         if self.because is not None and not self.because.strip():
-            raise UsageError("--because is empty: give it a value, or leave it out")
+            raise UsageError("--because is empty: give it a value or omit it")
 
     def saved(self, command: str, deployment: Deployment, given: Iterable[str]) -> SavedPlan | None:
-        """The saved plan to carry out. It says what is meant: raises UsageError for any other option that would."""
+        """The saved plan to carry out. Raises UsageError if another option also selects dead letters."""
         if self.plan is None:
             return None
         others = [*given, *(flag(name) for name in ("limit", "save_plan") if getattr(self, name))]
         if others:
-            raise UsageError(f"--plan says what is meant: it takes no {', '.join(others)}")
+            raise UsageError(f"--plan selects the dead letters: it excludes {', '.join(others)}")
         return saved_plan(self.plan, command, deployment)
 
     def selection(self, which: Named, now_ms: int, saved: SavedPlan | None) -> Selection:
-        """What is meant: exactly what the saved plan has, or what the filters mean now."""
+        """The selection: exactly the saved plan, or whatever the filters match now."""
         return which.selection(now_ms, limit=self.limit) if saved is None else Selection.of_plan(saved.letters)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a command is to do. `asks` begins its question, `doing` names what goes on. `options` are those that a saved
-    plan keeps, `saved` is the plan that is carried out. `check` raises UsageError for a plan that cannot be, and
-    returns what the answer adds for scripts. With `wait_held`, it first waits for what others hold; with
-    `follow_seconds`, it follows for so long what becomes of what it returned.
+    """What a command is to do.
+
+    `asks` begins its question and `doing` labels its progress. A saved plan keeps `options`; `saved` is the plan to
+    carry out. `check` returns extra values for the JSON answer, or raises UsageError for a plan that is not possible.
+    With `wait_held`, the command first waits for dead letters that others hold. With `follow_seconds`, it follows the
+    messages it returned for that long.
     """
 
     command: str
@@ -135,19 +135,19 @@ class Task:
 
 
 def epoch_ms(option: str, text: str, now_ms: int) -> int:
-    """The time that an option names. Raises UsageError for one that means nothing."""
+    """The time that an option gives. Raises UsageError if it cannot be parsed."""
     if ago := re.fullmatch(r"(\d{1,5})([smhd])", text, re.ASCII):
         return now_ms - int(ago[1]) * _UNITS[ago[2]]
     try:
         time = datetime.fromisoformat(text)
         time = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise UsageError(f"{option} {text} is no time: give {TIMES}") from None
+        raise UsageError(f"{option} {text} is not a time: give {TIMES}") from None
     return int(time.timestamp() * 1000)
 
 
 def none_of(selection: Selection, which: str = "visible") -> str:
-    """Says that no dead letter, of those that are looked at, is what was meant."""
+    """A sentence that says no dead letter matched the selection."""
     either = [("in the group", selection.groups), ("of the key", selection.keys), ("of the id", selection.ids)]
     of = [f"{what} {' or '.join(sorted(names))}" for what, names in either if names]
     of += [] if selection.error_type is None else [f"of the error type {selection.error_type}"]
@@ -160,7 +160,7 @@ def none_of(selection: Selection, which: str = "visible") -> str:
 
 
 def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
-    """The plan in a file. Raises UsageError where there is none, or one for another command or other queues."""
+    """The plan in a file. Raises UsageError if there is none, or if it is for another command or queue."""
     try:
         saved = SavedPlan.read(file)
     except OSError as error:
@@ -168,19 +168,19 @@ def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
-        raise UsageError(f"--plan {file} holds no plan that this version reads: {place} {problem['msg']}") from None
+        raise UsageError(f"--plan {file} is not a plan that this version can read: {place} {problem['msg']}") from None
     if saved.command != command:
-        raise UsageError(f"--plan {file} was made by dlq {saved.command}: it is no plan for dlq {command}")
+        raise UsageError(f"--plan {file} was made by dlq {saved.command}: it cannot be used for dlq {command}")
     if saved.queue != deployment.queue.arn:
         raise UsageError(f"--plan {file} is for dead letters of {saved.queue}, not of {deployment.queue.arn}")
     return saved
 
 
 def write_plan(plan: SavedPlan, file: Path) -> None:
-    """Write a plan to a new file. Raises UsageError where that cannot be done."""
+    """Write a plan to a new file. Raises UsageError if the file exists or cannot be written."""
     try:
         plan.write(file)
     except FileExistsError:
-        raise UsageError(f"--save-plan {file} exists, and a plan is never replaced: give another name") from None
+        raise UsageError(f"--save-plan {file} exists, and a plan never replaces a file: choose another name") from None
     except OSError as error:
         raise UsageError(f"--save-plan {file}: {error.strerror}") from None

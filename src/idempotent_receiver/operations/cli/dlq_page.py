@@ -1,6 +1,6 @@
-"""The page of `receiver dlq list --out FILE.html`: each dead letter beside its record and its history, for a browser.
+"""The page of `receiver dlq list --out FILE.html`: each dead letter with its record and its history, for a browser.
 
-It is written as dead letters come: of each, only what its group says is kept.
+Dead letters are written as they arrive; only their group summaries stay in memory.
 """
 
 import shlex
@@ -28,30 +28,30 @@ from idempotent_receiver.protocol.store import READS_A_CALL, Unknown
 TEMPLATE = Path(__file__).with_name("dlq_page.html")
 
 ACTS_MS = 14 * DAY_MS
-"""SQS keeps no message for longer, so older acts say nothing of the dead letters that are there."""
+"""SQS's maximum retention: older acts concern messages that no longer exist."""
 
 MOST_ACTS = 10_000
 
 _ENDABLE = sorted(delete_ends())
 COMMANDS = (
-    ("Move what may run, and drop what is done", "receiver dlq redrive", ACTS),
+    ("Redrive, and delete those already completed", "receiver dlq redrive", ACTS),
     (
-        "Also move what failed for good, once its cause is fixed",
+        "Include those that failed for good, once the cause is fixed",
         "receiver dlq redrive --include-permanent",
         [Verdict.PERMANENT],
     ),
     (
-        "Also move what is older than records last, if it was not done",
+        "Include those older than the record retention, if they have not run",
         "receiver dlq redrive --force",
         [Verdict.TOO_OLD],
     ),
-    ("Go on with the body that was being sent", "receiver dlq resend --body FILE --because WHY", [Verdict.RESENDING]),
-    ("Or take that back", "receiver dlq resend --take-back --because WHY", [Verdict.RESENDING]),
+    ("Finish the resend with the same body", "receiver dlq resend --body FILE --because WHY", [Verdict.RESENDING]),
+    ("Or take the resend back", "receiver dlq resend --take-back --because WHY", [Verdict.RESENDING]),
     ("Keep in the archive", "receiver dlq archive --because WHY", sorted([*_ENDABLE, Verdict.RESENDING])),
     ("Delete for good", "receiver dlq delete --because WHY", _ENDABLE),
 )
-"""What may be done with selected dead letters: in words, how the command begins, and for which verdicts it is shown. A
-resend is of one dead letter.
+"""The actions offered for selected dead letters: label, start of the command, and the verdicts that show it. A resend
+takes one dead letter.
 """
 
 BECOMES = {**report.STAYS, **{str(verdict): end.becomes for verdict, end in redrive_ends("").items()}}
@@ -59,7 +59,7 @@ BECOMES = {**report.STAYS, **{str(verdict): end.becomes for verdict, end in redr
 
 @dataclass
 class Page:
-    """A page that is being written to a file: `add` the dead letters, then `finish` it."""
+    """A page that is being written to a file: `add` each dead letter, then `finish`."""
 
     file: TextIO
     deployment: Deployment
@@ -71,9 +71,9 @@ class Page:
         self.file.write(f'{before}{{"letters": [')
 
     def add(self, decision: Decision) -> None:
-        """Write a dead letter."""
+        """Write one dead letter."""
         of = decision.dead_letter
-        # A key may begin like an option.
+        # A key may begin with a dash, like an option.
         key = None if not of.key else f"-- {shlex.quote(of.key)}" if of.key.startswith("-") else shlex.quote(of.key)
         whole = {**report.whole_letter(decision, bodies=self.bodies), "typed_key": key}
         whole["typed"] = typed(message_id=of.id)[0]
@@ -81,7 +81,9 @@ class Page:
         self.rows.append(report.letter_values(decision, bodies=False))
 
     def finish(self, acts: Sequence[Act], look: Mapping[str, Any], seen: Mapping[str, str], now_ms: int) -> None:
-        """Write what else the page has: of the `look` its values, and the messageIds that it has `seen`, by record."""
+        """Write the rest of the page: the values of the `look`, and the acts with the messageIds `seen` by
+        record id.
+        """
         groups = report.grouped(self.rows)
         for each in groups:
             del each["letters"]
@@ -105,23 +107,23 @@ class Page:
 
 
 def acts_of(deployment: Deployment, terminal: Terminal) -> list[Act]:
-    """The latest acts on dead letters of this consumer, the latest first."""
+    """The latest acts on this consumer's dead letters, newest first."""
     kept, now_ms = deployment.history(terminal), terminal.clock.epoch_ms()
-    found = kept.between(now_ms - ACTS_MS, now_ms + DAY_MS)  # another operator's clock may be ahead
+    found = kept.between(now_ms - ACTS_MS, now_ms + DAY_MS)  # Another operator's clock may be ahead.
     own = (each for each in found if each.queue == deployment.queue.arn)
     acts = nlargest(MOST_ACTS, own, key=lambda act: act.id)
     if kept.foreign:
-        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that cannot be read as acts.")
+        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable acts.")
     return acts
 
 
 def _became(acts: Sequence[Act], seen: Mapping[str, str], deployment: Deployment, now_ms: int) -> list[dict[str, Any]]:
-    """The acts, with what became of what they moved; the latest first."""
+    """The acts, newest first, each with the fate of the message it moved."""
     records = _records(list(dict.fromkeys(act.key for act in acts if act.verb == Verb.MOVED)), deployment)
     since, doubts = dict(seen), in_doubt(acts)
     values = []
     for act in acts:
-        # A later act on its key, or a dead letter that is there now, if it is another than the one that was moved.
+        # Superseded by a later act on its key, or by a dead letter that is not the one that was moved.
         dead = since.get(act.key, act.message_id) != act.message_id
         fate = became(act, records.get(act.key), now_ms, deployment.retention_seconds, dead=dead)
         values.append({**act_values(act, deployment, doubt=act in doubts), "became": fate})

@@ -1,4 +1,4 @@
-"""What `dlq list` and `dlq redrive` say of dead letters: tables for people, plain values for scripts."""
+"""How `dlq list` and `dlq redrive` present dead letters: tables for people, plain values for scripts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -23,26 +23,26 @@ COLUMNS_OF_GROUPS = COLUMNS - len("count  ")
 LINES_OF_GROUPS = 21
 LINES_OF_A_GROUP = 3
 MOST_REASONS = 10
-"""All groups fit a terminal of 24 lines. Each takes three, and its reasons what is left; of many groups, the smaller
-ones take one.
+"""Lines on one screen, so that all groups fit a terminal of 24 lines. A group takes three plus its reasons; when there
+are many, smaller groups take one.
 """
 
 NO_KEY = "(none)"
 
 BEYOND = "BEYOND_LIMIT"
-"""Stands among the verdicts for a dead letter that stays only because of the limit."""
+"""Counted among the verdicts: a dead letter that stays only because of the limit."""
 
 DONE: dict[str, str] = {Verb.DROPPED: "dropped as done", Verb.RESENT: "sent with another body"}
-"""How a person reads what a run has done, where the verb alone does not say it."""
+"""What a run has done, in words, where the verb alone is not clear."""
 
 CHANGED = "CHANGED"
-"""Stands among the verdicts for a dead letter that stays because it is no longer as planned."""
+"""Counted among the verdicts: a dead letter that stays because it has changed since the plan."""
 
 STAYS: dict[str, str] = {
-    Verdict.MOVE: "stays: no resend of it has begun",
-    Verdict.DONE: "stays: done already",
-    Verdict.RESENT: "stays: sent again under another key already",
-    Verdict.RESENDING: "stays: a resend of it has begun and not finished",
+    Verdict.MOVE: "stays: no resend has begun",
+    Verdict.DONE: "stays: already completed",
+    Verdict.RESENT: "stays: already sent again under another key",
+    Verdict.RESENDING: "stays: its resend has not finished",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
     Verdict.TOO_OLD: "stays without --force: older than records last",
@@ -50,25 +50,25 @@ STAYS: dict[str, str] = {
     Verdict.UNKEYED: "stays: no usable key",
     Verdict.UNREADABLE: "stays: its record could not be read",
     Verdict.MALFORMED: "stays: it cannot be read",
-    Verdict.FOREIGN: "stays: not known to have come from this queue",
+    Verdict.FOREIGN: "stays: may not have come from this queue",
     Verdict.OTHER_QUEUE: "stays: it came from another queue",
-    BEYOND: "stays for now: --limit allows no more",
-    CHANGED: "stays: it is no longer as planned",
+    BEYOND: "stays for now: over --limit",
+    CHANGED: "stays: it has changed since the plan",
 }
 
 
 def remedies() -> Text:
-    """Where each verdict is explained; shown below dead letters that stay."""
-    return Text(f"What each verdict means, and what to do: see {section('operating', 'Verdicts')}.")
+    """A pointer to the explanation of every verdict, shown below dead letters that stay."""
+    return Text(f"For each verdict and its remedy, see {section('operating', 'Verdicts')}.")
 
 
 PRIVATE = ("data", "input")
-"""What a record keeps of a function's result or of a workflow's input: left out where bodies are."""
+"""The fields of a record that hold a function's result or a workflow's input; left out along with bodies."""
 
 
 def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
-    """A dead letter as the archive would keep it, with its first id. Without `bodies`, nothing that its producer or a
-    function wrote; its receipt, with which it could be deleted, never.
+    """A dead letter as the archive keeps it, plus its original id. Without `bodies`, it leaves out everything that its
+    producer or a function wrote. It never includes the receipt handle, which would allow deletion.
     """
     of, values = decision.dead_letter, document(decision)
     message, record = values["message"], values["record"]
@@ -81,7 +81,7 @@ def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
 
 
 def letter_values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
-    """A dead letter as a script reads it in a list."""
+    """One dead letter of a list, for the JSON answer."""
     of = decision.dead_letter
     values = {
         "message_id": of.id,
@@ -99,7 +99,7 @@ def letter_values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
 
 
 def grouped(letters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The values of dead letters by group, the latest last; the largest group first."""
+    """Dead letters by group, newest last; the largest group comes first."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in sorted(letters, key=lambda each: str(each["since"])):
         groups[each["group"]].append(each)
@@ -137,7 +137,7 @@ def _details(group: dict[str, Any], reasons: int) -> list[RenderableType]:
     """What is said of a group below its name."""
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in group["verdicts"].items())
     seen = " to ".join(dict.fromkeys((group["first_seen"], group["last_seen"])))
-    latest = group["letters"][-1]  # the log may still tell about it
+    latest = group["letters"][-1]  # Its log lines may still exist.
     example = clean(f"for example {latest['key'] or 'message ' + latest['message_id']}")
     if reasons == 0:
         example = _line(f"{example}: {latest['reason']}")[: max(len(example), COLUMNS_OF_GROUPS)]
@@ -146,7 +146,7 @@ def _details(group: dict[str, Any], reasons: int) -> list[RenderableType]:
 
 
 def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
-    """The groups, each with its reasons and its dead letters."""
+    """The groups, each with its reasons and dead letters."""
     shown: list[RenderableType] = []
     for group in groups:
         rows = []
@@ -161,7 +161,7 @@ def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
 
 
 def _reasons(group: dict[str, Any], most: int) -> list[RenderableType]:
-    """The commonest reasons of a group, a line each, and how many more there are."""
+    """The most common reasons of a group, one per line, and the number of others."""
     reasons = list(group["reasons"].items())
     shown = reasons[: most if len(reasons) <= most or most < 2 else most - 1]
     wide = len(str(group["count"]))
@@ -176,27 +176,29 @@ def _line(text: str) -> str:
 
 
 def _listed(columns: Sequence[str], rows: Sequence[Any]) -> RenderableType:
-    """The first rows, and how many more there are."""
+    """The first rows, and the number of others."""
     shown = listing(columns, rows[:SHOWN_OF_A_GROUP])
     more = len(rows) - SHOWN_OF_A_GROUP
     return Group(shown, Text(f"and {more} more: --json lists them all")) if more > 0 else shown
 
 
 def _below(id: str, key: str | None, text: str | None) -> str:
-    """The text below a dead letter's key: its id, if that is another; the reason."""
+    """The text below a dead letter's key: its id if that differs, and the reason."""
     return "; ".join(part for part in (None if key == id else f"message {id}", text) if part)
 
 
 def counts(plan: Plan) -> dict[str, int]:
-    """How many dead letters have which verdict; those beyond the limit, or changed, are counted apart."""
+    """The number of dead letters per verdict; those over the limit or changed count separately."""
     found = Counter(each.verdict.value for each in (*plan.acting, *plan.staying))
     found.update({BEYOND: len(plan.beyond), CHANGED: len(plan.changed)})
     return {str(name): found[name] for name in (*ACTS, *STAYS) if found[name]}
 
 
 def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]:
-    """How many dead letters have which verdict, and what would become of them."""
-    stay = {each.verdict for each in plan.staying}  # it has no room, or has to be named
+    """The number of dead letters per verdict, and what would happen to them."""
+    stay = {
+        each.verdict for each in plan.staying
+    }  # A dead letter with an end stays only for lack of room, or until it is named.
     becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
     if Verdict.MOVE not in ends:  # it takes a resend back, and has none of a redrive's options
         becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
@@ -204,8 +206,8 @@ def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]
 
 
 def plan_tables(plan: Plan, ends: Mapping[Verdict, End]) -> RenderableType:
-    """What would be done, and each dead letter that would stay by its verdict."""
-    table = table_of("verdict", "what becomes of it")
+    """What would be done, and every dead letter that would stay, by verdict."""
+    table = table_of("verdict", "what happens")
     for each in plan_values(plan, ends):
         table.add_row(str(each["count"]), each["verdict"], each["becomes"])
     staying = [Letter.of(each) for each in (*plan.changed, *plan.staying)]
@@ -216,19 +218,21 @@ def _staying(left: Sequence[Letter]) -> RenderableType:
     rows = [
         ((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key or None, each.why),)) for each in left
     ]
-    table = _listed(("key of what stays", "verdict"), rows)
+    table = _listed(("key of a dead letter that stays", "verdict"), rows)
     return Group(table, remedies()) if any(each.verdict not in ACTS for each in left) else table
 
 
 def missing_table(missing: Sequence[PlannedLetter]) -> RenderableType:
-    """What the saved plan has, and SQS did not give out."""
+    """The dead letters of the saved plan that SQS did not deliver."""
     rows = [((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None),)) for each in missing]
-    title = f"Not given out, {len(missing)} of the plan: gone since, held by somebody else, or behind what stays."
-    return Group(Text(title), _listed(("key of what is missing", "planned as"), rows))
+    title = (
+        f"Not received: {len(missing)} of the plan. They are gone, held by another session, or blocked in their group."
+    )
+    return Group(Text(title), _listed(("key of a missing dead letter", "planned as"), rows))
 
 
 def summary_values(summary: Summary) -> dict[str, Any]:
-    """What a run has done, as a script reads it: what was acted on, and what was left."""
+    """The result of a run, for the JSON answer: dead letters acted on, and dead letters left."""
 
     def values(each: Letter) -> dict[str, Any]:
         outcome = "left" if each.outcome is None else each.outcome
@@ -244,8 +248,8 @@ def summary_values(summary: Summary) -> dict[str, Any]:
 
 
 def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = True) -> RenderableType:
-    """What a run has done, as a person reads it, with the dead letters that stay although the plan, which has `told` of
-    others, did not say so.
+    """The result of a run, in words, with the dead letters that stay and that the plan did not list (`told` are those
+    it listed).
     """
     undeleted, unseen = summary.undeleted, summary.unseen
     done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
@@ -253,11 +257,13 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
     if not confirmed:
         lines = [f"Nothing was done: {counted(len(summary.left), 'dead letter')} left in place."]
     if summary.beyond_limit:
-        lines.append("The limit was reached before all was done.")
+        lines.append("The limit was reached first.")
     if unseen:
-        lines.append(f"About {unseen} more were not given out: run again, or see what stays ahead of its group.")
+        lines.append(
+            f"About {unseen} more were not received: run again, or check for dead letters that block their group."
+        )
     if undeleted:
-        lines.append(f"{len(undeleted)} not deleted, so still here too: run again once SQS lets them be deleted.")
+        lines.append(f"{len(undeleted)} not deleted, so still in the queue: run again once SQS permits deletion.")
     left = [each for each in summary.left if each.why not in (UNFINISHED, UNCONFIRMED)]
     left = [each for each in (*left, *undeleted) if each.outcome is not None or each.message_id not in told]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))
@@ -265,26 +271,26 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
 
 MEANING = {
     Fate.COMPLETED: "handled",
-    Fate.DEAD: "in the dead-letter queue once more: `dlq list` says why",
+    Fate.DEAD: "back in the dead-letter queue: `dlq list` shows the cause",
     Fate.FAILED: "and SQS delivers it again",
     Fate.WAITING: "not handled yet",
 }
 
 
 def fates_values(followed: Following) -> dict[str, Any]:
-    """What became of what was moved, as a script reads it."""
+    """What became of the moved messages, for the JSON answer."""
     rest = [{"key": each.key, "fate": followed.fates[id].value} for id, each in _not_completed(followed)]
     return {**{fate.name.lower(): followed.counts[fate] for fate in Fate}, "not_completed": rest}
 
 
 def fates_table(followed: Following) -> RenderableType:
-    """What became of what was moved, as a person reads it."""
+    """What became of the moved messages, for people."""
     table = table_of("fate", "what it means")
     for fate, meaning in MEANING.items():
         if followed.counts[fate]:
             table.add_row(str(followed.counts[fate]), fate.value, meaning)
     rows = [((each.key, followed.fates[id].value), ()) for id, each in _not_completed(followed)]
-    return Group(table, *([Text(), _listed(("key of what is not completed", "fate"), rows)] if rows else []))
+    return Group(table, *([Text(), _listed(("key of a message not completed", "fate"), rows)] if rows else []))
 
 
 def _not_completed(followed: Following) -> list[tuple[str, ReturnedMessage]]:

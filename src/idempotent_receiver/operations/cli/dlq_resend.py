@@ -1,4 +1,4 @@
-"""What `receiver dlq resend` is to do: the new body, the new key, and what the plan says of them."""
+"""The task of `receiver dlq resend`: the new body, the new key, and how the plan describes them."""
 
 import re
 import shlex
@@ -20,12 +20,12 @@ from idempotent_receiver.operations.dead_letters.verbs import resend_ends, take_
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
 
 UNSENDABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""SQS takes the characters of XML 1.0. Source: Amazon SQS API Reference, SendMessage."""
+"""SQS accepts the characters of XML 1.0. Source: Amazon SQS API Reference, SendMessage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What was asked of the command."""
+    """The arguments of the command."""
 
     body: Path | None
     options: dict[str, bool]
@@ -35,14 +35,14 @@ class Asked:
 
 
 def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal: Terminal) -> Task:
-    """What the command is to do. Raises UsageError for a body that cannot be sent, or is not the saved plan's."""
+    """The command's task. Raises UsageError for a body that cannot be sent, or that differs from the saved plan's."""
     body, acting, saved = asked.body, asked.acting, asked.saved
     if (body is None) != asked.options["take_back"]:
-        raise UsageError("give --body FILE with the whole new body, or --take-back for a resend that did not finish")
+        raise UsageError("give --body FILE with the complete new body, or --take-back for an unfinished resend")
     text = "" if body is None else body_in(body)
     new_body_sha256 = None if body is None else hash_of(text)
     if saved is not None and saved.new_body_sha256 != new_body_sha256:
-        raise UsageError(f"--plan {acting.plan} was made for another body than the one in {body}")
+        raise UsageError(f"--plan {acting.plan} was made for a different body than {body}")
     records = Records(
         store=deployment.store,
         clock=terminal.clock,
@@ -72,17 +72,17 @@ def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal
 
 @dataclass(frozen=True)
 class _Check:
-    """Says what a plan will do to its one dead letter. Without a new body, its resend is taken back."""
+    """Explains what a plan will do to its one dead letter. Without a new body, its resend is taken back."""
 
     new_body: NewBody | None
     deployment: Deployment
     terminal: Terminal
 
     def __call__(self, plan: Plan) -> dict[str, str]:
-        """What the answer adds for scripts. Raises UsageError for a plan that cannot be carried out."""
+        """Extra values for the JSON answer. Raises UsageError for a plan that cannot be carried out."""
         if len(plan.decisions) > 1:
             count = len(plan.decisions)
-            raise UsageError(f"{count} dead letters are meant, and resend takes one: name it by --message-id")
+            raise UsageError(f"{count} dead letters match, and resend takes one: select it with --message-id")
         if not plan.acting or self.new_body is None:
             return {}
         (decision,) = plan.acting
@@ -95,14 +95,16 @@ class _Check:
 
     def _note(self, decision: Decision, new: DeadLetter) -> None:
         if new.message.fifo:
-            self.terminal.note("On a FIFO queue, it overtakes what its group has done since: it goes to the end now.")
+            self.terminal.note(
+                "On a FIFO queue, it goes to the end of its group, behind messages that were sent after it."
+            )
         _note_other_bodies(decision.dead_letter, new.record_id, self.deployment, self.terminal)
         follow = command("receiver trace", shlex.quote(new.key), *self.deployment.typed)
-        self.terminal.note(f"Its new key is {new.key}. To follow it once it is sent:\n{follow}")
+        self.terminal.note(f"Its new key is {new.key}. To follow it after the send:\n{follow}")
 
 
 def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, terminal: Terminal) -> None:
-    """Say if a dead letter without a record of its own was sent with another body before: that is another message."""
+    """Warn if a dead letter without its own record was already sent with another body: that is another message."""
     if deployment.history_table is None:
         return
     acts = deployment.history(terminal).of_key(key_of(letter))
@@ -113,23 +115,23 @@ def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, 
         last = others[-1]
         terminal.note(
             f"At {moment(last.at_ms)}, {last.operator} sent a dead letter of this key with another body "
-            f"({last.became}). If it was this one, both run: send the same body again, or delete it."
+            f"({last.became}). If it was this one, both will run: send the same body again, or delete it."
         )
 
 
 def body_in(file: Path) -> str:
-    """The body in a file. Raises UsageError where SQS would not take it."""
+    """The body in a file. Raises UsageError if SQS would reject it."""
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"--body {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"--body {file} is not text in UTF-8, and SQS takes no other") from None
+        raise UsageError(f"--body {file} is not UTF-8 text, which SQS requires") from None
     if not text:
-        raise UsageError(f"--body {file} is empty, and SQS takes no empty message")
+        raise UsageError(f"--body {file} is empty, and SQS rejects empty messages")
     if len(text.encode()) > MOST_BYTES:
-        raise UsageError(f"--body {file} is larger than SQS's 1 MiB")
+        raise UsageError(f"--body {file} exceeds SQS's limit of 1 MiB")
     if refused := UNSENDABLE.search(text):
         line = text.count("\n", 0, refused.start()) + 1
-        raise UsageError(f"--body {file} has the character U+{ord(refused[0]):04X} in line {line}, and SQS takes none")
+        raise UsageError(f"--body {file} has the character U+{ord(refused[0]):04X} in line {line}, which SQS rejects")
     return text

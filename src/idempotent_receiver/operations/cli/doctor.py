@@ -20,13 +20,13 @@ def doctor(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    function: Annotated[str | None, typer.Option(help="The consumer's function, if there is no stack.")] = None,
+    function: Annotated[str | None, typer.Option(help="The consumer's function, if it has no stack.")] = None,
 ) -> None:
-    """Compare a deployed consumer with what the promises need.
+    """Check a deployed consumer against what the guarantees need.
 
-    It is the one of a stack, or a function, or the workers outside Lambda that read a queue (--queue and --table).
-    With --consumer, what the stack says that it is is compared with your code.
-    Each finding comes with its remedy. It also names what it could not check; that is no finding.
+    Select it by stack, by function, or, for workers outside Lambda, by --queue and --table. With --consumer, doctor
+    also compares the stack's description with your code. Each finding comes with its remedy. Facts that could not be
+    checked are listed; they are not findings.
     """
     consumer, client = _consumer(deployment, function), deployment.client
     if consumer.table is not None:
@@ -47,10 +47,10 @@ def doctor(
 def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:
     options = deployment.options
     if options.dlq is not None:
-        raise UsageError("doctor takes no --dlq: it reads that from the queue's redrive policy")
+        raise UsageError("doctor takes no --dlq: it reads the dead-letter queue from the redrive policy")
     given = {"--stack": options.stack, "--function": function, "--queue": options.queue}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
-        raise UsageError(f"give {named[0]} or {named[1]}, not both: each names a consumer")
+        raise UsageError(f"give {named[0]} or {named[1]}, not both: each selects a consumer")
     if options.stack is not None:
         consumer = consumer_of(deployment.client, options.stack)
     elif function is not None:
@@ -58,14 +58,14 @@ def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:
     elif options.queue is not None:
         consumer = DeployedConsumer(queue=deployment.queue.arn, table=deployment.table)
     else:
-        raise UsageError("which consumer? give --stack, --function, or --queue and --table")
+        raise UsageError("no consumer is selected: give --stack, --function, or --queue and --table")
     return replace(consumer, table=options.table or consumer.table, given=deployment.given)
 
 
 def findings_text(
     names: Sequence[str], found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()
 ) -> RenderableType:
-    """The findings, what could not be checked, what is noted, and by name what of all checks is in order."""
+    """The report: findings, checks that could not run, notes, and the names of the checks in order."""
     lines: list[Text] = []
     for each in found:
         match each:

@@ -1,17 +1,17 @@
-"""Where a command's text sends its reader: the address of the documentation, as the package itself knows it."""
+"""Where command output points its reader: the documentation's address from the package's metadata."""
 
 from importlib.metadata import metadata
 
 
 def address() -> str | None:
-    """The documentation's address, which the release has written into the package's metadata. A checkout has none: the
-    pages are beside it.
+    """The documentation's address, which the release writes into the package's metadata. None in a checkout, where the
+    pages are local files.
     """
     urls = [each.partition(", ") for each in metadata("idempotent-receiver").get_all("Project-URL") or []]
     return next((url for name, _, url in urls if name == "Documentation"), None)
 
 
 def section(page: str, title: str) -> str:
-    """How a reader finds a section. It names page and title: a repository and a site have different links for them."""
+    """A reference to a section by page and title, because links differ between a repository and a site."""
     found = address()
     return f'docs/{page}.md, "{title}"' if found is None else f'"{title}" on the page "{page}" of {found}'

@@ -1,4 +1,4 @@
-"""The command `receiver dlq history`: what operators did, and what became of it."""
+"""The command `receiver dlq history`: what operators did, and the result."""
 
 from collections.abc import Container, Iterator, Sequence
 from typing import Annotated, Any
@@ -16,17 +16,17 @@ from idempotent_receiver.operations.dead_letters.history import Act, History, Ve
 _FOR_EVER_MS = 253_402_300_799_000  # the end of the year 9999
 
 AGAIN = {
-    Verb.MOVED: "If its dead letter is still there, redrive it again: what was done is recognised by its key.",
-    Verb.DROPPED: "If its dead letter is still there, redrive it again: it is done, and is dropped.",
-    Verb.ARCHIVED: "If its dead letter is still there, archive it again: that replaces what is in the archive.",
-    Verb.DELETED: "If its dead letter is still there, delete it again.",
-    Verb.RESTORED: "If it is still in the archive, redrive it again: what was done is recognised by its key.",
+    Verb.MOVED: "If the dead letter is still there, redrive it again: its key prevents a second run.",
+    Verb.DROPPED: "If the dead letter is still there, redrive it again: it has completed and will be dropped.",
+    Verb.ARCHIVED: "If the dead letter is still there, archive it again: this replaces the archived copy.",
+    Verb.DELETED: "If the dead letter is still there, delete it again.",
+    Verb.RESTORED: "If it is still in the archive, redrive it again: its key prevents a second run.",
     Verb.RESENT: "Send the same body again, or take it back: dlq resend --take-back.",
     Verb.TAKEN_BACK: "Take it back again: dlq resend --take-back.",
     Verb.PAUSED: "Pause again.",
     Verb.RESUMED: "Resume again.",
 }
-"""What is safe after an act of which nobody knows what became."""
+"""What is safe to do after an act with an unknown result."""
 
 
 @of_a_deployment
@@ -38,23 +38,23 @@ def history(
     since: Annotated[str | None, typer.Option(help=f"Only acts begun since {TIMES}.")] = None,
     until: Annotated[str | None, typer.Option(help="Only acts begun until then.")] = None,
     verb: Annotated[
-        list[Verb] | None, typer.Option(metavar="VERB", help=f"Only {', '.join(Verb)}; may be given again.")
+        list[Verb] | None, typer.Option(metavar="VERB", help=f"Only {', '.join(Verb)}; repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show this many at most: the latest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many acts: the latest.")] = 100,
 ) -> None:
-    """Show what was done with dead letters, and with the queue.
+    """Show what was done with dead letters and with the queue.
 
-    Each act has who did it, when, with which key and message, why, from which plan, and what became of it. Without
-    --key, the whole table of the history is read.
+    Each act shows who did it, when, why, on which key and message, from which plan, and the result. Without --key, the
+    command reads the whole history table.
     """
     now_ms = terminal.clock.epoch_ms()
     since_ms = 0 if since is None else epoch_ms("--since", since, now_ms)
-    # Another operator's clock may be ahead of this one: without --until, nothing is too late.
+    # Another operator's clock may be ahead: without --until, no act is too late.
     until_ms = _FOR_EVER_MS if until is None else epoch_ms("--until", until, now_ms)
     if until_ms < since_ms:
         raise UsageError(f"--until {until} is before --since {since}: nothing was done between them")
     kept = History(deployment.client("dynamodb"), deployment.kept_history_table, terminal.clock)
-    # With what came later, which may have settled it.
+    # Includes later acts, which may have settled this one.
     acts = list(kept.between(since_ms, _FOR_EVER_MS) if key is None else _acts_on(key, kept, deployment))
     doubts = in_doubt(acts)
     found = [each for each in acts if since_ms <= each.at_ms <= until_ms and (not verb or each.verb in verb)]
@@ -62,7 +62,7 @@ def history(
     if len(latest) < len(found):
         terminal.note(f"These are the latest {limit} of {len(found)} acts: --limit shows more.")
     if kept.foreign:
-        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that cannot be read as acts.")
+        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable acts.")
     values = {
         "history": kept.table,
         "count": len(found),
@@ -70,17 +70,17 @@ def history(
         "foreign": kept.foreign,
         "acts": [act_values(each, deployment, doubt=each in doubts) for each in latest],
     }
-    terminal.answer(values, _shown(latest, doubts, deployment) if latest else "The history has no such act.")
+    terminal.answer(values, _shown(latest, doubts, deployment) if latest else "The history has no matching act.")
 
 
 def _acts_on(key: str, kept: History, deployment: Deployment) -> Iterator[Act]:
-    # A dead letter without a usable key is under its messageId.
+    # A dead letter without a usable key is filed under its messageId.
     for id in dict.fromkeys([*deployment.ids_of(key), key]):
         yield from kept.of_key(id)
 
 
 def act_values(act: Act, deployment: Deployment, *, doubt: bool) -> dict[str, Any]:
-    """An act as a script reads it; its outcome is "begun" until it is confirmed. In `doubt` it may have happened."""
+    """An act, for the JSON answer. Its outcome is "begun" until confirmed; in `doubt`, it may have happened."""
     other = deployment.key_of(act.other) if act.other else None
     return {
         "at": moment(act.at_ms),
@@ -117,6 +117,6 @@ def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) 
     if not open_:
         return shown
     advice = [f"{verb}: {AGAIN[verb]}" for verb in Verb if any(each.verb == verb for each in open_)]
-    asked = f"Nobody knows what became of {counted(len(open_), 'act')}. Look at each key:"
+    asked = f"The result of {counted(len(open_), 'act')} is unknown. Check each key:"
     trace = command("receiver trace KEY", *deployment.typed)
     return Group(shown, Text(), Text(clean("\n".join([asked, trace, "Then:", *advice]))))

@@ -1,4 +1,6 @@
-"""The command `receiver local`: a project's consumer on a local cloud, its events delivered twice, workers killed."""
+"""The command `receiver local`: runs a project's consumer on a local cloud, with duplicate events and killed
+workers.
+"""
 
 import sys
 import tempfile
@@ -26,16 +28,16 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, interruptible, listing
 
 RUN_AGAIN = (
-    "What a killed run had done outside its Transaction, it did twice: pass\n"
-    "current_claim().idempotency_key on, so that it counts once there."
+    "A killed run repeats whatever it did outside its Transaction: pass\n"
+    "current_claim().idempotency_key on, so that the other side can deduplicate it."
 )
 CLAIMLESS = (
     "With effects='transaction' two workers may run one message, and one commits.\n"
-    "Only tables show here what a handler does outside its Transaction."
+    "Effects outside the Transaction show here only in tables."
 )
 PLAIN = (
-    "This handler does not seem to be made by sqs_consumer, so every delivery counts\n"
-    "as a run. If it is, a decorator around it lacks functools.wraps."
+    "This handler does not seem to be decorated with sqs_consumer, so every delivery\n"
+    "counts as a run. If it is, a decorator around it lacks functools.wraps."
 )
 STAYS_UP = """
 The stack is called {stack}, at {at}.
@@ -43,15 +45,15 @@ In another terminal, in the project's folder:
 
 {lines}
 
-AWS's tools want credentials, and any will do here: AWS_ACCESS_KEY_ID=test and
+AWS tools need credentials, and any will do here: AWS_ACCESS_KEY_ID=test and
 AWS_SECRET_ACCESS_KEY=test.{missing}
 
-It stays until you press Ctrl-C, and leaves nothing.
+Press Ctrl-C to stop it. Nothing is left behind.
 """
-NO_ENGINE = "No container engine answers now, and `sam local` needs one: start it, then this again."
+NO_ENGINE = "`sam local` needs a container engine, and none answers: start one, then run this again."
 WATCH_SECONDS = 0.2
-NOT_COMPARED = "Not compared, because it is a time, or differs between two runs without faults:"
-NOTHING = "Nothing took effect: have the sample events the bodies that the handler expects?"
+NOT_COMPARED = "Not compared, because these are times or differ between runs without faults:"
+NOTHING = "Nothing took effect: check that the sample events have the bodies that the handler expects."
 
 
 def local(
@@ -61,32 +63,32 @@ def local(
         Path | None, typer.Option(help="The folder of sample SQS events; by default `events` beside the template.")
     ] = None,
     function: Annotated[
-        str | None, typer.Option(help="Which of several consumers, by its name in the template.")
+        str | None, typer.Option(help="The consumer's name in the template, if it has several.")
     ] = None,
     parameter: Annotated[list[str] | None, typer.Option(help="A parameter of the template: NAME=VALUE.")] = None,
     seconds: Annotated[
-        float, typer.Option(min=1, help="How long to wait for the queue to be empty when workers are killed.")
+        float, typer.Option(min=1, help="How long to wait for an empty queue while workers are killed.")
     ] = 90.0,
     stay: Annotated[
-        bool, typer.Option("--stay", help="Deploy it, say what can be typed, and stay until Ctrl-C.")
+        bool, typer.Option("--stay", help="Only deploy, print useful commands, and run until Ctrl-C.")
     ] = False,
     port: Annotated[
         int | None, typer.Option(min=1, max=65_535, help=f"With --stay: the port; {PORT} by default.")
     ] = None,
-    logs: Annotated[bool, typer.Option("--logs", help="Show what the function printed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Show the function's output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Try a consumer on a local cloud, with duplicates and crashes.
 
-    Deploys the template on this machine and sends the sample events: without faults, then with one failure in a batch,
-    then with duplicates and killed workers. By the records and the tables, it says of each message whether it took
-    effect once, twice or never. It takes about a minute, and leaves nothing.
+    Deploys the template on this machine and sends the sample events three times: without faults, with one failure in a
+    batch, and with duplicates and killed workers. From the records and tables, it reports whether each message took
+    effect once, twice or never. It takes about a minute and leaves nothing behind.
 
-    With --stay, it only deploys, prints commands that work on it, and stays until Ctrl-C.
+    With --stay, it only deploys, prints commands to try, and runs until Ctrl-C.
     """
     terminal = Terminal(as_json=as_json)
     if port is not None and not stay:
-        raise UsageError("--port is for a cloud that stays: add --stay")
+        raise UsageError("--port needs --stay")
     try:
         given = _parameters(parameter or [])
         samples = samples_in(template.parent / "events" if events is None else events)
@@ -144,7 +146,7 @@ def _tried(
 
 
 def _stay(terminal: Terminal, project: LocalProject, sample: Sample, port: int) -> None:
-    terminal.note(f"building {project.template}, and deploying it on a local cloud")
+    terminal.note(f"building {project.template} and deploying it on a local cloud")
     with suppress(KeyboardInterrupt), staying(project, port) as stays:
         typed = commands(stays, sample)
         values = {
@@ -160,11 +162,11 @@ def _stay(terminal: Terminal, project: LocalProject, sample: Sample, port: int) 
         if terminal.as_json:
             terminal.answer(values, shown)
         else:
-            sys.stdout.write(shown)  # not by way of rich: what is to be copied must be neither wrapped nor cut
+            sys.stdout.write(shown)  # Bypasses rich: text to copy must not be wrapped or cut.
         sys.stdout.flush()
         while stays.cloud.alive:
             terminal.clock.sleep(WATCH_SECONDS)
-        raise ServerError("the local cloud has ended by itself")
+        raise ServerError("the local cloud stopped unexpectedly")
 
 
 def _parameters(given: Sequence[str]) -> dict[str, str]:
@@ -175,7 +177,7 @@ def _parameters(given: Sequence[str]) -> dict[str, str]:
 
 
 def verdict_text(found: Found) -> RenderableType:
-    """How it ended for each message, and for all."""
+    """How each message ended, and the overall result."""
     rows = [
         (
             (each.name, each.sent, each.deliveries, each.runs, each.record or "none", each.tables or "-", each.verdict),
@@ -199,7 +201,7 @@ def verdict_text(found: Found) -> RenderableType:
 
 
 def remarks(found: Found, *, again: bool) -> list[str]:
-    """What the verdicts do not say."""
+    """Remarks that the verdicts do not cover."""
     compared = ", ".join(map(str, found.incomparable))
     return [
         *([RUN_AGAIN] if again and found.inside else []),

@@ -1,4 +1,4 @@
-"""A new file that a command writes, for the operator alone: it may hold bodies."""
+"""A new file that a command writes. It may hold bodies, so only the operator can read it."""
 
 import os
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from idempotent_receiver.operations.account import UsageError
 
 @contextmanager
 def new_file(option: str, file: Path) -> Iterator[TextIO]:
-    """What is written in the block is in the file once it has ended, and nothing is where it failed.
+    """Yields a stream; the file appears with what was written once the block succeeds, and not at all if it fails.
 
-    Nobody else may read it, and no file is ever replaced: the name is tried before the block as well, for what it does
-    takes its time. Raises UsageError, which names the option, where the file cannot be written.
+    Only the owner may read it, and no file is ever replaced. The name is also checked before the block, which may take
+    long. Raises UsageError, naming the option, where the file cannot be written.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    replaced = UsageError(f"{option} {file} exists, and is not replaced: give another name")
+    replaced = UsageError(f"{option} {file} exists and is never replaced: choose another name")
     if file.exists():
         raise replaced
     try:
         part.touch(mode=0o600, exist_ok=False)
         with part.open("w", encoding="utf-8") as opened:
             yield opened
-        file.hardlink_to(part)  # which refuses a name that is taken
+        file.hardlink_to(part)  # fails if the name is taken
     except FileExistsError:
         raise replaced from None
     except OSError as error:

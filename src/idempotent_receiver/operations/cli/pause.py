@@ -1,4 +1,4 @@
-"""The commands `receiver pause` and `receiver resume`: whether Lambda reads a consumer's queue."""
+"""The commands `receiver pause` and `receiver resume`, which turn Lambda's polling of a queue off and on."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,18 +25,18 @@ from idempotent_receiver.operations.mappings import (
 )
 
 WORDS = {DISABLED: ("Pause", Verb.PAUSED), ENABLED: ("Resume", Verb.RESUMED)}
-"""What the operator calls a state: the act, and its result."""
+"""A state in the operator's words: the act, and its result."""
 
 CONTAINERS = (
-    "There is nothing to switch in Lambda. If containers read the queue (receiver work), stop them: "
+    "Lambda has nothing to switch. If containers read the queue (receiver work), stop them: "
     'see docs/containers.md, "Pause them".'
 )
 
 FunctionOption = Annotated[
-    str | None, typer.Option(help="Which function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
+    str | None, typer.Option(help="The function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
 ]
-Because = Annotated[str, typer.Option(help="Why, for the history: in your own words.")]
-Wait = Annotated[float, typer.Option(min=0, help="Wait this many seconds for Lambda to get there.")]
+Because = Annotated[str, typer.Option(help="The reason, for the history.")]
+Wait = Annotated[float, typer.Option(min=0, help="Wait up to this many seconds for Lambda.")]
 
 
 @of_a_deployment
@@ -51,8 +51,7 @@ def pause(
 ) -> None:
     """Stop Lambda from reading the queue.
 
-    Messages wait in the queue meanwhile. It disables the event source mapping, and waits until Lambda has stopped
-    polling.
+    Disables the event source mapping and waits until Lambda has stopped polling. Messages stay in the queue.
     """
     _switch(deployment, terminal, DISABLED, function=function, wait=wait, because=because, yes=yes)
 
@@ -69,7 +68,7 @@ def resume(
 ) -> None:
     """Let Lambda read the queue again.
 
-    It enables the event source mapping, and waits until Lambda polls.
+    Enables the event source mapping and waits until Lambda polls.
     """
     _switch(deployment, terminal, ENABLED, function=function, wait=wait, because=because, yes=yes)
 
@@ -98,7 +97,7 @@ def _switch(
         "others": [asdict(each) for each in others],
     }
     if others:
-        terminal.note(f"The queue is also read by {_named(others)}. This command leaves that as it is.")
+        terminal.note(f"The queue is also read by {_named(others)}, which this command does not change.")
     if not chosen:
         terminal.answer(
             {**values, "confirmed": False}, f"No event source mapping reads {_queue(queue.arn)}.\n{CONTAINERS}"
@@ -121,18 +120,18 @@ def _switch(
     values |= {"confirmed": True, "mappings": [asdict(each) for each in reached]}
     if complete:
         back = command(f"receiver {'resume' if state == DISABLED else 'pause'}", *_options(deployment, function))
-        terminal.answer(values, clean(f"{done.capitalize()}: {_named(reached)}. The way back:\n{back}"))
+        terminal.answer(values, clean(f"{done.capitalize()}: {_named(reached)}. To undo:\n{back}"))
         return
     terminal.answer(values, clean(f"Not {done} yet: {_named(reached)}."))
-    terminal.note("Lambda takes up to two minutes, and refuses other changes meanwhile. Give the same command again.")
+    terminal.note("Lambda takes up to two minutes and refuses other changes until then. Run the same command again.")
     raise typer.Exit(Exit.STOPPED if halted else Exit.LEFT)
 
 
 @contextmanager
 def _kept(deployment: Deployment, terminal: Terminal, verb: Verb, why: str) -> Iterator[Callable[[bool], None]]:
-    """In the block, what is done is in the history, if one is kept; it yields what to call with whether it is done.
+    """Records the act in the history, if one is kept; yields a function to call with whether the act succeeded.
 
-    Unlike an act on dead letters it loses nothing, and it may be urgent: it is done without a history, too.
+    Unlike acts on dead letters, pausing loses nothing and may be urgent, so it goes ahead without a history.
     """
     history = History(deployment.client("dynamodb"), deployment.history_table, terminal.clock)
     begun: list[Act] = []
@@ -173,7 +172,7 @@ def _act(deployment: Deployment, verb: Verb, why: str) -> Act:
 
 
 def _chosen(deployment: Deployment, found: Sequence[Mapping], function: str | None) -> list[Mapping]:
-    """The mappings that are meant. Raises UsageError where only the operator can tell."""
+    """The selected mappings. Raises UsageError if only the operator can choose."""
     meant = function or deployment.outputs.get(CONSUMER)
     if meant is not None:
         chosen = [each for each in found if each.invokes(meant)]
@@ -206,12 +205,12 @@ def _where(backlog: Backlog) -> str:
 
 
 def _becomes(state: str, backlog: Backlog) -> str:
-    """What becomes of the messages."""
+    """What happens to the messages now."""
     if state == ENABLED:
-        return "Lambda reads the queue again, up to the mapping's concurrency. What is done does not run twice."
+        return "Lambda reads the queue again, up to the mapping's concurrency. Completed messages do not run twice."
     days = backlog.retention_seconds / 86_400
     return (
-        "In flight: what runs may finish. What does not comes back after its visibility timeout, "
-        f"{backlog.visibility_seconds} s at most, and waits with the rest. What is done does not run twice.\n"
-        f"Waiting: SQS deletes a message {days:g} days after it was sent. The alarm on the oldest message will ring."
+        "In flight: running messages may finish. The others return after their visibility timeout, "
+        f"{backlog.visibility_seconds} s at most, and wait with the rest. Completed messages do not run twice.\n"
+        f"Waiting: SQS deletes a message {days:g} days after it was sent. The alarm on the oldest message will fire."
     )

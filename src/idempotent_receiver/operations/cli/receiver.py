@@ -1,4 +1,4 @@
-"""The operator's command, `receiver`: its commands, and how it ends. None of it is deployed."""
+"""The operator's command, `receiver`: its subcommands and its exit. Never deployed."""
 
 import sys
 import traceback
@@ -12,7 +12,7 @@ except ImportError:  # pragma: no cover  # the tests have it
     sys.stderr.write(
         "receiver needs the extra [cli]: pip install 'idempotent-receiver[cli]', in a checkout pip install '.[cli]'\n"
     )
-    sys.exit(2)  # as for any command line that is wrong; `Exit` needs what is missing
+    sys.exit(2)  # the exit code of any usage error; `Exit` itself needs the missing package
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -36,7 +36,7 @@ _DOCUMENTATION = "" if (found := address()) is None else f"\n\nDocumentation: {f
 
 app = typer.Typer(
     name="receiver",
-    help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}{_DOCUMENTATION}",
+    help=f"Operate consumers whose messages take effect once.\n\n{EXIT_CODES}{_DOCUMENTATION}",
     epilog=examples("receiver dlq list --stack transfers"),
     no_args_is_help=True,
     add_completion=False,
@@ -96,7 +96,7 @@ def _receiver(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command that the arguments name, and exit. Errors that an operator can correct have no traceback."""
+    """Run the command that the arguments name, and exit. Errors that an operator can fix show no traceback."""
     terminal = Terminal()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="receiver")
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.AWS)
     except (ClientError, BotoCoreError) as error:
-        terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and the operator's permissions)")
+        terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and your permissions)")
         sys.exit(Exit.AWS)
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)

@@ -1,4 +1,6 @@
-"""The command `receiver stuck`, which of all records need a look; and what one record says, for `receiver trace`."""
+"""The command `receiver stuck`, which finds records that need attention, and one record's details for `receiver
+trace`.
+"""
 
 import json
 from collections.abc import Sequence
@@ -31,42 +33,42 @@ from idempotent_receiver.protocol.resend import resend_of
 LABEL = len("written about")
 UNDATED = "give --consumer to see when"
 TAKEN_OVER = """\
-The next delivery or request takes over the claim: do nothing. If none comes:
+The next delivery or request takes over the claim: wait. If none comes:
 {redrive}
-If it is no dead letter, it is an orphan: see {orphans}."""
+If it is not a dead letter, it is an orphan: see {orphans}."""
 TRIED_AGAIN = """\
-The next delivery or request tries the key again. If it is a dead letter by now:
+The next delivery or request retries the key. If it is a dead letter by now:
 {redrive}"""
 FIXED_FIRST = """\
-Fix the cause; trying again does not help before that. Then:
+Fix the cause first; a retry does not help before that. Then:
 {redrive_permanent}"""
 ANSWERED = """\
-These belong to a workflow. A failure is an answer: retry under another key.
-What is overdue is resumed by its sweep. See {operating_it}."""
+These belong to a workflow. A failure is final: retry under another key.
+Its sweep resumes overdue executions. See {operating_it}."""
 BEING_RESENT = """\
-Their dead letters were to be sent again with another body, and that has not ended.
-Until it has, no message with such a key runs. Send the same body again:
+A resend of their dead letters with another body has not finished.
+Until it has, no message with these keys runs. Send the same body again:
 {resend}
 Or take it back:
 {take_back}"""
 NOT_UNDERSTOOD = """\
-A newer version, or something else, writes to this table. No message with such a
-key runs until this version can understand its record: upgrade it, or see
+A newer version, or another program, writes to this table. No message with these
+keys runs until this version can read the record: upgrade, or see
 {verdicts}."""
 
 KIND_TEXTS = {
-    "unsettled": ("Claims that nobody settled", TAKEN_OVER),
-    "failing": ("Keys that failed, and are tried again", TRIED_AGAIN),
+    "unsettled": ("Claims that were never settled", TAKEN_OVER),
+    "failing": ("Keys that failed and will be retried", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
     "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),
-    "resending": ("Keys whose dead letters are being sent again with another body", BEING_RESENT),
-    "unreadable": ("Records that this version cannot understand", NOT_UNDERSTOOD),
+    "resending": ("Keys whose dead letters are being resent with another body", BEING_RESENT),
+    "unreadable": ("Records that this version cannot read", NOT_UNDERSTOOD),
 }
-"""What a scan names: its title, and what becomes of it."""
+"""The kinds of records that a scan lists: title and advice."""
 
 
 def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[str, Any]:
-    """A record as a script reads it; its `status` is that of `state_of`, and `was` the one in the table."""
+    """A record, for the JSON answer. `status` comes from `state_of`; `was` is the status stored in the table."""
     error = error_of(found)
     until = found.lease_until_ms if found.status == Status.INPROGRESS else None
     written = written_ms(found, now_ms, deployment.retention_seconds)
@@ -92,7 +94,7 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
 
 
 def _resend(found: Record, deployment: Deployment) -> dict[str, str] | None:
-    """Between which keys its message was sent again, by whom and why."""
+    """The keys, the operator and the reason of a resend."""
     resend = resend_of(found)
     if resend is None:
         return None
@@ -108,7 +110,7 @@ def _result(data: str | None) -> Any:
 
 
 def record_table(values: dict[str, Any]) -> RenderableType:
-    """A record as a person reads it."""
+    """A record, for people."""
     shown = {**values, "lease": _lease(values)}
     if values["status"] == "EXPIRED":
         shown["status"] = f"EXPIRED (it was {values['was']}; the key is free again)"
@@ -126,7 +128,7 @@ def record_table(values: dict[str, Any]) -> RenderableType:
 
 
 def undated(values: dict[str, Any]) -> bool:
-    """Whether it is not known when a record was written, because it is not known how long it lasts."""
+    """Whether the time of a record's last write is unknown, because its retention is unknown."""
     return values["expires"] is not None and values["written_about"] is None
 
 
@@ -142,20 +144,20 @@ def stuck(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    rate: Annotated[float, typer.Option(min=0.5, help="Read units a second.")] = 25.0,
-    top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to name.")] = 20,
+    rate: Annotated[float, typer.Option(min=0.5, help="Read units per second.")] = 25.0,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to list.")] = 20,
     yes: Yes = False,
 ) -> None:
-    """Find claims that nobody settled, and keys that fail.
+    """Find claims that were never settled, and keys that fail.
 
-    It scans the whole table, and a scan pays for every item: it tells its cost before it starts. With a
-    namespace, only the records in it count, and it is an error if there are none: it may be misspelt.
+    Scans the whole table, which is charged for every item: the command shows the cost before it starts. With a
+    namespace, only its records count; a namespace without records is an error, because it may be misspelled.
     """
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
     cost = cost_of(dynamodb, table)
     terminal.note(
         f"A scan of {table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
-        f"{counted(cost.read_units, 'read unit')}, in {cost.read_units / rate:.0f} s at {rate:g} a second. "
+        f"{counted(cost.read_units, 'read unit')}, in {cost.read_units / rate:.0f} s at {rate:g} per second. "
         "DynamoDB updates these figures about every six hours."
     )
     if not terminal.confirm("Scan?", yes=yes):
@@ -177,12 +179,12 @@ def stuck(
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if scan.scanned and not scan.own:
-        terminal.note("A namespace that no record is in may be misspelt: check --consumer.")
+        terminal.note("No record is in this namespace, so it may be misspelled: check --consumer.")
         raise typer.Exit(Exit.LEFT)
 
 
 def scan_values(scan: Scan, deployment: Deployment, now_ms: int) -> dict[str, Any]:
-    """What a scan found in a namespace, or without one in the whole table, as a script reads it."""
+    """The result of a scan of a namespace, or of the whole table, for the JSON answer."""
 
     def values(record: Record) -> dict[str, Any]:
         whole = record_values(record, deployment, now_ms)
@@ -200,25 +202,25 @@ def scan_values(scan: Scan, deployment: Deployment, now_ms: int) -> dict[str, An
 
 
 def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableType:
-    """What a scan found, as a person reads it, and below each kind what becomes of it.
+    """The result of a scan, for people, with advice below each kind.
 
-    With the `options`, a command means the same consumer.
+    `options` make the suggested commands select the same consumer.
     """
     records = counted(values["scanned"], "record")
     if values["namespace"] is not None:
         are = "is" if values["own"] == 1 else "are"
         records = f"{values['own']} of {records} {are} in the namespace {values['namespace']}"
     summary = (
-        f"{records}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
+        f"{records}: {counted(values['unsettled_count'], 'claim')} never settled, "
         f"{values['released_count']} released and waiting, {counted(values['failing_count'], 'key')} failing, "
         f"{values['permanent_count']} failed for good"
     )
     if values["workflow_count"]:
         summary += f", {counted(values['workflow_count'], 'workflow execution')} failed or overdue"
     if values["resending_count"]:
-        summary += f", {counted(values['resending_count'], 'key')} being sent again with another body"
+        summary += f", {counted(values['resending_count'], 'key')} being resent with another body"
     if values["resent_count"]:
-        summary += f", {values['resent_count']} sent again under another key"
+        summary += f", {values['resent_count']} resent under another key"
     if values["unreadable_count"]:
         summary += f", {counted(values['unreadable_count'], 'record')} unreadable"
     shown: list[RenderableType] = [Text(clean(f"{summary}."))]
@@ -230,7 +232,7 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
 
 
 def advice(then: str, options: Sequence[str]) -> str:
-    """What becomes of a kind, with commands that run as they stand once KEY is filled in."""
+    """The advice for a kind, with commands that run as shown once KEY is filled in."""
     redrive = ("receiver dlq redrive", *options)
     return then.format(
         redrive=command(*redrive, "--key KEY"),

@@ -1,6 +1,6 @@
-"""Where a command speaks and listens: its answer, remarks, questions, progress, signals and exit codes.
+"""A command's input and output: answer, notes, questions, progress, signals and exit codes.
 
-How rows and texts are laid out: clean, and with nothing broken that a person may want to copy.
+Also lays out rows and texts: control characters are removed, and text that a person may copy is never broken.
 """
 
 import json
@@ -35,7 +35,7 @@ BETWEEN_COLUMNS = (0, 2, 0, 0)
 
 
 class Exit(IntEnum):
-    """What a command's exit code means."""
+    """The exit codes of a command."""
 
     OK = 0
     LEFT = 1
@@ -46,12 +46,12 @@ class Exit(IntEnum):
     STOPPED = 130
 
 
-EXIT_CODES = """Exit codes: 0 success; 1 something was left, not found, or not confirmed; 2 the command
-line is wrong; 3 AWS refused or failed; 4 another session holds dead letters, so run
-it again later; 70 a defect of this command; 130 stopped."""
+EXIT_CODES = """Exit codes: 0 success; 1 something was left, not found or not confirmed; 2 usage
+error; 3 AWS refused or failed; 4 another session holds dead letters, so run it
+again later; 70 internal error; 130 stopped."""
 
 SCHEMA = 1
-"""Of the answers in JSON. It grows when a script could no longer read them."""
+"""The version of the JSON answers. It increases when existing scripts could no longer read them."""
 
 
 def _console(stream: Any) -> Console:
@@ -61,7 +61,9 @@ def _console(stream: Any) -> Console:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """In the block, SIGTERM and the end of the terminal are like Ctrl-C: all is cleared up. `nohup` keeps its sense."""
+    """In the block, SIGTERM and a closed terminal act like Ctrl-C, so that everything is cleaned up. `nohup` still
+    works.
+    """
     told = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
     before = {each: signal.signal(each, signal.default_int_handler) for each in told}
     try:
@@ -73,7 +75,7 @@ def interruptible() -> Iterator[None]:
 
 @dataclass
 class Terminal:
-    """The answer goes to standard output, all else to standard error."""
+    """The answer goes to standard output, everything else to standard error."""
 
     as_json: bool = False
     answered: bool = False
@@ -82,7 +84,7 @@ class Terminal:
     err: Console = field(default_factory=lambda: _console(sys.stderr))
 
     def answer(self, values: dict[str, Any], shown: RenderableType) -> None:
-        """The command's answer: one JSON document, or what people read."""
+        """Print the command's answer: one JSON document, or text for people."""
         self.answered = True
         if self.as_json:
             text = json.dumps({"schema": SCHEMA, **values}, ensure_ascii=False, indent=2)
@@ -91,22 +93,22 @@ class Terminal:
             self.out.print(shown)
 
     def show(self, shown: RenderableType) -> None:
-        """Something for people before the answer."""
+        """Show something to people before the answer."""
         (self.err if self.as_json else self.out).print(shown)
 
     def note(self, text: str) -> None:
-        """A warning or a remark."""
+        """Print a warning or a remark."""
         self.err.print(clean(text))
 
     def confirm(self, question: str, *, yes: bool) -> bool:
-        """Whether the operator agrees. Nobody there to ask means no."""
+        """Ask for confirmation. Without a terminal, the answer is no."""
         confirmed = yes or self._asked(question)
         if not confirmed:
             self.note("Not confirmed: nothing was done. --yes confirms in advance.")
         return confirmed
 
     def offer(self, question: str) -> bool:
-        """Whether the operator wants something that is not needed. It is only asked at a terminal."""
+        """Offer something optional. Only asked at a terminal."""
         return sys.stdin.isatty() and self._asked(question)
 
     def _asked(self, question: str) -> bool:
@@ -116,7 +118,7 @@ class Terminal:
             for _ in range(MAX_QUESTIONS):
                 answer = self.err.input(f"{question} [y/N] ", markup=False, emoji=False, stream=sys.stdin)
                 if not answer:
-                    # The end of input, by Ctrl-D or of a file: the next output needs a line of its own.
+                    # After end of input (Ctrl-D, or a file's end), the next output needs its own line.
                     self.err.print()
                 if (said := answer.strip().casefold()) in ("y", "yes", "", "n", "no"):
                     return said in ("y", "yes")
@@ -128,14 +130,14 @@ class Terminal:
 
     @contextmanager
     def stoppable(self) -> Iterator[Callable[[], bool]]:
-        """In the block, a first Ctrl-C or SIGTERM is only noted, so that the work can stop between two requests."""
+        """In the block, the first Ctrl-C or SIGTERM is only noted, so that work can stop between two requests."""
         noted: list[int] = []
 
         def note(number: int, frame: FrameType | None) -> None:
             if noted:
                 raise KeyboardInterrupt
             noted.append(number)
-            # Not by sys.stderr: a signal may come during a write to it, and it refuses to be entered twice.
+            # Not sys.stderr: a signal may arrive during a write to it, and it is not reentrant.
             with suppress(OSError, ValueError):
                 os.write(sys.stderr.fileno(), b"\nstopping after this request; once more to stop at once\n")
 
@@ -148,11 +150,11 @@ class Terminal:
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int, int | None], None]]:
-        """A progress bar, if there is somebody to see it. It yields what to call with how much is done, of how much."""
+        """A progress bar, if there is a terminal. Yields a function that takes the amount done and the total."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         hidden = self.as_json or not self.err.is_terminal
         with Progress(*columns, console=self.err, disable=hidden, transient=True) as bar:
-            # Nothing to do is not drawn as an empty bar.
+            # Avoids an empty bar when there is nothing to do.
             task = bar.add_task(what, total=total, visible=total != 0)
             yield lambda done, of: bar.update(task, completed=done, total=of, visible=of != 0)
 
@@ -162,22 +164,22 @@ def _in_json(sign: str) -> str:
 
 
 def clean(text: object) -> str:
-    """A text, nothing for None, that can only be shown: what others wrote may hold control sequences."""
+    """Text without control sequences, which text from others may hold; empty for None."""
     return escaped(text)
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of something."""
+    """A number with its noun, in the plural where needed."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def moment(epoch_ms: int) -> str:
-    """A time, as ISO 8601 in UTC."""
+    """A time in ISO 8601, UTC."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def command(*parts: str) -> str:
-    """A command to type, on as many lines as it takes. No part is broken, and a shell joins the lines."""
+    """A command to type, over as many lines as it takes. No argument is broken, and a shell joins the lines."""
     lines = [INDENT + parts[0]]
     for part in parts[1:]:
         if len(lines[-1]) + len(part) + len(CONTINUED) < COLUMNS:
@@ -189,17 +191,17 @@ def command(*parts: str) -> str:
 
 
 def table_of(*columns: str) -> Table:
-    """A table of counts, and of what is counted."""
+    """A table of counts and their labels."""
     table = Table.grid(Column(justify="right"), *(Column(overflow="fold") for _ in columns), padding=BETWEEN_COLUMNS)
     table.add_row(*map(Text, ("count", *columns)), style="bold")
     return table
 
 
 def listing(columns: Sequence[str], rows: Sequence[tuple[Sequence[object], Sequence[str | None]]]) -> RenderableType:
-    """Rows of cells that may be copied, each with its texts below it.
+    """Rows of cells that can be copied, each with its texts below.
 
-    A row that is too long is wrapped between its cells, and so is every other row, the header included. So a key is
-    broken only where no line could hold it.
+    If one row is too long, all rows, including the header, wrap between cells. A key breaks only if it is longer than a
+    line.
     """
     cleaned = [[clean(cell) for cell in cells] for cells, _ in rows]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cleaned, strict=True)]
@@ -211,18 +213,18 @@ def listing(columns: Sequence[str], rows: Sequence[tuple[Sequence[object], Seque
 
 
 def line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
-    """A line of cells, wrapped between them."""
+    """A line of cells that wraps between them."""
     padded = (set_cell_size(cell, max(width, cell_len(cell))) for cell, width in zip(cells, widths, strict=True))
     return Text("  ".join(padded).rstrip(), style=style, overflow="fold")
 
 
 def flag(name: str) -> str:
-    """An option as it is typed."""
+    """An option as typed."""
     return f"--{name.replace('_', '-')}"
 
 
 def typed(**given: object) -> list[str]:
-    """Options with their values, quoted for a shell; those that were not given are left out."""
+    """Options with their values, quoted for a shell; unset ones are left out."""
     return [f"{flag(name)} {shlex.quote(str(value))}" for name, value in given.items() if value is not None]
 
 

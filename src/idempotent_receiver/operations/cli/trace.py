@@ -1,4 +1,4 @@
-"""The command `receiver trace`: one key's story, from every place that knows something of it."""
+"""The command `receiver trace`: the story of one key, from every source that knows it."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -40,14 +40,14 @@ from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Unknown
 
 LOOK_HOLD_SECONDS = 30
-"""How long dead letters stay invisible to others if the command dies while it looks at them."""
+"""How long dead letters stay invisible to others if the command dies while reading them."""
 
 MOST_LINES = 100
 MOST_LOG_SECONDS = 10.0
 LOG_MS = 14 * 24 * 60 * 60 * 1000
 BEFORE_MS = 60 * 60 * 1000
-"""The log is searched from an hour before anything else that is known, or for two weeks. CloudWatch reads all of it, so
-that it is given ten seconds.
+"""The log search starts an hour before the earliest known event, or two weeks ago. CloudWatch reads everything in
+between, so the search gets ten seconds.
 """
 
 NOW = "now"
@@ -57,9 +57,9 @@ A_TAKE = 100
 
 @dataclass
 class Story:
-    """One key's story as it is gathered; what could not be read is named, and the story goes on without it.
+    """The story of one key. A source that cannot be read is named, and the story goes on without it.
 
-    `keys` and `ids` are all names that its message had, and those of its records.
+    `keys` and `ids` are all the names of its message, and of its records.
     """
 
     key: str
@@ -86,13 +86,13 @@ class Story:
             self.unread[source] = str(error)
 
     def record(self) -> None:
-        """Tell of the key's record."""
+        """Add the key's record."""
         table, retention = self.deployment.table, self.deployment.retention_seconds
         found = next((each for each in self.deployment.store.read(self.ids) if each is not None), None)
         if isinstance(found, Unknown):
             self.unread[RECORD] = found.why
         elif found is None:
-            self.absent.append(TraceEvent(None, RECORD, f"there is none with the id {self.ids[-1]} in {table}"))
+            self.absent.append(TraceEvent(None, RECORD, f"no record with the id {self.ids[-1]} in {table}"))
         else:
             self.found = found
             self.keys[self.deployment.key_of(found.id)] = None
@@ -105,11 +105,13 @@ class Story:
             self.events += of_execution(self.deployment.client("stepfunctions").describe_execution(executionArn=arn))
 
     def dead_letters(self, limit: int, stopped: Callable[[], bool]) -> None:
-        """Tell of the key's dead letters among about `limit`; all of them are released at once."""
+        """Add the key's dead letters, from a look at about `limit`; all are released at once."""
         with self._reading("dead letters"):
             url, reader = self.deployment.dead_letter_queue.url, self.deployment.reader()
             if url.endswith(".fifo"):
-                self.terminal.note("While dead letters are looked at, SQS gives out nothing more of their groups.")
+                self.terminal.note(
+                    "While this command reads dead letters, SQS delivers nothing else of their message groups."
+                )
             clock, looked = self.terminal.clock, 0
             queue = DeadLetterQueue(self.deployment.client("sqs"), url, clock, hold_seconds=LOOK_HOLD_SECONDS)
             try:
@@ -122,7 +124,7 @@ class Story:
             if (about := queue.count()) > looked:
                 self.terminal.note(
                     f"Looked at {looked} of about {counted(about, 'dead letter')} (see --limit; "
-                    "what others hold is not seen)."
+                    "those that others hold are not visible)."
                 )
 
     def _dead_letter(self, each: DeadLetter) -> None:
@@ -137,7 +139,7 @@ class Story:
             self.linked += self.deployment.ids_of(first)
 
     def history(self) -> None:
-        """Tell what operators did with the key's dead letters."""
+        """Add what operators did with the key's dead letters."""
         kept = self.deployment.history(self.terminal)
         with self._reading("history"):
             acts = [act for id in dict.fromkeys([*self.ids, *self.keys]) for act in kept.of_key(id)]
@@ -145,10 +147,10 @@ class Story:
             self.events += [of_act(each, self.deployment.key_of, doubt=each in doubts) for each in acts]
             self.linked += [each.other for each in acts if each.other]
             if kept.foreign:
-                self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are no acts.")
+                self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not acts.")
 
     def resends(self) -> None:
-        """Tell what the records of its other keys say of how it was sent again."""
+        """Add what the records of its other keys say about resends."""
         others = [id for id in dict.fromkeys(self.linked) if id not in self.ids]
         for found in self.deployment.store.read(others) if others else ():
             if isinstance(found, Unknown):
@@ -158,10 +160,10 @@ class Story:
                 self.events += of_resend(found, self.ids, at_ms, self.deployment.key_of)
 
     def log(self) -> None:
-        """Tell the lines of the consumer's log, as far as it can be read in time."""
+        """Add the consumer's log lines, as far as the search gets in time."""
         group = self.deployment.outputs.get("ConsumerLogGroup")
         if group is None:
-            self.unread[LOG] = "no output ConsumerLogGroup of a stack names its log group"
+            self.unread[LOG] = "no stack output ConsumerLogGroup names its log group"
             return
         known = [each.at_ms for each in self.events if each.at_ms is not None and each.at_ms <= self.now_ms]
         since_ms = max(self.now_ms - LOG_MS, min(known, default=0) - BEFORE_MS)
@@ -175,12 +177,12 @@ class Story:
                 more = "nextToken" in page
                 if more and (len(lines) >= MOST_LINES or self.terminal.clock.monotonic_seconds() >= until):
                     last = moment(max([since_ms, *(each.at_ms or 0 for each in lines)]))
-                    self.unread[LOG] = f"its lines after {last}: there was too much of it to search"
+                    self.unread[LOG] = f"its lines after {last}: too many to search"
                     break
         self.events += lines[:MOST_LINES]
 
     def hook(self, name: str, hook: Hook) -> None:
-        """Tell what the application adds."""
+        """Add what the application's hook returns."""
         try:
             self.events += of_hook(name, hook(self.key, self.found))
         except Exception as error:  # noqa: BLE001  # whatever it is, the rest of the story stands
@@ -209,7 +211,7 @@ class Story:
 
 
 def _refused(error: ClientError, on: str) -> str:
-    """AWS's error; for a missing permission, which one on what."""
+    """AWS's error; for a missing permission, the permission and its resource."""
     code, operation = code_of(error), error.operation_name
     if "AccessDenied" not in code:
         return str(error)
@@ -220,23 +222,24 @@ def _refused(error: ClientError, on: str) -> str:
 @of_a_deployment
 def trace(
     *,
-    key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a record's whole id.")],
+    key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a full record id.")],
     deployment: Deployment,
     terminal: Terminal,
     hook: Annotated[
-        str | None, typer.Option(help="What the application adds: module:function, given the key and its record.")
+        str | None,
+        typer.Option(help="A function of yours that adds events, as module:function; it gets the key and its record."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Look at this many dead letters at most.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Read at most this many dead letters.")] = 1000,
 ) -> None:
-    """Tell one key's story.
+    """Tell the story of one key.
 
-    Its record, with its result; then, in the order in which it happened, the record's writes, its workflow's execution,
-    its dead letters, what operators did with them, the lines of the log, and what a hook of the application adds.
-    When a record was written is reckoned from its expiry. To find dead letters of the key, the command holds those
-    that it looks at for a moment. For HTTP requests and functions, --table alone is enough.
+    It starts with the record and its result. Then, in order of time: the record's writes, its workflow execution, its
+    dead letters, operators' acts, log lines, and what a hook of the application adds. Times of writes are derived from
+    the record's expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and
+    functions, --table alone is enough.
     """
     if not key:
-        raise UsageError("KEY is empty: give the key of a message, as its log line has it")
+        raise UsageError("KEY is empty: give a message's key, as its log line shows it")
     asked = None if hook is None else resolved(hook)
     story = Story(key, deployment, terminal)
     story.record()
@@ -255,7 +258,7 @@ def trace(
     story.answer()
     unread = story.unread.keys() - {LOG}
     if not (story.events or unread):
-        terminal.note(f"Nothing is known of {key}: check it, and --consumer. Or its record has expired.")
+        terminal.note(f"Nothing is known about {key}: check it and --consumer. Its record may have expired.")
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if RECORD in unread:
@@ -265,14 +268,14 @@ def trace(
 
 
 def resolved(hook: str) -> Hook:
-    """The function that is named as module:function; modules are found from here, too. Raises UsageError."""
+    """The function that module:function names; imports from the current folder work. Raises UsageError."""
     sys.path.insert(0, str(Path.cwd()))
     try:
         found: Hook = resolve_name(hook if ":" in hook else f"{hook}:")
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"--hook {hook}: {error}; give module:function, to be imported from here") from None
+        raise UsageError(f"--hook {hook}: {error}; give module:function, importable from the current folder") from None
     finally:
         del sys.path[0]
     if not callable(found):
-        raise UsageError(f"--hook {hook} is no function: give module:function")
+        raise UsageError(f"--hook {hook} is not a function: give module:function")
     return found

@@ -12,43 +12,48 @@ from idempotent_receiver.sqs.visibility import MOST_ENTRIES
 from idempotent_receiver.worker.supervisor import DRAIN_SECONDS, Supervisor
 
 LONGEST_LEASE_SECONDS = 43_200
-"""A message is invisible for as long as its lease lasts, and SQS takes no more than twelve hours."""
+"""A message stays invisible for its lease, and SQS's limit for that is twelve hours."""
 
 
 def work(
     queue_url: Annotated[str, typer.Argument(help="The queue's URL.")],
     handler: Annotated[str, typer.Argument(help="The decorated handler, as module:function.")],
     *,
-    processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many handlers run at once in each.")] = 1,
-    receive: Annotated[int, typer.Option(min=1, max=MOST_ENTRIES, help="How many messages it receives at once.")] = (
+    processes: Annotated[int, typer.Option(min=1, help="The number of worker processes.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="The number of handlers that each process runs at once.")] = 1,
+    receive: Annotated[int, typer.Option(min=1, max=MOST_ENTRIES, help="The number of messages per receive.")] = (
         MOST_ENTRIES
     ),
     lease_seconds: Annotated[
-        float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="How long a lease lasts; it is renewed each third.")
+        float,
+        typer.Option(
+            min=1, max=LONGEST_LEASE_SECONDS, help="Seconds that a lease lasts; it is renewed every third of that."
+        ),
     ] = 60,
     time_limit: Annotated[
         float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="Seconds that a handler may run.")
     ] = LONGEST_LEASE_SECONDS,
     drain_seconds: Annotated[
-        float, typer.Option(max=LONGEST_LEASE_SECONDS, help="Seconds that handlers may go on after SIGTERM.")
+        float, typer.Option(max=LONGEST_LEASE_SECONDS, help="Seconds that handlers may keep running after SIGTERM.")
     ] = DRAIN_SECONDS,
     health_file: Annotated[
-        Path | None, typer.Option(help="A file to touch once a process has loaded the handler, and from then on.")
+        Path | None, typer.Option(help="A file to touch regularly once a process has loaded the handler.")
     ] = None,
     max_messages_per_process: Annotated[
-        int | None, typer.Option(min=1, help="A process that has received so many is replaced.", show_default="never")
+        int | None,
+        typer.Option(min=1, help="Replace a process after it has received this many messages.", show_default="never"),
     ] = None,
 ) -> None:
     """Run a queue's consumer outside Lambda.
 
-    Processes poll the queue and run the decorated handler with the promises that it has on Lambda. The lease of a
-    handler that takes longer is renewed, and a process that cannot renew is dead before its lease ends. SIGTERM lets
-    what runs come to its end; a second one does not.
+    Processes poll the queue and run the decorated handler with the same guarantees as on Lambda. A long run's lease is
+    renewed; a process that cannot renew is dead before its lease ends. SIGTERM drains; a second one stops at once.
     """
     seconds = {"--lease-seconds": lease_seconds, "--time-limit": time_limit, "--drain-seconds": drain_seconds}
     for option, value in seconds.items():
-        if not 0 < value <= LONGEST_LEASE_SECONDS:  # nor NaN, which is within every range for some versions of typer
+        if (
+            not 0 < value <= LONGEST_LEASE_SECONDS
+        ):  # also excludes NaN, which some versions of typer let through every range
             raise UsageError(f"{option}: {value:g} must be more than 0, and at most {LONGEST_LEASE_SECONDS} seconds")
     if health_file is not None:
         _remove(health_file)
@@ -65,11 +70,11 @@ def work(
 
 
 def _remove(health_file: Path) -> None:
-    """Remove that of a former life, which would say that this one has started. Raises UsageError if that is not
-    possible, or no new one could be made.
+    """Remove the file of an earlier run, which would report this one as started. Raises UsageError if the file cannot
+    be removed, or a new one cannot be created.
     """
     with suppress(OSError):
         health_file.unlink(missing_ok=True)
         if os.access(health_file.parent, os.W_OK):
             return
-    raise UsageError(f"--health-file: {health_file} cannot be written; name a file in a folder that you may write to")
+    raise UsageError(f"--health-file: {health_file} cannot be written; choose a file in a writable folder")

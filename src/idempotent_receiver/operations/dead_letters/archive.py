@@ -1,7 +1,7 @@
-"""The archive: dead letters in a bucket, each whole, in an object of its own.
+"""The archive: a bucket with one object per dead letter.
 
-Nobody else takes from an archive, so nothing is held. An object is named after the dead-letter queue and the messageId.
-It outlives the stack: what was archived from a queue may come back to another one.
+An object is named after the dead-letter queue and the messageId. Nobody else takes dead letters from an archive, so it
+holds nothing. It outlives the stack: a dead letter archived from one queue may be restored to another.
 """
 
 import json
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 SEQUENCE_DIGITS = 40
-"""More than a FIFO queue's sequence numbers have."""
+"""Wider than any FIFO sequence number."""
 
 
 def document(decision: Decision) -> dict[str, Any]:
-    """A dead letter outside SQS, as JSON: its `message` in the form of Lambda's events, and all that is known of it."""
+    """A dead letter as JSON: its `message` in the form of Lambda's events, and everything known about it."""
     of = decision.dead_letter
     record = None if decision.record is None else decision.record._asdict()
     return {
@@ -40,7 +40,9 @@ def document(decision: Decision) -> dict[str, Any]:
 
 
 class Archive:
-    """The archived dead letters of one dead-letter queue, by its name. `stray` are objects that are none."""
+    """The archived dead letters of one dead-letter queue, by its name. `stray` lists objects that are not dead
+    letters.
+    """
 
     more = True
     refills = False
@@ -57,11 +59,11 @@ class Archive:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The archive's address."""
         return f"s3://{self.bucket}/{self._prefix}"
 
     def put(self, decision: Decision, **told: str) -> None:
-        """Keep a dead letter, with what is `told` of the act."""
+        """Store a dead letter, with details of the act."""
         text = json.dumps({**document(decision), **told}, ensure_ascii=True)
         self.s3.put_object(
             Bucket=self.bucket,
@@ -71,7 +73,7 @@ class Archive:
         )
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Up to `most` dead letters that were not taken before, in the order in which their queue had them."""
+        """Up to `most` dead letters not taken before, in their original order."""
         taken: list[Raw] = []
         size = 0
         while len(taken) < most and size < MAX_BYTES_A_ROUND and not stopped():
@@ -83,25 +85,25 @@ class Archive:
             self.seen.update(each["MessageId"] for each in found)
             taken += found
             size += sum(len(each["Body"]) for each in found)
-        # Names are in no order: what was a FIFO group comes back as it was.
+        # S3 lists names in another order; sorting restores the order of FIFO groups.
         return sorted(taken, key=lambda each: each["Attributes"].get("SequenceNumber", "").zfill(SEQUENCE_DIGITS))
 
     def unseen(self) -> int:
-        """How many were never taken."""
+        """The number of dead letters never taken."""
         left = list(self._names)
         self._names = iter(left)
         return len(left)
 
     def still_held(self, ids: Iterable[str]) -> set[str]:
-        """All: nobody else takes from an archive."""
+        """All of them: nobody else takes from an archive."""
         return set(ids)
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
-        """Delete dead letters; a bucket that keeps versions keeps these. Returns what failed, by id."""
+        """Delete dead letters; a versioned bucket keeps old versions. Returns failures by id."""
         return {id: outcome for id, outcome in self.workers.outcomes(self._delete, ids) if outcome is not None}
 
     def release(self) -> None:
-        """Nothing was held."""
+        """Does nothing: an archive holds nothing."""
 
     def _delete(self, id: str) -> None:
         self.s3.delete_object(Bucket=self.bucket, Key=self._name(id))
@@ -116,7 +118,7 @@ class Archive:
                 yield each["Key"]
 
     def _read(self, name: str) -> Raw | None:
-        """The dead letter of this name; None if another command has taken it meanwhile, and for a stray object."""
+        """The dead letter of this name; None for a stray object, or if another command has taken it since."""
         try:
             body = self.s3.get_object(Bucket=self.bucket, Key=name)["Body"].read()
         except ClientError as error:
@@ -141,5 +143,5 @@ def _message(text: bytes) -> Raw | None:
 
 
 def _text_of(attribute: dict[str, Any]) -> object:
-    """What of an attribute, as SQS has it, must be a text."""
+    """The text of an attribute in SQS's form."""
     return attribute.get("StringValue", "") if isinstance(attribute["DataType"], str) else None

@@ -1,8 +1,8 @@
-"""Why a message is a dead letter, as its own stamp says it or else its key's record, and the group that this makes.
+"""Why a message became a dead letter, from its stamp or its key's record, and the group that follows.
 
-A group is an error's type and the function that raised it. The line is left out: every deployment moves it, and a name
-that an operator has noted down has to go on meaning the same. The text is left out as well: it may name an account, or
-a time, and one cause would make as many groups as it has dead letters. Both are told within the group.
+A group is an error type and the function that raised it. Line numbers are left out, because each deployment moves them
+and a group's name must stay stable. Error texts are left out, because an account or a time in them would split one
+cause into many groups. Both are shown within the group.
 """
 
 import re
@@ -18,7 +18,7 @@ from idempotent_receiver.protocol.store import Unknown
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One line for people, and what it belongs to. `error_type` is None where no error was recorded."""
+    """A one-line reason and its group. `error_type` is None if no error was recorded."""
 
     reason: str
     group: str
@@ -26,7 +26,9 @@ class Cause:
 
 
 def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, *, conflict: bool) -> Cause:
-    """What a dead letter whose key's record is `found` failed of; in a `conflict`, that record is another message's."""
+    """Why a dead letter failed, given its key's record `found`. In a `conflict`, that record belongs to another
+    message.
+    """
     stamp = dead_letter.stamp
     if dead_letter.malformed is not None:
         return Cause(f"it cannot be read: {dead_letter.malformed}", "malformed")
@@ -41,9 +43,9 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
     if found is None or found.expired(now_ms):
         return _NO_RECORD
     if resending(found) is not None:
-        return Cause("an operator began to send it again with another body, and did not finish", "resending")
+        return Cause("an operator's resend with another body has not finished", "resending")
     if resent(found) is not None:
-        return Cause("an operator has sent it again with another body", "resent")
+        return Cause("an operator resent it with another body", "resent")
     error = error_of(found)
     if (reason := reason_in(error)) is not None:
         return _of_error(reason, error.get("type"), error.get("at"))
@@ -56,22 +58,22 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
 def _of_error(reason: str, error_type: object, at: object = None) -> Cause:
     kind = error_type if isinstance(error_type, str) else None
     function = f"@{at.partition(':')[0]}" if isinstance(at, str) else ""
-    # A shell must take the name as it is: a function may be called `<lambda>`, and anybody can write a stamp.
+    # The name must be safe in a shell: a function may be called `<lambda>`, and anybody can write a stamp.
     group = re.sub(r"[^\w.@-]+", "-", f"{kind or 'error'}{function}").strip("-")
     return Cause(escaped(reason), group or "error", None if kind is None else escaped(kind))
 
 
 _NO_RECORD = Cause(
-    "received too often, and no record: its runs were refused or throttled, or its workers died", "no-record"
+    "received too often without a record: its runs were refused or throttled, or its workers died", "no-record"
 )
 _NEVER_STARTED = Cause(
-    "received too often and never started: no time was left, or it stood behind a failure of its FIFO group",
+    "received too often and never started: no time was left, or it waited behind a failure in its FIFO group",
     "never-started",
 )
 _CAUSES = {
-    Status.COMPLETED.value: Cause("done: its acknowledgement was lost, or it was delivered once more", "done"),
+    Status.COMPLETED.value: Cause("done: its acknowledgement was lost, or SQS delivered it again", "done"),
     Status.INPROGRESS.value: Cause(
-        "received too often while claimed: its worker crashed, timed out or is still at work", "never-settled"
+        "received too often while claimed: its worker crashed, timed out or is still running", "never-settled"
     ),
     Status.FAILED.value: Cause("failed, with no reason recorded", "error"),
 }

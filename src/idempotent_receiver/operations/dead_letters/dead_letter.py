@@ -1,4 +1,4 @@
-"""One dead letter, read by the consumer's own rules: its key, its fingerprint, and where and when it came from."""
+"""One dead letter, read by the consumer's own rules: its key, its fingerprint, its origin and its age."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ from idempotent_receiver.sqs.received import lambda_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A dead letter. `unkeyed` says why it has no key; then `message.key` and `fingerprint` are empty. So they are of
-    one that is `malformed`, which says why it could not be read at all.
+    """A dead letter.
 
-    `source` is the ARN of the queue that it failed in, where SQS or our stamp says so. `since_ms` is the earliest known
-    time of it (epoch). `raw` is all that SQS gave out.
+    `unkeyed` says why it has no key; `message.key` and `fingerprint` are then empty. `malformed` says why it could not
+    be read at all; they are empty then, too. `source` is the ARN of the queue that it failed in, if SQS or our stamp
+    names it. `since_ms` is the earliest known time of the message (epoch). `raw` is everything that SQS delivered.
     """
 
     raw: Raw
@@ -36,33 +36,33 @@ class DeadLetter:
 
     @property
     def id(self) -> str:
-        """Its messageId in the dead-letter queue."""
+        """The messageId in the dead-letter queue."""
         return self.message.id
 
     @property
     def key(self) -> str:
-        """The key that it counts under; empty if it has none."""
+        """The key of the message; empty if it has none."""
         return self.message.key
 
     @property
     def record_id(self) -> str:
-        """The id of its key's record."""
+        """The id of the key's record."""
         return self.message.record_id
 
     @property
     def line(self) -> str:
-        """What has to keep its order: its FIFO group; on a standard queue, each message by itself."""
+        """The unit that keeps its order: the FIFO group, or the message itself on a standard queue."""
         return self.message.group_id or self.id if self.message.fifo else self.id
 
     @property
     def returning(self) -> Stamp:
-        """Its stamp on the way back: its key, and no reason, because it may be tried again."""
+        """The stamp for the way back: its key, without the reason, because the message may run again."""
         way_back = replace(self.staying, reason=None, error_type=None, at=None)
         return replace(way_back, key=self.key, queue=self.message.queue_arn)
 
     @property
     def staying(self) -> Stamp:
-        """Its stamp in a dead-letter queue: what it says of itself, and what else SQS forgets of a message that is sent
+        """The stamp for a dead-letter queue: the same facts, plus those that SQS forgets when a message is sent
         again.
         """
         before = self.stamp or Stamp(key=self.key or self.id, original_id=self.id)
@@ -70,26 +70,27 @@ class DeadLetter:
         return replace(before, first_received=since, queue=self.source)
 
     def copy(self) -> dict[str, Any]:
-        """The message to send back to the queue. Raises NoRoom where its stamp does not fit.
+        """The message to send back to the queue. Raises NoRoom if its stamp does not fit.
 
-        On a FIFO queue its deduplication id is the same at each try, and a new one each time that the message fails.
+        On a FIFO queue, retries of the send share one deduplication id; each further failure of the message gets a new
+        one.
         """
         return self._copy(self.returning, f"redrive-{self.id}")
 
     def restored(self) -> dict[str, Any]:
-        """The message to send to the dead-letter queue again. Raises NoRoom where its stamp does not fit.
+        """The message to send to the dead-letter queue again. Raises NoRoom if its stamp does not fit.
 
-        It is this consumer's from then on, whichever queue it was archived from.
+        It then belongs to this consumer, whichever queue it was archived from.
         """
         queue = None if self.source is None else self.message.queue_arn
         return self._copy(replace(self.staying, queue=queue), f"restore-{self.id}")
 
     def edited(self, body: str) -> Raw:
-        """What it would be with another body: under a key made of that, its key and its first messageId. So it is the
-        same each time, also once the letter was archived, restored or redriven in between; and no fix of a fix has a
-        key that an earlier one had.
+        """The dead letter with another body, under a key derived from that body, its key and its first messageId.
 
-        A strategy that takes keys from the message itself finds its own. It keeps no time and no reason: it is new.
+        The key is the same every time, even after archiving, restoring or redriving. An edit of an edit never gets an
+        earlier key. A key strategy that reads the message finds its own key instead. The message is new, so it keeps no
+        time and no reason.
         """
         first_id = self.staying.original_id
         key = _digest(first_id, self.key, body)
@@ -102,10 +103,10 @@ class DeadLetter:
         }
 
     def resent(self) -> dict[str, Any]:
-        """The message to send to the queue once it is edited. Raises NoRoom where it is too large.
+        """The edited message to send to the queue. Raises NoRoom if it is too large.
 
-        On a FIFO queue, SQS drops a second send of the same act within five minutes, and none of a new one: a message
-        that failed again has another messageId.
+        On a FIFO queue, SQS drops a repeated send of the same act within five minutes. A message that failed again has
+        a new messageId, so its resend is not dropped.
         """
         assert self.stamp is not None, "an edited message is stamped"
         return self._copy(self.stamp, f"resend-{_digest(self.id, self.key)}")
@@ -116,7 +117,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Reads dead letters by the consumer's rules: its queue, key strategy, payload, envelope, and its store's ids."""
+    """Reads dead letters by the consumer's rules: queue, key strategy, payload, envelope and record ids."""
 
     queue_arn: str
     key: keys.KeyStrategy
@@ -125,7 +126,7 @@ class Reader:
     payload: Payload = EVERYTHING
 
     def read(self, raw: Raw, now_ms: int) -> DeadLetter:
-        """The dead letter that a received message is. Whatever it holds, it can be read: if not, it is `malformed`."""
+        """Reads a received message as a dead letter. Accepts any content: what cannot be read is `malformed`."""
         try:
             return self._read(raw, now_ms)
         except Exception as error:  # noqa: BLE001  # one poison message must not stop what is done with all others
@@ -170,14 +171,14 @@ class Reader:
 
 
 def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:
-    # A FIFO queue's move, and every send, begins a new SentTimestamp: the stamp remembers the time before.
+    # Every send or FIFO move resets SentTimestamp; the stamp keeps the original time.
     before = None if stamp is None or stamp.first_received is None else _parsed(stamp.first_received)
     times = [message.sent_at, before]
     return min((int(time.timestamp() * 1000) for time in times if time is not None), default=now_ms)
 
 
 def _parsed(text: str) -> datetime | None:
-    """The time, unless it is absurd: anybody can write a stamp."""
+    """The parsed time; None if it is implausible, because anybody can write a stamp."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -187,10 +188,10 @@ def _parsed(text: str) -> datetime | None:
 
 
 _FIRST_YEAR, _LAST_YEAR = 2006, 2999
-"""SQS is as old as the first."""
+"""The age of SQS itself is the lower bound."""
 
 
 def _digest(*parts: str) -> str:
-    """A name made of all parts, and of no others: each begins with its length."""
+    """A digest of exactly these parts: each is prefixed with its length."""
     whole = "".join(f"{len(part)}:{part}" for part in parts)
     return sha256(whole.encode(errors="surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""What becomes of the messages that a run has sent back, as their records and the dead-letter queue tell."""
+"""What becomes of redriven messages, according to their records and the dead-letter queue."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
 
 READS_A_SECOND = 1000
-"""Records; a look at many takes its time, because each is a read unit."""
+"""The number of records to follow. Each look costs a read unit per record."""
 
 
 class ReturnedMessage(NamedTuple):
@@ -26,7 +26,7 @@ class ReturnedMessage(NamedTuple):
 
 
 class Fate(StrEnum):
-    """What became of a message that was sent back."""
+    """What became of a redriven message."""
 
     COMPLETED = "completed"
     DEAD = "dead again"
@@ -35,11 +35,11 @@ class Fate(StrEnum):
 
 
 SETTLED = (Fate.COMPLETED, Fate.DEAD)
-"""What does not change any more. What failed again may still be tried, and succeed."""
+"""Final fates. A message that failed again may still be retried and succeed."""
 
 
 def fate(before: ReturnedMessage, found: Record | Unknown | None, now_ms: int) -> Fate:
-    """What its record tells now. A record that has not changed is that of the failure before."""
+    """The fate according to its record. An unchanged record describes the earlier failure."""
     if not isinstance(found, Record) or found.expired(now_ms):
         return Fate.WAITING
     if found.status == Status.COMPLETED:
@@ -49,10 +49,10 @@ def fate(before: ReturnedMessage, found: Record | Unknown | None, now_ms: int) -
 
 
 def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seconds: int, *, dead: bool) -> Fate | None:
-    """What became of a message by an act of the history; None if that moved nothing to the consumer.
+    """What became of a message after an act in the history; None if the act sent nothing to the consumer.
 
-    `dead` tells that its key has had a dead letter since. A record that was written before the act is that of the
-    failure before; when that was is reckoned from its expiry.
+    `dead` tells whether its key has had a dead letter since. A record written before the act describes the earlier
+    failure; its time is derived from its expiry.
     """
     if act.verb != Verb.MOVED or act.outcome == ActOutcome.REFUSED:
         return None
@@ -66,7 +66,7 @@ def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seco
 
 
 class Following:
-    """Looks at what becomes of returned messages, in a session with the dead-letter queue.
+    """Follows redriven messages in a session with the dead-letter queue.
 
     `returned` and `fates` are by record id.
     """
@@ -78,24 +78,24 @@ class Following:
 
     @property
     def counts(self) -> Counter[Fate]:
-        """How many have which fate."""
+        """The number of messages per fate."""
         return Counter(self.fates.values())
 
     @property
     def completed(self) -> bool:
-        """Whether all are."""
+        """Whether all messages completed."""
         return all(each is Fate.COMPLETED for each in self.fates.values())
 
     @property
     def open(self) -> list[ReturnedMessage]:
-        """Those that are neither completed nor dead again."""
+        """The messages that have neither completed nor died again."""
         return [each for id, each in self.returned.items() if self.fates[id] not in SETTLED]
 
     def looks(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Iterator[Counter[Fate]]:
-        """Look again and again until all is settled, that time is over, or it is `stopped`; the counts at each look."""
+        """Look repeatedly until all fates are final, the time is up, or `stopped`; yields the counts of each look."""
         queue, clock = self._queue, self._queue.clock
         until = clock.monotonic_seconds() + seconds
-        # Nobody else sees what is held, the alarm neither.
+        # Held messages are invisible to others and to the alarm.
         queue.release()
         dead = queue.count()
         for _ in range(1 + ceil(seconds / POLL_SECONDS)):
@@ -116,7 +116,9 @@ class Following:
             self.fates[id] = fate(self.returned[id], record, now_ms)
 
     def _look_for_the_dead(self) -> None:
-        """Those that are in the dead-letter queue under a new messageId. What is completed may have a copy there."""
+        """Find messages that are in the dead-letter queue under a new messageId. A completed one may have a
+        copy there.
+        """
         while taken := self._session.take():
             for id in (each.dead_letter.record_id for each in taken):
                 if self.fates.get(id, Fate.COMPLETED) is not Fate.COMPLETED:

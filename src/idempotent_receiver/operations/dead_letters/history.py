@@ -1,6 +1,6 @@
-"""The history: a table in which every operator's act is kept, written before the act and confirmed after it.
+"""The history: a table of operators' acts. Each act is written before it is done and confirmed afterwards.
 
-An act that was begun and never confirmed may have happened: its process ended in between. No body is ever in it.
+An act without a confirmation may have happened: its process ended in between. The history never holds bodies.
 
 =========== =============================================================================
 attribute   what it holds
@@ -41,15 +41,15 @@ PARALLEL = 8
 MAX_WRITE_TRIES = 10
 MAX_PAUSE_SECONDS = 5.0
 MOST_WHY = 500
-"""Characters: an act fits into one write unit, unless its key is very long."""
+"""Characters, so that an act fits into one write unit unless its key is very long."""
 
 
 class NotKept(Exception):
-    """The history could not be written or read; the text says why, and the remedy."""
+    """The history could not be written or read; the text gives the reason and the remedy."""
 
 
 class Verb(StrEnum):
-    """What was done with a dead letter, or with a queue: PAUSED and RESUMED. TAKEN_BACK undoes RESENT."""
+    """What was done with a dead letter or, for PAUSED and RESUMED, with a queue. TAKEN_BACK undoes RESENT."""
 
     MOVED = "moved"
     DROPPED = "dropped"
@@ -63,7 +63,7 @@ class Verb(StrEnum):
 
 
 class ActOutcome(StrEnum):
-    """What became of an act. UNCONFIRMED: AWS did not say, so it may have happened."""
+    """The result of an act. UNCONFIRMED: AWS did not say, so it may have happened."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -74,11 +74,12 @@ class ActOutcome(StrEnum):
 class Act:
     """An act on a dead letter: who, what, why, and from which plan.
 
-    `key` is the id of its record, or its messageId if it has no usable key. The queues are ARNs, `operator` is the ARN
-    of the caller. `other` is the id of the record of a resent letter's new key: the history then keeps the act under
-    both, and what it reads under the new one is a `mirror`, whose `other` is the old one. `begin` gives an act its
-    `id`; until it is confirmed it has no `outcome`. A later version may have written a `verb` or an `outcome` that this
-    one does not know.
+    `key` is the id of its record, or its messageId if it has no usable key. The queues are ARNs; `operator` is the
+    caller's ARN. A resend has a second record, that of the new key, whose id is `other`. The history files such an act
+    under both ids; the copy under the new one is a `mirror`, with the old id as `other`.
+
+    `begin` sets `id`; `outcome` stays empty until the act is confirmed. A later version may have written a `verb` or an
+    `outcome` that this one does not know.
     """
 
     verb: Verb | str
@@ -98,30 +99,30 @@ class Act:
 
     @property
     def at_ms(self) -> int:
-        """When it began (epoch), by the operator's clock."""
+        """When it began (epoch, ms), by the operator's clock."""
         at, _, _ = self.id.partition("Z")
         return round(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp() * 1000)
 
     @property
     def may_have_happened(self) -> bool:
-        """Whether nobody knows what became of it."""
+        """Whether its result is unknown."""
         return self.outcome in (None, ActOutcome.UNCONFIRMED)
 
     @property
     def became(self) -> str:
-        """What became of it, in words, as far as it says itself."""
+        """Its result, in words."""
         code = "" if self.code is None else f" ({self.code})"
         if self.may_have_happened:
             return f"begun, not confirmed{code}: it may have happened"
         return f"{self.outcome}{code}"
 
     def ended(self, outcome: ActOutcome, code: str | None = None) -> "Act":
-        """The same act with what became of it, for `confirm`; with AWS's code if it was refused or is unconfirmed."""
+        """The same act with its outcome, for `confirm`; with AWS's error code if it was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)
 
 
 def in_doubt(acts: Iterable[Act]) -> set[Act]:
-    """Those that may have happened, unless a later one of the acts did the same with the same letter or key."""
+    """The acts that may have happened, except those that a later act repeated on the same dead letter or key."""
     known = list(acts)
     last: dict[tuple[str, str], str] = {}
     for act in known:
@@ -137,10 +138,9 @@ def in_doubt(acts: Iterable[Act]) -> set[Act]:
 
 
 class History:
-    """The history in a table; without a table nothing is kept. It may be used from several threads.
+    """The history in a table; without a table, nothing is kept. Thread-safe.
 
-    Each method raises NotKept where DynamoDB refuses or cannot be reached. `foreign` counts the items that it has read
-    and that are no acts.
+    Every method raises NotKept if DynamoDB refuses or cannot be reached. `foreign` counts items read that are not acts.
     """
 
     def __init__(self, dynamodb: "DynamoDBClient", table: str | None, clock: Clock) -> None:
@@ -148,9 +148,9 @@ class History:
         self._dynamodb, self._clock = dynamodb, clock
 
     def begin(self, acts: Sequence[Act]) -> list[Act]:
-        """Write acts that are about to be done; returns them, in their order, as `confirm` needs them.
+        """Write acts that are about to be done; returns them in order, ready for `confirm`.
 
-        If it raises, none of them may be done, though some may be in the table as begun.
+        If this raises, none of them may be done, although the table may show some as begun.
         """
         at = _iso(self._clock.epoch_ms())
         drawn = self._clock.versions(len(acts))
@@ -161,20 +161,20 @@ class History:
         return begun
 
     def confirm(self, acts: Sequence[Act]) -> None:
-        """Write what became of acts that were begun: each has its outcome. If it raises, they stay as begun."""
-        assert all(each.id and each.outcome for each in acts), "an act is confirmed once it is begun and has ended"
+        """Write the outcomes of acts that were begun. If this raises, they remain unconfirmed."""
+        assert all(each.id and each.outcome for each in acts), "only acts that have begun and ended can be confirmed"
         now_ms = self._clock.epoch_ms()
         self._write([replace(each, ended_ms=now_ms) for each in acts])
 
     def of_key(self, key: str) -> list[Act]:
-        """All acts on the dead letters of a record's id, or of a messageId; the oldest first."""
+        """All acts on the dead letters of a record id or messageId, oldest first."""
         names = {"#key": "key"}
         asked = {"KeyConditionExpression": "#key = :key", "ExpressionAttributeNames": names, "ConsistentRead": True}
         return list(self._read("query", "Query", {**asked, "ExpressionAttributeValues": {":key": {"S": key}}}))
 
     def between(self, since_ms: int, until_ms: int) -> Iterator[Act]:
-        """The acts that began in a time, its end excluded, each once and in no order. It scans the table."""
-        # A sort key begins with its time, so it is greater than that time alone. What begins with no digit is foreign.
+        """The acts that began in this time range (end excluded), each once, in no order. Scans the table."""
+        # A sort key starts with its time, so it sorts after the bare time. One that starts with no digit is foreign.
         texts = {":since": _iso(since_ms), ":until": _iso(until_ms), ":first": "0", ":beyond": ":"}
         asked = {
             "FilterExpression": f"{_BETWEEN} OR {_FOREIGN}",
@@ -207,7 +207,7 @@ class History:
                 list(pool.map(self._put, requests))
 
     def _put(self, puts: Sequence[Any]) -> None:
-        """Put up to 25 items. A put that is sent again changes nothing."""
+        """Put up to 25 items. Repeating a put changes nothing."""
         assert self.table is not None
         for attempt in range(MAX_WRITE_TRIES):
             if attempt > 0:
@@ -220,17 +220,19 @@ class History:
             if not left:
                 return
             puts = left
-        raise NotKept(f"the history's table {self.table} takes no more writes for now: try again later")
+        raise NotKept(f"the history's table {self.table} is being throttled: try again later")
 
     def _not_kept(self, error: ClientError | BotoCoreError, operation: str) -> NotKept:
         code = code_of(error)
         if code.startswith("Validation"):
-            return NotKept(f"table {self.table} is no history: that has the string keys `key` and `act` ({code})")
+            return NotKept(
+                f"table {self.table} is not a history table, which has the string keys `key` and `act` ({code})"
+            )
         return NotKept(f"the history: {explained(code, ApiCall(operation, str(self.table), f'dynamodb:{operation}'))}")
 
 
 def _iso(epoch_ms: int) -> str:
-    """A time as it stands in a sort key: always as long, so that texts sort as times do."""
+    """A time as in a sort key, at a fixed length, so that texts sort like times."""
     seconds, milliseconds = divmod(epoch_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
 
@@ -254,7 +256,7 @@ def _item(act: Act) -> dict[str, Any]:
 
 
 def _act(item: dict[str, Any]) -> Act | None:
-    """The act that an item is; None for a foreign one: it lacks a verb, or a text or a time of it cannot be shown."""
+    """The act in an item; None for a foreign one, which lacks a verb or has a text or time that cannot be shown."""
     try:
         texts: dict[str, Any] = {name: item[name]["S"] for name in _TEXTS if name in item}
         ended_ms = int(item["ended"]["N"]) if "ended" in item else None

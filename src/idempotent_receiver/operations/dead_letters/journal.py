@@ -1,4 +1,4 @@
-"""What one run writes to the history: each of its acts, before it is done and after."""
+"""One run's entries in the history: every act, before and after it is done."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from idempotent_receiver.operations.dead_letters.verbs import End
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The history, as one run writes it: by this operator, carrying out this plan. The queues are ARNs.
+    """The history as one run writes it, with its operator and its plan. The queues are ARNs.
 
-    `why` is the operator's reason; without one, an act has its decision's. The methods raise NotKept.
+    `why` is the operator's reason; without one, each act gets its decision's reason. The methods raise NotKept.
     """
 
     history: History
@@ -24,11 +24,11 @@ class Journal:
     why: str | None = None
 
     def begin(self, end: End, decisions: Sequence[Decision]) -> list[Act]:
-        """Note what is about to be done. If this raises, nothing of it may be done."""
+        """Record what is about to be done. If this raises, none of it may be done."""
         return self.history.begin([self._act(end, each) for each in decisions])
 
     def confirm(self, begun: Sequence[Act], undone: Mapping[str, tuple[ActOutcome, str]]) -> None:
-        """Note what became of it; `undone` has by messageId the outcome and AWS's code of what is not done."""
+        """Record the results. `undone` maps messageIds to the outcome and AWS's code of what was not done."""
         self.history.confirm([_ended(act, undone.get(act.message_id)) for act in begun])
 
     def _act(self, end: End, decision: Decision) -> Act:
@@ -47,7 +47,7 @@ class Journal:
 
 
 def key_of(dead_letter: DeadLetter) -> str:
-    """Under which key the history keeps the acts on a dead letter."""
+    """The key under which the history files acts on a dead letter."""
     return dead_letter.record_id if dead_letter.unkeyed is None else dead_letter.id
 
 

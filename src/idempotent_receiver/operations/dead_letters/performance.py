@@ -1,4 +1,4 @@
-"""How the end of some dead letters is brought about: claimed, sent or kept, completed, deleted, in this order."""
+"""Carries out what was decided for dead letters. In this order: claim, send or archive, complete, delete."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Trouble(NamedTuple):
-    """Why something was not done, or is not known to be: with AWS's code, and the error if the run must end for it."""
+    """Why something failed or is uncertain: a reason, AWS's code, and the error if it must end the run."""
 
     outcome: ActOutcome
     code: str
@@ -32,7 +32,7 @@ class Trouble(NamedTuple):
         code = code_of(error)
         if refused(error):
             return cls(ActOutcome.REFUSED, code, f"{what} refused it: {code}", error)
-        return cls(ActOutcome.UNCONFIRMED, code, f"{what} did not say what became of it: {code}", error)
+        return cls(ActOutcome.UNCONFIRMED, code, f"{what} did not confirm it: {code}", error)
 
 
 Troubles = dict[str, Trouble]
@@ -41,13 +41,15 @@ Troubles = dict[str, Trouble]
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """Brings ends about, with a client of SQS and the source that the dead letters were taken from."""
+    """Carries out ends with an SQS client and the source of the dead letters."""
 
     sqs: "SQSClient"
     source: Source
 
     def perform(self, end: End, held: Sequence[Decision]) -> tuple[Troubles, Troubles]:
-        """Why dead letters were not ended, or are not known to be; and why some that were ended are not deleted."""
+        """Carry out an end. Returns two sets of troubles: dead letters not known to be done, and those done but not
+        deleted.
+        """
         undone: Troubles = {}
         if end.record is not None:
             undone |= _written(end.record.before, held, ActOutcome.REFUSED)
@@ -73,7 +75,7 @@ class Performance:
                 undone.update({each.dead_letter.id: Trouble.of(outcome, "SQS") for each, _ in batch})
 
     def _sent(self, queue_url: str, batch: Sequence["Entry"]) -> Troubles:
-        """Send up to ten messages; returns what SQS refused, or did not confirm."""
+        """Send up to ten messages; returns those that SQS refused or did not confirm."""
         entries: Any = [{"Id": str(place), **copy} for place, (_, copy) in enumerate(batch)]
         answer = self.sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
         sent = {int(each["Id"]) for each in answer.get("Successful", [])}
@@ -91,11 +93,11 @@ class Performance:
 
 
 Entry = tuple[Decision, dict[str, Any]]
-"""A dead letter, and the message to send for it."""
+"""A dead letter and the message to send."""
 
 
 def _written(write: Callable[[Decision], None], held: Sequence[Decision], otherwise: ActOutcome) -> Troubles:
-    """Write into the record of each, and return what could not be written."""
+    """Write into each record; returns the failures."""
     undone: Troubles = {}
     for each in held:
         try:
@@ -122,7 +124,7 @@ def _trouble(failed: str | RequestFailed, what: str) -> Trouble:
 
 
 def _fitting(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """As many at a time, in order, as one call may carry: ten, and SQS counts its 1 MiB over the whole batch."""
+    """Split entries, in order, into calls of at most ten messages and 1 MiB, which SQS counts over the whole batch."""
     batch: list[Entry] = []
     room = MOST_BYTES
     for each, copy in entries:

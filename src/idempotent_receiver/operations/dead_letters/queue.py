@@ -1,4 +1,4 @@
-"""A dead-letter queue in an operator's hands: what was received from it is held until it is deleted or released."""
+"""A dead-letter queue in an operator's session. Received messages are held until they are deleted or released."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ A_CALL = 10
 """SQS's limit for every batch of messages."""
 
 HOLD_SECONDS = 300
-"""How long messages stay invisible to others while they are read and moved, or after a crash; renewed where needed."""
+"""How long messages stay invisible to others while being processed, or after a crash. Renewed where needed."""
 
 WAIT_SECONDS = 1
 """A long poll asks all of SQS's servers, so an empty answer means an empty queue."""
@@ -30,7 +30,7 @@ MAX_HELD_FIFO = 20_000
 
 MAX_A_ROUND = 10_000
 MAX_BYTES_A_ROUND = 32 * 1024 * 1024
-"""Of bodies: what a command holds in memory at a time."""
+"""The most bytes of bodies that a command holds in memory at a time."""
 
 MAX_TRIES = 3
 
@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HeldLetter:
-    """A message that others do not see until then, by whichever clock is ahead: in a suspended machine the monotonic
-    clock may stand still.
+    """A message that is invisible to others until this time, by both clocks: the monotonic clock may stop while a
+    machine is suspended.
     """
 
     receipt: str
@@ -59,7 +59,7 @@ class HeldLetter:
 class DeadLetterQueue:
     """A dead-letter queue that is being read.
 
-    While a message of a FIFO queue is held, SQS gives out nothing more of its group, to anybody.
+    While a message of a FIFO queue is held, SQS delivers nothing else of its group to anyone.
     """
 
     refills = True
@@ -79,28 +79,26 @@ class DeadLetterQueue:
         self._max_held = (MAX_HELD_FIFO if self.fifo else MAX_HELD_STANDARD) - A_CALL * self.workers.count
         self._exhausted = False
         self.seen: set[str] = set()
-        """The ids of all that was taken."""
+        """The ids of all messages taken."""
         self._deleted: set[str] = set()
         self._held: dict[str, HeldLetter] = {}
 
     @property
     def more(self) -> bool:
-        """Whether there may be more behind what was taken: of a FIFO group, SQS gives out ten at most."""
+        """Whether more may be hidden behind the messages taken: SQS delivers at most ten of a FIFO group."""
         return self.fifo or not self._exhausted
 
     def count(self) -> int:
-        """About how many messages the queue has, held ones included: SQS counts approximately."""
+        """The approximate number of messages in the queue, including held ones."""
         return sum(self._counts("", "NotVisible", "Delayed"))
 
     def held_elsewhere(self) -> int:
-        """About how many messages are held by others: by a session that goes on, or by one that was killed."""
+        """The approximate number of messages that others hold: a running session, or one that was killed."""
         (hidden,) = self._counts("NotVisible")
         return max(0, hidden - len(self._held))
 
     def wait_for_others(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Wait until others hold nothing, for as long as a hold of this session lasts at most. Returns how many they
-        hold still.
-        """
+        """Wait until others hold nothing, for at most this session's hold time. Returns how many they still hold."""
         until = self.clock.monotonic_seconds() + self.hold_seconds
         for _ in range(ceil(self.hold_seconds / POLL_SECONDS)):
             if stopped() or not self.held_elsewhere():
@@ -114,13 +112,13 @@ class DeadLetterQueue:
         return [int(found.get(name, 0)) for name in names]
 
     def unseen(self) -> int:
-        """About how many messages were never taken."""
+        """The approximate number of messages never taken."""
         return max(0, self.count() - len(self.seen - self._deleted))
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Up to about `most` messages, and 32 MiB of bodies, that were not taken before; all are held.
+        """Take and hold up to about `most` messages (and 32 MiB of bodies) that were not taken before.
 
-        Of a FIFO queue, what was held before is released: SQS gives out nothing behind it.
+        On a FIFO queue, this releases the messages held before, because SQS delivers nothing behind them.
         """
         if self.fifo:
             self.release()
@@ -132,7 +130,7 @@ class DeadLetterQueue:
             room = max(1, (MAX_BYTES_A_ROUND - size) // max(1, A_CALL * largest))
             answers = self._received(min(at_once, room, ceil((most - len(new)) / A_CALL)))
             received = [message for answer in answers for message in answer]
-            # More at a time only while there is more: each request that finds nothing waits for it.
+            # Receive in parallel only while messages arrive: every empty receive waits for the long poll.
             at_once = min(self.workers.count, 2 * at_once)
             fresh = [message for message in received if message["MessageId"] not in self.seen]
             self.seen.update(message["MessageId"] for message in fresh)
@@ -140,7 +138,7 @@ class DeadLetterQueue:
             size += sum(len(message["Body"]) for message in fresh)
             largest = max([largest, *(len(message["Body"]) for message in fresh)])
             known = 0 if fresh else known + 1
-            # Messages whose hold ran out come again; there may still be new ones behind them.
+            # Messages whose hold expired return; there may still be new ones behind them.
             if not all(answers) or known > len(self.seen) // A_CALL + 1:
                 self._exhausted = True
                 break
@@ -153,7 +151,7 @@ class DeadLetterQueue:
         return answers
 
     def _hold(self, seconds: int) -> Callable[[str], HeldLetter]:
-        """What a message is held by from now on, by its receipt."""
+        """How to make a held message from its receipt, starting now."""
         until_seconds, until_ms = self.clock.monotonic_seconds() + seconds, self.clock.epoch_ms() + seconds * 1000
         return lambda receipt: HeldLetter(receipt, until_seconds, until_ms)
 
@@ -168,13 +166,13 @@ class DeadLetterQueue:
                 MessageAttributeNames=["All"],
             ).get("Messages", [])
         except ClientError as error:
-            # SQS limits the messages in flight, and those that others hold count too.
+            # SQS limits messages in flight, and those held by others count too.
             if code_of(error).endswith("OverLimit"):
                 return []
             raise
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
-        """Which of the ids are still held. All that is held for less than half of its time from now on is renewed."""
+        """The ids that are still held. Renews every hold that has less than half of its time left."""
         left = {id: self._left_seconds(held) for id, held in self._held.items()}
         for id in (id for id, seconds in left.items() if seconds <= 0):
             del self._held[id]
@@ -188,7 +186,7 @@ class DeadLetterQueue:
         return min(held.until_seconds - self.clock.monotonic_seconds(), by_wall_clock)
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
-        """Delete messages. Returns for those that may be there still SQS's code, or the failure of the whole call."""
+        """Delete messages. Returns, for those that may still exist, SQS's code or the failure of the whole call."""
         undeleted: dict[str, str | RequestFailed] = {}
         for chunk, outcome in self.workers.outcomes(self._delete, chunks(ids)):
             undeleted |= outcome if isinstance(outcome, dict) else dict.fromkeys(chunk, outcome)
@@ -198,14 +196,14 @@ class DeadLetterQueue:
         return undeleted
 
     def _delete(self, ids: Sequence[str]) -> dict[str, str]:
-        """Delete up to ten messages; returns SQS's code by id for those that it refused. Raises if a call fails."""
+        """Delete up to ten messages; returns SQS's error codes by id. Raises if a call fails."""
         failed: dict[str, str] = {}
         left = list(ids)
         for _ in range(MAX_TRIES):
             answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=self._entries(left))
             for each in answer.get("Successful", []):
                 failed.pop(left[int(each["Id"])], None)
-            # Added to, not replaced: what SQS refused for good is not asked for again, and stays refused.
+            # Update rather than replace: ids that SQS refused for good are not retried and stay refused.
             failed |= {left[int(each["Id"])]: each["Code"] for each in answer.get("Failed", [])}
             left = [left[int(each["Id"])] for each in answer.get("Failed", []) if not each["SenderFault"]]
             if not left:
@@ -213,13 +211,13 @@ class DeadLetterQueue:
         return failed
 
     def release(self) -> None:
-        """Make all that is held visible again. Best effort: what is not released appears when its hold runs out."""
+        """Make all held messages visible again. Best effort: the rest reappear when their hold expires."""
         with suppress(ClientError, BotoCoreError):
             self._change(list(self._held), 0)
         self._held.clear()
 
     def _change(self, ids: Sequence[str], seconds: int) -> list[list[str]]:
-        """Set the visibility of messages; returns those for which SQS refused, because they are no longer held."""
+        """Set the visibility of messages; returns those that SQS refused because they are no longer held."""
         hold = self._hold(seconds)
         refused = self.workers.results(lambda chunk: self._change_ten(chunk, seconds), chunks(ids))
         self._held |= {id: hold(self._held[id].receipt) for id in ids}
@@ -235,5 +233,5 @@ class DeadLetterQueue:
 
 
 def chunks(things: Sequence[T], size: int = A_CALL) -> Iterator[Sequence[T]]:
-    """The things in their order, `size` at a time."""
+    """The sequence in chunks of `size`."""
     return (things[start : start + size] for start in range(0, len(things), size))

@@ -1,9 +1,9 @@
-"""A run over dead letters: they are taken and decided about, which makes a plan; then the plan is carried out, wave by
-wave, and that may be stopped at any point.
+"""A run over dead letters: take them and decide, which makes a plan; then carry the plan out in waves. It can be
+stopped between waves.
 
-A wave begins its acts in the history, brings about the end of each (`verbs.py`), and confirms the acts in the history.
-So a crash at any point loses nothing: what was begun comes up again, and bears being done twice. A FIFO queue gives out
-no more than ten messages of a group, so it is worked through in rounds.
+A wave writes its acts to the history, carries out each end (`verbs.py`), and confirms the acts. A crash at any point
+loses nothing: unfinished dead letters appear again, and every step is safe to repeat. SQS delivers at most ten messages
+of a FIFO group at a time, so a run works through a group in rounds.
 """
 
 from collections import Counter, deque
@@ -25,16 +25,18 @@ from idempotent_receiver.operations.dead_letters.verbs import End, Ends
 MAX_ROUNDS = 10_000
 MAX_A_WAVE = 100
 WAVE_SECONDS = 0.25
-"""A wave is about what the rate allows in this time, and whole batches of it, so that a consumer sees no bursts."""
+"""A wave has about as many messages as the rate allows in this time, in whole batches, so that a consumer sees no
+bursts.
+"""
 
-BEYOND_LIMIT = "more than --limit allows: run again for it"
+BEYOND_LIMIT = "over --limit: run again"
 UNCONFIRMED = "it was not confirmed"
-UNFINISHED = "the run ended before it"
+UNFINISHED = "the run ended first"
 
 
 class Letter(NamedTuple):
-    """What is kept of a dead letter once a run is through with it, without its body. `outcome` is that of the act on
-    it; None where there was none, and then it stays.
+    """What a run keeps of a dead letter it has finished with, without the body. `outcome` is that of the act; None if
+    nothing was done and it stays.
     """
 
     message_id: str
@@ -48,7 +50,7 @@ class Letter(NamedTuple):
 
     @classmethod
     def of(cls, decision: Decision, why: str | None = None, **of: object) -> "Letter":
-        """What is kept of this one; `why` is its verdict's reason, unless another is given."""
+        """The summary of a decision; `why` defaults to the verdict's reason."""
         letter = decision.dead_letter
         why = decision.why if why is None else why
         return cls(letter.id, letter.key, decision.verdict.value, decision.reason, why, **of)  # type: ignore[arg-type]
@@ -56,9 +58,9 @@ class Letter(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What a run has done so far: `done` counts by verb, and `letters` have what became of each.
+    """The result of a run so far: `done` counts by verb, `letters` has one entry per dead letter.
 
-    `unseen` is about how many dead letters were never looked at.
+    `unseen` is the approximate number of dead letters never read.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -68,34 +70,34 @@ class Summary:
 
     @property
     def acted(self) -> int:
-        """How many dead letters were acted on."""
+        """The number of dead letters acted on."""
         return self.done.total()
 
     @property
     def left(self) -> list[Letter]:
-        """Those that stay: nothing was done with them, or it is not known to be done."""
+        """The dead letters that stay: nothing was done, or nothing is confirmed."""
         return [each for each in self.letters if each.outcome is not ActOutcome.DONE]
 
     @property
     def undeleted(self) -> list[Letter]:
-        """Those that were acted on, but not deleted: they come up again."""
+        """The dead letters that were acted on but not deleted: they will appear again."""
         return [each for each in self.letters if each.outcome is ActOutcome.DONE and not each.deleted]
 
     def skip(self, decision: Decision, why: str | None = None) -> None:
-        """Note that a dead letter stays."""
+        """Record that a dead letter stays."""
         self.letters.append(Letter.of(decision, why))
 
 
 OnProgress = Callable[[Summary], None]
-"""Told after each wave."""
+"""Called after every wave."""
 
 
 @dataclass
 class Run:
-    """One run in a session: `plan` it, then `carry_out` or `decline` the plan. `stopped` is asked between waves.
+    """One run in a session: `plan`, then `carry_out` or `decline` the plan. `stopped` is checked between waves.
 
-    `ends` says by its verdict what is done with a dead letter, and any other stays. What goes to the consumer goes no
-    faster than `rate` messages a second. `summary` has what became of each, and the `journal` each act.
+    `ends` maps a verdict to what is done; any other dead letter stays. Messages go to the consumer at no more than
+    `rate` per second. `summary` has the result for each dead letter, and `journal` each act.
     """
 
     session: Session
@@ -111,16 +113,16 @@ class Run:
         self._source = self.session.source
         self.summary.done.update({end.verb: 0 for end in self.ends.values()})
         self.returned: dict[str, ReturnedMessage] = {}
-        """All that the consumer gets again, by its record's id."""
+        """All messages sent back to the consumer, by record id."""
         self._pending: dict[str, Decision] = {}
         self._due_seconds = 0.0
 
     def plan(self) -> Plan:
-        """What would be done with the selected dead letters that are given out now. Nothing is done yet."""
+        """Plan for the selected dead letters that SQS delivers now. Changes nothing."""
         return self._planned(self.session.take(stopped=self.stopped))
 
     def carry_out(self, plan: Plan, on_progress: OnProgress = lambda summary: None) -> None:
-        """Carry the plan out, and then do the same with what comes up behind it.
+        """Carry out the plan, then do the same with dead letters that appear behind it.
 
         The plan is emptied on the way: bodies are large, and none is kept once its dead letter is acted on.
         """
@@ -132,7 +134,7 @@ class Run:
             if self.stopped() or self.summary.acted == self.selection.limit or not self._source.more:
                 break
             following = self._following()
-        # There, but not given out: more than a run may hold, or behind what stays in its group.
+        # In the queue but not delivered: beyond what a run may hold, or blocked in their group.
         if self._source.more and self.selection.planned is None:
             self.summary.unseen = self._source.unseen()
         on_progress(self.summary)
@@ -143,18 +145,20 @@ class Run:
         return self._planned(taken) if taken else None
 
     def decline(self, plan: Plan) -> None:
-        """Note that all of the plan stays, because it was not confirmed."""
+        """Record that everything in the plan stays, because it was not confirmed."""
         for each in (*plan.acting, *plan.beyond):
             self.summary.skip(each, UNCONFIRMED)
         for each in (*plan.changed, *plan.staying):
             self.summary.skip(each)
 
     def _planned(self, taken: Sequence[Decision]) -> Plan:
-        """A plan for the selected ones that this run has not sent back already: they would go round and round."""
+        """A plan for the selected dead letters. Leaves out those that this run already sent back, which would loop
+        forever.
+        """
         fresh = []
         for each in filter(self.selection.includes, taken):
             if self._source.refills and each.dead_letter.record_id in self.returned:
-                self.summary.skip(each, "this run has sent back a message with its key already")
+                self.summary.skip(each, "this run already sent back a message with its key")
             else:
                 fresh.append(each)
         return self.selection.plan(fresh, self.summary.acted, self.ends)
@@ -175,7 +179,9 @@ class Run:
                 self._skip(each, UNFINISHED)
 
     def _all(self, end: End, on_progress: OnProgress) -> None:
-        """Go wave by wave. A wave returns one of each FIFO group, so that nothing overtakes a refused one."""
+        """Process the decisions in waves. A wave returns one message of each FIFO group, so that nothing overtakes a
+        refused one.
+        """
         lines: dict[str, deque[Decision]] = {}
         for each in (each for each in self._pending.values() if self.ends[each.verdict] == end):
             lines.setdefault(each.dead_letter.line if end.returns else each.dead_letter.id, deque()).append(each)
@@ -193,7 +199,7 @@ class Run:
             on_progress(self.summary)
 
     def _wave(self, end: End, wave: Sequence[Decision]) -> set[str]:
-        """Begin, perform and confirm. Returns the ids of what was performed, whether deleted or not."""
+        """Begin, perform and confirm. Returns the ids that were performed, whether deleted or not."""
         held = self._held(wave)
         if not held:
             return set()
@@ -212,7 +218,7 @@ class Run:
     def _note(
         self, end: End, held: Sequence[Decision], undone: Mapping[str, Trouble], undeleted: Mapping[str, Trouble]
     ) -> None:
-        """Note what became of each."""
+        """Record the result for each dead letter."""
         for each in held:
             id = each.dead_letter.id
             del self._pending[id]
@@ -232,7 +238,7 @@ class Run:
         ids = self._source.still_held([each.dead_letter.id for each in wave])
         for each in wave:
             if each.dead_letter.id not in ids:
-                self._skip(each, "it is no longer held: somebody else may be handling it")
+                self._skip(each, "it is no longer held: someone else may be handling it")
         return [each for each in wave if each.dead_letter.id in ids]
 
     def _skip(self, decision: Decision, why: str) -> None:

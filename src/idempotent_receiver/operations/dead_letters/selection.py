@@ -1,4 +1,4 @@
-"""Which dead letters an operator means, the plan that comes of it, and that plan in a file, to carry out later."""
+"""The dead letters that an operator selects, the resulting plan, and that plan saved in a file."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -16,8 +16,8 @@ from idempotent_receiver.sqs.dead_letter import NoRoom
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Decisions about selected dead letters: which to carry out, and which stay: only the limit prevents it, they have
-    changed since they were planned, or by their verdicts.
+    """Decisions about selected dead letters: those to carry out, and those that stay because of the limit, a change
+    since the plan, or their verdict.
     """
 
     decisions: list[Decision]
@@ -34,7 +34,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLetter:
-    """A dead letter in a saved plan: as much as tells whether it is still the same, and what a reviewer has to know."""
+    """A dead letter in a saved plan: enough to detect a change, and what a reviewer needs to know."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -46,7 +46,7 @@ class PlannedLetter:
 
     @classmethod
     def of(cls, decision: Decision) -> Self:
-        """A dead letter as it is now."""
+        """The current state of a dead letter."""
         of = decision.dead_letter
         return cls(
             message_id=of.id,
@@ -57,10 +57,10 @@ class PlannedLetter:
         )
 
     def changed(self, decision: Decision) -> str | None:
-        """What about the dead letter is no longer as planned; None if nothing is."""
+        """How the dead letter differs from the plan; None if it does not."""
         now = PlannedLetter.of(decision)
         if now.body_sha256 != self.body_sha256:
-            return "its body is not the one that was planned for"
+            return "its body differs from the planned one"
         if now.verdict is not self.verdict:
             return f"its verdict was {self.verdict} in the plan and is {now.verdict} now: {decision.why}"
         return None
@@ -68,11 +68,11 @@ class PlannedLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """A plan in a file. Whoever reviews it may take dead letters out of it.
+    """A plan in a file. A reviewer may remove dead letters from it.
 
-    `id` stands in the history with each act, `command` is what it is a plan for, `made_at` an ISO time; `queue` and
-    `dead_letter_queue` are ARNs. `options` are those that it was made with, and is carried out with. It holds no
-    bodies: of a new one, which has to be given again, it has the hash.
+    The history stores `id` with every act. `command` is the command that the plan is for, `made_at` an ISO 8601 time,
+    `queue` and `dead_letter_queue` are ARNs. `options` are those of the command that made the plan. It holds no bodies:
+    for a new body, which must be given again, it has the hash.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -87,7 +87,9 @@ class SavedPlan:
     new_body_sha256: str | None = None
 
     def write(self, file: Path) -> None:
-        """Write it to a new file, to the disk. Raises FileExistsError rather than replace one, and other OSErrors."""
+        """Write the plan durably to a new file. Raises FileExistsError rather than replace a file, and other
+        OSErrors.
+        """
         with file.open("xb") as opened:
             opened.write(_SAVED.dump_json(self, indent=2) + b"\n")
             opened.flush()
@@ -95,7 +97,7 @@ class SavedPlan:
 
     @classmethod
     def read(cls, file: Path) -> "SavedPlan":
-        """The plan in a file. Raises OSError, and ValueError where there is none in it."""
+        """The plan in a file. Raises OSError, or ValueError if the file holds no plan."""
         return _SAVED.validate_json(file.read_bytes())
 
 
@@ -103,17 +105,17 @@ _SAVED = TypeAdapter(SavedPlan)
 
 
 def hash_of(body: str) -> str:
-    """A body's SHA-256, by which a plan knows it again."""
+    """The SHA-256 of a body, by which a plan recognises it."""
     return sha256(body.encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters the operator means: those for which all that is given here holds.
+    """The dead letters that the operator selects: those that match every criterion given.
 
-    `matching` is a part of the reason or of the error's type, in upper or lower case. `since_ms` and `until_ms` (epoch)
-    include the second that they are in, as times are listed without its fractions. `planned` are the dead letters of a
-    saved plan, by messageId. `limit` bounds how many are acted on.
+    `matching` is part of the reason or error type, ignoring case. `since_ms` and `until_ms` (epoch) include their whole
+    second, because times are listed without fractions. `planned` are the dead letters of a saved plan, by messageId.
+    `limit` bounds how many are acted on.
     """
 
     groups: frozenset[str] = frozenset()
@@ -134,11 +136,11 @@ class Selection:
 
     @property
     def all(self) -> bool:
-        """Whether every dead letter is meant."""
+        """Whether every dead letter is selected."""
         return replace(self, limit=None) == Selection()
 
     def includes(self, decision: Decision) -> bool:
-        """Whether this dead letter is meant."""
+        """Whether this dead letter is selected."""
         of = decision.dead_letter
         cause = f"{decision.reason} {decision.error_type or ''}".casefold()
         return (
@@ -153,11 +155,11 @@ class Selection:
         )
 
     def missing(self, seen: Collection[str]) -> list[PlannedLetter]:
-        """What the saved plan has and is not among these messageIds."""
+        """The dead letters of the saved plan that are not among these messageIds."""
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
     def plan(self, decisions: list[Decision], acted: int, ends: Ends) -> Plan:
-        """What to do with included dead letters once `acted` were acted on; any without an end stays."""
+        """The plan for the selected dead letters, after `acted` were acted on. Those whose verdict has no end stay."""
         due: list[Decision] = []
         changed: list[Decision] = []
         staying: list[Decision] = []
@@ -176,12 +178,12 @@ class Selection:
         return Plan(decisions=decisions, acting=due[:room], beyond=due[room:], changed=changed, staying=staying)
 
     def _barred(self, decision: Decision, end: End) -> Decision | None:
-        """The decision with why it stays although there is an end for its verdict."""
+        """The decision, with the reason why it stays despite an end for its verdict."""
         of = decision.dead_letter
         if decision.verdict in NAMED and of.id not in self.ids and decision.group not in self.groups:
             named = self.planned is not None and of.id in self.planned
             if not named:
-                why = f"{decision.why}; name it by --message-id, or by --group {decision.group}"
+                why = f"{decision.why}; select it with --message-id or --group {decision.group}"
                 return replace(decision, why=why)
         try:
             if end.copy is not None:

@@ -1,6 +1,4 @@
-"""A session with a dead-letter queue, or its archive: dead letters are taken, read and decided about, and held until it
-ends.
-"""
+"""A session with a dead-letter queue or its archive: dead letters are taken, read, judged, and held until it ends."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,40 +14,38 @@ from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknow
 
 
 class Source(Protocol):
-    """Where dead letters are taken from: a queue, which holds them meanwhile, or an archive, from which nobody else
-    takes.
-    """
+    """Where dead letters come from: a queue, which holds them meanwhile, or an archive, which nobody else reads."""
 
     clock: Clock
     workers: Workers
     seen: set[str]
-    """The ids of all that was taken."""
+    """The ids of everything taken."""
     refills: bool
-    """Whether what was sent back to the consumer, and failed again, comes up in it."""
+    """Whether a redriven message that fails again reappears in this source."""
 
     @property
     def more(self) -> bool:
-        """Whether there may be more behind what was taken."""
+        """Whether more may be hidden behind what was taken."""
 
     def take(self, most: int = ..., stopped: Callable[[], bool] = ...) -> list[Raw]:
-        """Up to about `most` messages that were not taken before."""
+        """Up to about `most` messages not taken before."""
 
     def unseen(self) -> int:
-        """About how many were never taken."""
+        """The approximate number never taken."""
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
-        """Which of the ids nobody else can have taken since."""
+        """The ids that nobody else can have taken since."""
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
-        """Delete messages. Returns for those that may be there still AWS's code, or the failure of the whole call."""
+        """Delete messages. Returns, for those that may still exist, AWS's code or the failure of the whole call."""
 
     def release(self) -> None:
-        """Give back what is held."""
+        """Release everything held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What dead letters are taken, read and decided with. Leaving it releases all that it holds."""
+    """Takes, reads and judges dead letters. Leaving it releases everything it holds."""
 
     source: Source
     reader: Reader
@@ -63,7 +59,7 @@ class Session:
         self.source.release()
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Decision]:
-        """Decisions about up to about `most` dead letters that were not taken before."""
+        """Decisions about up to about `most` dead letters not taken before."""
         received = self.source.take(most, stopped)
         now_ms = self.source.clock.epoch_ms()
         taken = [self.reader.read(raw, now_ms) for raw in received]
@@ -71,7 +67,7 @@ class Session:
         return [triage(each, found.get(each.record_id), now_ms, self.rules) for each in taken]
 
     def records(self, ids: Iterable[str]) -> Mapping[str, Record | Unknown | None]:
-        """The records with these ids, each of which is given once."""
+        """The records with these ids, which must be distinct."""
         asked = list(ids)
         reads = self.source.workers.results(self.store.read, chunks(asked, READS_A_CALL))
         return dict(zip(asked, (record for read in reads for record in read), strict=True))

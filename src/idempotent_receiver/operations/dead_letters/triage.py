@@ -5,7 +5,7 @@ First match wins:
 ============================================================================ =============================
 a dead letter                                                                verdict
 ============================================================================ =============================
-of another queue, by SQS's word or by our stamp                              OTHER_QUEUE: stays
+of another queue, according to SQS or our stamp                               OTHER_QUEUE: stays
 that cannot be read at all                                                   MALFORMED: stays
 not known to have come from any queue                                        FOREIGN: stays
 without a usable key                                                         UNKEYED: stays
@@ -21,7 +21,7 @@ with no room for our stamp                                                   NO_
 any other                                                                    MOVE
 ============================================================================ =============================
 
-What a claim would meet is for `transitions.decide` to say, as for the consumer itself.
+`transitions.decide` says what a claim would meet, as it does for the consumer itself.
 """
 
 from dataclasses import asdict, dataclass
@@ -41,7 +41,7 @@ from idempotent_receiver.sqs.dead_letter import NoRoom
 DAY_MS = 24 * 60 * 60 * 1000
 
 PAYLOAD_UNKNOWN = (
-    "Or the consumer has a payload= of its own, which is not known here: give --consumer before you decide"
+    "Or the consumer has its own payload= setting, unknown to this command: give --consumer before you decide"
 )
 
 
@@ -69,10 +69,10 @@ ACTS = (Verdict.MOVE, Verdict.DONE, Verdict.RESENT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which queue's dead letters are meant, and what the operator allows.
+    """Which dead letters belong to the consumer, and what the operator allows.
 
-    Those that were `archived` may have come from a queue of another stack, and `force` lets them in. `payload_known`
-    tells that fingerprints are made as the consumer makes them.
+    `archived` dead letters may come from another stack's queue; `force` admits them. `payload_known` tells that
+    fingerprints are computed as the consumer computes them.
     """
 
     queue_arn: str
@@ -85,7 +85,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A dead letter with its verdict, and a sentence why; `reason`, `group` and `error_type` say what it failed of.
+    """A dead letter with its verdict and a sentence why. `reason`, `group` and `error_type` describe its failure.
     `record` is its key's, if it could be read.
     """
 
@@ -99,7 +99,7 @@ class Decision:
 
 
 def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> Decision:
-    """What may be done with a dead letter whose key's record is `found`."""
+    """The decision about a dead letter whose key's record is `found`."""
     verdict, why = _verdict(dead_letter, found, now_ms, rules)
     cause = cause_of(dead_letter, found, now_ms, conflict=verdict is Verdict.CONFLICT)
     known = {**asdict(cause), "group": _GROUPS.get(verdict, cause.group)}
@@ -108,11 +108,11 @@ def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int,
 
 
 _GROUPS = {Verdict.FOREIGN: "foreign", Verdict.OTHER_QUEUE: "other-queue"}
-"""What is not this consumer's is in no group of what it failed of: who names such a group means its own."""
+"""Dead letters of others stay out of the groups by cause: an operator who names a group means this consumer's."""
 
 
 def claim_on(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> Claimable | ClaimAnswer:
-    """What the consumer's claim would meet, where its key's record is `found`."""
+    """What the consumer's claim would meet, given its key's record `found`."""
     claim = Claim(id=dead_letter.record_id, fingerprint=dead_letter.fingerprint, owner="operator", lease_until_ms=0)
     return decide(found, claim, (), now_ms)
 
@@ -134,30 +134,30 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
             return _completed(dead_letter, completed)
         case transitions.HeldElsewhere() if found is not None and (begun := resending(found)) is not None:
             ends = "resend it with the same body, or with --take-back"
-            return Verdict.RESENDING, f"{begun.operator} began to send it again as {begun.new_id}: {ends}"
+            return Verdict.RESENDING, f"{begun.operator} began to resend it as {begun.new_id}: {ends}"
         case transitions.HeldElsewhere(until_ms):
-            met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer waits for that"
+            met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer will wait"
         case _:
             met = _met(found, now_ms)
     return _kept_back(dead_letter, found, now_ms, rules) or (Verdict.MOVE, met)
 
 
 def _elsewhere(dead_letter: DeadLetter, rules: Rules) -> tuple[Verdict, str] | None:
-    """The verdict on what did not come from our queue, or cannot be read."""
+    """The verdict on a dead letter that is not from our queue, or that cannot be read."""
     source = dead_letter.source
     if source is not None and source != rules.queue_arn and not (rules.archived and rules.force):
-        unknown = "; what it did is not in this table: --force" if rules.archived else ""
+        unknown = "; its effects are not in this table: --force" if rules.archived else ""
         return Verdict.OTHER_QUEUE, f"it came from another queue: {escaped(source)}{unknown}"
     if dead_letter.malformed is not None:
         return Verdict.MALFORMED, f"it cannot be read: {dead_letter.malformed}"
     if source is None:
-        return Verdict.FOREIGN, "nothing says which queue it came from: neither did SQS move it here, nor the consumer"
+        return Verdict.FOREIGN, "its queue is unknown: neither SQS nor the consumer moved it here"
     return None
 
 
 def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str]:
     if (by := resent(completed)) is not None:
-        return Verdict.RESENT, f"{by.operator} sent it again as {by.new_id}: {by.why}"
+        return Verdict.RESENT, f"{by.operator} resent it as {by.new_id}: {by.why}"
     if completed.validation is None:
         why = "it is done, but its record has no fingerprint to compare: the consumer will recognise it"
         return _no_room(dead_letter) or (Verdict.MOVE, why)
@@ -165,14 +165,14 @@ def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str
 
 
 def _kept_back(dead_letter: DeadLetter, found: Record | None, now_ms: int, rules: Rules) -> tuple[Verdict, str] | None:
-    """Why a dead letter that is not done stays all the same."""
+    """The reason why a dead letter that has not completed stays anyway."""
     if not rules.include_permanent and _permanent(dead_letter, found, now_ms):
         reason = cause_of(dead_letter, found, now_ms, conflict=False).reason
         return Verdict.PERMANENT, f"it failed for good: {reason}; --include-permanent once the cause is fixed"
     age_ms = now_ms - dead_letter.since_ms
     if not rules.force and age_ms >= rules.retention_seconds * 1000:
         lasts = f"records last {rules.retention_seconds * 1000 / DAY_MS:g}"
-        return Verdict.TOO_OLD, f"it is {age_ms / DAY_MS:.1f} days old and {lasts}: it may have been done; --force"
+        return Verdict.TOO_OLD, f"it is {age_ms / DAY_MS:.1f} days old and {lasts}: it may have run; --force"
     return _no_room(dead_letter)
 
 
@@ -186,18 +186,18 @@ def _no_room(dead_letter: DeadLetter) -> tuple[Verdict, str] | None:
 
 def _met(found: Record | None, now_ms: int) -> str:
     if found is None:
-        return "it has no record: no handler of this consumer has finished it"
+        return "it has no record: no handler of this consumer has completed it"
     if found.expired(now_ms):
         return "its record has expired"
     if found.status == Status.FAILED:
         return f"it failed at attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):
         return "it was released before its handler started"
-    return "its claim was never settled, and its lease is over"
+    return "its claim was never settled, and its lease has ended"
 
 
 def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bool:
-    # Only what fails for good is stamped with a reason; on its way back the reason is left out.
+    # Only permanent failures carry a reason; the stamp for the way back omits it.
     if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
         return True
     return found is not None and not found.expired(now_ms) and permanent(found)

@@ -1,5 +1,5 @@
-"""What the commands do with a dead letter, as a table: on which verdicts each acts, what it sends, what it writes into
-the record, and whether it deletes. A run brings it about; what stands here is only what each of them does.
+"""What each command does with a dead letter: the verdicts it acts on, what it sends, what it writes into the record,
+and whether it deletes. A run carries this out.
 
 =================== ============================================ ========== ============================ ========
 command             acts on                                      sends      writes into the record       deletes
@@ -13,8 +13,8 @@ archive             all, FOREIGN if named                        nothing    noth
 delete              all but RESENDING, FOREIGN if named          nothing    nothing                      yes
 =================== ============================================ ========== ============================ ========
 
-OTHER_QUEUE is another consumer's: nothing acts on it. A resend has no record to write into where the letter has no key
-of its own: UNKEYED and CONFLICT.
+OTHER_QUEUE belongs to another consumer: no command acts on it. UNKEYED and CONFLICT dead letters have no key of their
+own, so a resend has no record to write.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
 
 Copy = Callable[[DeadLetter], dict[str, Any]]
-"""Makes the message to send for a dead letter. Raises NoRoom where it does not fit."""
+"""Makes the message to send for a dead letter. Raises NoRoom if it does not fit."""
 
 
 class RecordSide(Protocol):
@@ -44,15 +44,13 @@ class RecordSide(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """What is done with a dead letter, in this order: its record is claimed, its copy is sent to the queue `to`, or it
-    is kept, its record is completed, and it is deleted. Each step is left out where the end has none, and bears being
-    done twice: what a killed process has not finished comes up again.
+    """What is done with a dead letter, in this order: claim its record, send its copy to the queue `to` or archive it,
+    complete its record, delete it.
 
-    `verb` names it in the summary and in the history, `becomes` says it in a plan. `undeleted` says what a deletion
-    means that failed after all else was done.
-
-    `returns` tells that the consumer gets the message again. Then the run keeps to its rate and to the order of FIFO
-    groups, and does not touch what fails again meanwhile.
+    An end may omit steps. Every step is safe to repeat, because a killed process leaves unfinished dead letters that
+    appear again. `verb` is the name in the summary and the history; `becomes` describes it in a plan. `undeleted` says
+    what a failed deletion means after everything else succeeded. `returns` tells that the message goes back to the
+    consumer: the run then keeps to its rate and the order of FIFO groups, and leaves messages that fail again alone.
     """
 
     verb: Verb
@@ -67,10 +65,10 @@ class End:
 
 
 Ends = Mapping[Verdict, End]
-"""By its verdict, what is done with a dead letter. Any other stays."""
+"""What is done with a dead letter, by verdict. Any other stays."""
 
 NAMED = frozenset({Verdict.FOREIGN})
-"""Acted on only if its message or its group is named: nothing says that it is this consumer's."""
+"""Verdicts acted on only if the message or its group is named: nothing shows that they are this consumer's."""
 
 NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
 """What has no resend to take back, whatever a redrive would do with it."""
@@ -79,21 +77,21 @@ _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 
 
 def redrive_ends(queue_url: str) -> Ends:
-    """What a redrive does: it drops what is done, and moves what may run to the queue."""
+    """What a redrive does: it drops completed messages, and moves those that may run to the queue."""
     moved = End(
         verb=Verb.MOVED,
         becomes="back to the queue",
         copy=DeadLetter.copy,
         to=queue_url,
-        undeleted="its copy was sent, so it is there twice, and its record lets it run once",
+        undeleted="its copy was sent, so it exists twice, and its record lets it run once",
         returns=True,
     )
-    done, resent = (_dropped(why) for why in ("done already", "sent again under another key"))
+    done, resent = (_dropped(why) for why in ("done already", "resent under another key"))
     return {Verdict.DONE: done, Verdict.RESENT: resent, Verdict.MOVE: moved}
 
 
 def _dropped(why: str) -> End:
-    undeleted = "it is done, and the next redrive drops it"
+    undeleted = "it has completed, and the next redrive drops it"
     return End(verb=Verb.DROPPED, becomes=f"dropped: {why}", undeleted=undeleted)
 
 
@@ -111,7 +109,7 @@ def restore_ends(dead_letter_queue_url: str) -> Ends:
 
 
 def archive_ends(keep: Callable[[Decision], None]) -> Ends:
-    """What an archiving does: it keeps each dead letter in the archive."""
+    """What an archive command does: it stores each dead letter."""
     archived = End(
         verb=Verb.ARCHIVED,
         becomes="to the archive",
@@ -122,13 +120,13 @@ def archive_ends(keep: Callable[[Decision], None]) -> Ends:
 
 
 def delete_ends() -> Ends:
-    """What a deletion does."""
+    """What a delete does."""
     deleted = End(verb=Verb.DELETED, becomes="deleted for good", undeleted="delete it again")
     return dict.fromkeys(_OURS - {Verdict.RESENDING}, deleted)
 
 
 def resend_ends(queue_url: str, new_body: RecordSide, edited: Callable[[DeadLetter], DeadLetter]) -> Ends:
-    """What sending a dead letter with another body does."""
+    """What a resend with another body does."""
     resent = End(
         verb=Verb.RESENT,
         becomes="to the queue with another body, under a key of its own",
@@ -146,7 +144,7 @@ def take_back_ends(taking_back: RecordSide) -> Ends:
     """What taking a resend back does."""
     back = End(
         verb=Verb.TAKEN_BACK,
-        becomes="as it was before its resend: whatever was sent of that counts as done",
+        becomes="as before its resend: a message already sent by it counts as done",
         record=taking_back,
         deletes=False,
     )

@@ -1,4 +1,4 @@
-"""Several requests at a time: an operator's commands wait for AWS far longer than they compute."""
+"""Concurrent requests: an operator's commands spend most of their time waiting for AWS."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,38 +9,36 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.dynamodb.codes import code_of
 
 WORKERS = 8
-"""Fewer than the ten connections that a boto3 client keeps."""
+"""Fewer than the ten connections in a boto3 client's pool."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 RequestFailed = ClientError | BotoCoreError
-"""What a request raises that AWS refused, or that did not reach it."""
+"""What a request raises if AWS refused it, or it did not reach AWS."""
 
 _REFUSING = ("AccessDenied", "KMS", "Kms", "InvalidClientToken", "UnrecognizedClient", "ExpiredToken", "OptInRequired")
-"""How codes begin by which AWS says that it has done nothing, whatever the status of the response."""
+"""Prefixes of error codes by which AWS says that it did nothing, whatever the HTTP status."""
 
 
 def refused(error: RequestFailed) -> bool:
-    """Whether AWS has done nothing, for sure: it refused the whole request, by a permission, a key or its content."""
+    """Whether AWS certainly did nothing: it refused the whole request for its permissions, key or content."""
     if not isinstance(error, ClientError):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
     code = code_of(error).removeprefix("AWS.SimpleQueueService.")
-    return 400 <= status < 500 or code.startswith(_REFUSING)  # HTTP's
+    return 400 <= status < 500 or code.startswith(_REFUSING)  # an HTTP status
 
 
 class Workers:
-    """Makes up to `count` requests at a time, each in a thread; with one, all in the caller's thread, in order."""
+    """Makes up to `count` requests at a time in threads; with a count of one, in the caller's thread, in order."""
 
     def __init__(self, count: int = WORKERS) -> None:
         self.count = count
         self._threads = ThreadPoolExecutor(count) if count > 1 else None
 
     def outcomes(self, request: Callable[[T], R], of: Iterable[T]) -> list[tuple[T, R | RequestFailed]]:
-        """What each request was made of, in order, and what it returned or how it failed. All are made, even where one
-        fails.
-        """
+        """Every request's argument with its result or failure, in order. One failure does not stop the others."""
 
         def outcome(one: T) -> tuple[T, R | RequestFailed]:
             try:
@@ -51,7 +49,7 @@ class Workers:
         return list(map(outcome, of) if self._threads is None else self._threads.map(outcome, of))
 
     def results(self, request: Callable[[T], R], of: Iterable[T]) -> list[R]:
-        """What each request returned, in order. Raises the first failure once all were made."""
+        """Every request's result, in order. Raises the first failure once all have been made."""
         found = []
         for _, each in self.outcomes(request, of):
             if isinstance(each, ClientError | BotoCoreError):

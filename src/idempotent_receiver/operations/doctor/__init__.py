@@ -1,1 +1,1 @@
-"""A deployed consumer compared with what the promises need: the facts from AWS, and the checks of them."""
+"""Compares a deployed consumer with what the guarantees need: facts from AWS, and checks of them."""

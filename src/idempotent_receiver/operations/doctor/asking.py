@@ -1,4 +1,4 @@
-"""How doctor asks AWS: a request that is refused, or that an emulator does not know, leaves one fact unavailable."""
+"""How doctor asks AWS: a refused request, or one that an emulator does not know, leaves one fact unavailable."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -9,24 +9,24 @@ from idempotent_receiver.dynamodb.codes import code_of
 
 Fact = TypeVar("Fact")
 Answer = Mapping[str, Any]
-"""What an AWS API answered, under its names."""
+"""An AWS API's response, under its own names."""
 Problem = tuple[str, str]
-"""What a check finds wrong, and its remedy."""
+"""A problem that a check found, and its remedy."""
 
 
 class NotAnswered(Exception):
-    """Stands for a fact that AWS did not give, and is raised where that fact is needed; its text says why."""
+    """Stands for a fact that AWS did not give; raised where the fact is needed. Its text says why."""
 
 
 def known(fact: Fact | NotAnswered) -> Fact:
-    """The fact. Raises Unavailable if it is not there."""
+    """The fact. Raises NotAnswered if it is missing."""
     if isinstance(fact, NotAnswered):
         raise fact
     return fact
 
 
 def asked(ask: Callable[..., Fact], *given: Any) -> Fact | NotAnswered:
-    """What AWS answers; Unavailable where it does not, or where one of the `given` facts to ask with is."""
+    """AWS's answer; NotAnswered if it fails, or if one of the `given` facts is missing."""
     try:
         return ask(*map(known, given))
     except ClientError as error:

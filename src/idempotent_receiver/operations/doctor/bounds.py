@@ -1,4 +1,4 @@
-"""The numbers of a queue, its function, its table and the account that must fit each other: pure checks, as in
+"""The limits of a queue, its function, its table and the account that must fit together: pure checks, as in
 `checks.py`.
 """
 
@@ -11,17 +11,19 @@ from idempotent_receiver.operations.doctor.facts import DeployedFunction, Facts
 
 MIN_RECEIVES = 5
 LONGEST_TIMEOUT_SECONDS, LONGEST_ON_INSTANCES_SECONDS = 900, 5400
-"""Of a function that reads a queue, and of one on Lambda Managed Instances (Lambda's UpdateFunctionConfiguration)."""
+"""Of a function that reads a queue, and of one on Lambda Managed Instances. Source: Lambda API,
+UpdateFunctionConfiguration.
+"""
 LARGEST_BATCH = 10
-"""From a FIFO queue, or without a batching window."""
+"""For a FIFO queue, or without a batching window."""
 INVOCATIONS_A_POLLER = 10
-"""A poller of provisioned mode runs up to ten invocations at once (Lambda Developer Guide, scaling for SQS)."""
+"""A poller in provisioned mode runs up to ten invocations at once (Lambda Developer Guide, scaling for SQS)."""
 DEFAULT_POLLERS = 200
-"""The most pollers of provisioned mode, unless it says otherwise."""
+"""The default maximum of pollers in provisioned mode."""
 
 
 def visibility(facts: Facts) -> Iterator[Problem]:
-    """A throttled batch does not come back while Lambda still tries it (AWS: six time-outs, plus the window)."""
+    """A throttled batch must not reappear while Lambda still retries it (AWS: six time-outs, plus the window)."""
     for function in known(facts.functions):
         timeout = int(known(function.configuration)["Timeout"])
         window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)
@@ -34,36 +36,38 @@ def visibility(facts: Facts) -> Iterator[Problem]:
 
 
 def limits(facts: Facts) -> Iterator[Problem]:
-    """AWS accepts the function's time-out and batches. A local cloud accepts others."""
+    """AWS accepts the function's timeout and batch settings. A local cloud may accept others."""
     fifo = known(facts.queue).get("FifoQueue") == "true"
     for function in known(facts.functions):
         timeout, mapping = int(known(function.configuration)["Timeout"]), known(function.mapping)
         if timeout > LONGEST_TIMEOUT_SECONDS and timeout > (longest := _longest_timeout(function)):
             yield (
-                f"the time-out of {function.name} is {timeout} s, and AWS allows it {longest}",
-                f"set its Timeout to {longest} or less, or run what takes longer in a container (docs/containers.md)",
+                f"the timeout of {function.name} is {timeout} s, and AWS allows {longest}",
+                f"set its Timeout to {longest} or less, or run longer handlers in a container (docs/containers.md)",
             )
         batch = int(mapping.get("BatchSize") or LARGEST_BATCH)
         window = int(mapping.get("MaximumBatchingWindowInSeconds") or 0)
         if fifo and (batch > LARGEST_BATCH or window):
             yield (
-                f"the queue is FIFO, from which Lambda takes no batch of {batch} with a window of {window} s",
+                f"for a FIFO queue, Lambda rejects a batch of {batch} with a window of {window} s",
                 f"set BatchSize to {LARGEST_BATCH} or less, and remove MaximumBatchingWindowInSeconds",
             )
         elif batch > LARGEST_BATCH and not window:
             yield (
-                f"Lambda takes no batch of {batch} without a window",
+                f"Lambda rejects a batch of {batch} without a window",
                 f"set MaximumBatchingWindowInSeconds to 1 or more, or BatchSize to {LARGEST_BATCH}",
             )
 
 
 def receives(facts: Facts) -> Iterator[Problem]:
-    """Throttled deliveries count as receives, so a message needs a few, and a place to go when they are used up."""
+    """Throttled deliveries count as receives, so a message needs spare receives, and a dead-letter queue for
+    the end.
+    """
     queue = known(facts.queue)
     policy = json.loads(queue.get("RedrivePolicy") or "{}")
     if "deadLetterTargetArn" not in policy:
         yield (
-            f"queue {name_of_queue(queue)} has no dead-letter queue: what keeps failing is deleted in the end",
+            f"queue {name_of_queue(queue)} has no dead-letter queue: messages that keep failing are eventually deleted",
             f"give the queue a RedrivePolicy with maxReceiveCount: {MIN_RECEIVES} or more",
         )
     elif int(policy["maxReceiveCount"]) < MIN_RECEIVES:
@@ -74,7 +78,7 @@ def receives(facts: Facts) -> Iterator[Problem]:
 
 
 def record_retention(facts: Facts) -> Iterator[Problem]:
-    """A record outlasts its message: a message that outlives its record runs again."""
+    """A record must outlast its message, which otherwise runs again."""
     dead = known(facts.dead_letter_queue)
     seconds = _retention(known(facts.queue)) + (0 if dead is None else _retention(dead))
     kept = known(facts.retention_seconds)
@@ -86,7 +90,7 @@ def record_retention(facts: Facts) -> Iterator[Problem]:
 
 
 def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
-    """A message keeps its age when SQS moves it, so the dead-letter queue must keep it longer."""
+    """A message keeps its age when SQS moves it, so the dead-letter queue must keep messages longer."""
     dead, queue = known(facts.dead_letter_queue), known(facts.queue)
     if dead is not None and _retention(dead) <= _retention(queue):
         yield (
@@ -96,7 +100,7 @@ def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
 
 
 def concurrency(facts: Facts) -> Iterator[Problem]:
-    """Lambda takes no more batches than may run: those that it turns away use up receives."""
+    """Lambda must not take more batches than may run: throttled batches use up receives."""
     for function in known(facts.functions):
         yield from _concurrency(known(function.mapping), function.reserved)
 
@@ -106,7 +110,7 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
     pollers = mapping.get("ProvisionedPollerConfig")
     if pollers and maximum is not None:
         yield (
-            f"provisioned mode is on beside MaximumConcurrency {maximum}, and Lambda obeys only one of them",
+            f"both provisioned mode and MaximumConcurrency {maximum} are set, and Lambda obeys only one",
             "remove ProvisionedPollerConfig, or MaximumConcurrency",
         )
         return
@@ -116,13 +120,13 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
             f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
         )
         yield (
-            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the others are throttled",
+            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the rest are throttled",
             f"set {setting} or less, or reserve more concurrency",
         )
 
 
 def account_limit(facts: Facts) -> Iterator[Problem]:
-    """The account can run what Lambda takes from the queue, and other functions beside it. New accounts run ten."""
+    """The account must be able to run these batches and other functions. New accounts run ten at once."""
     for function in known(facts.functions):
         mapping = known(function.mapping)
         most = _most_batches(mapping)
@@ -132,18 +136,18 @@ def account_limit(facts: Facts) -> Iterator[Problem]:
         if most >= shared and known(function.instances) is None:
             setting = "MaximumPollers" if mapping.get("ProvisionedPollerConfig") else "MaximumConcurrency"
             yield (
-                f"Lambda takes up to {most} batches at a time, and {shared} is all that functions of the account share",
+                f"Lambda takes up to {most} batches at a time, and all functions of the account share {shared}",
                 f"request a higher quota of concurrent executions, or set {setting} for fewer than {shared} batches",
             )
 
 
 def name_of_queue(queue: Answer) -> str:
-    """The last part of its ARN."""
+    """The queue's name, from its ARN."""
     return str(queue["QueueArn"]).rpartition(":")[2]
 
 
 def _most_batches(mapping: Answer) -> int | None:
-    """The batches that Lambda takes at a time, if that is set."""
+    """The maximum number of concurrent batches, if set."""
     pollers = mapping.get("ProvisionedPollerConfig")
     if pollers:
         return INVOCATIONS_A_POLLER * int(pollers.get("MaximumPollers") or DEFAULT_POLLERS)

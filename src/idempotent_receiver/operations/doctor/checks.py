@@ -1,6 +1,6 @@
-"""What must hold of a deployed consumer for the promises to hold: pure checks of its facts, each with its remedy.
+"""What must hold for a deployed consumer's guarantees: pure checks of its facts, each with a remedy.
 
-A check that lacks a fact says so (`Unchecked`); only what is known to be wrong is a finding.
+A check that lacks a fact reports `Unchecked`; only a known problem is a finding.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ NAMESPACE = "IdempotentReceiver"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem, under the name of the check that found it."""
+    """A problem, and the check that found it."""
 
     check: str
     text: str
@@ -42,63 +42,63 @@ class Unchecked:
 
 
 def partial_responses(facts: Facts) -> Iterator[Problem]:
-    """Lambda reads which messages failed, instead of deleting them all."""
+    """Lambda must read which messages failed; otherwise it deletes the whole batch."""
     for function in known(facts.functions):
         if "ReportBatchItemFailures" not in (known(function.mapping).get("FunctionResponseTypes") or []):
             yield (
-                f"Lambda takes every answer of {function.name} for a success, and deletes what failed",
+                f"Lambda treats every response of {function.name} as success and deletes failed messages",
                 "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
             )
 
 
 def ttl(facts: Facts) -> Iterator[Problem]:
-    """Expired records are deleted."""
+    """Expired records must be deleted."""
     found = known(facts.time_to_live)
     if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING") or found.get("AttributeName") != "expiration":
         yield (
-            "records are never deleted, and the table grows for ever",
+            "records are never deleted, so the table grows forever",
             "enable time to live on the table's attribute `expiration`",
         )
 
 
 def filter_criteria(facts: Facts) -> Iterator[Problem]:
-    """No message is discarded unseen."""
+    """No message may be discarded unseen."""
     for function in known(facts.functions):
         if (known(function.mapping).get("FilterCriteria") or {}).get("Filters"):
             yield (
-                "the event source mapping has a filter: messages that do not match are deleted, and nobody sees them",
-                "remove FilterCriteria, and let the function return for messages that it does not want",
+                "the event source mapping has a filter: messages that do not match are deleted unseen",
+                "remove FilterCriteria, and let the function return early for unwanted messages",
             )
 
 
 def global_table(facts: Facts) -> Iterator[Problem]:
-    """A claim is decided in one place."""
+    """One place must decide every claim."""
     table = known(facts.table)
     regions = [each["RegionName"] for each in table.get("Replicas") or []]
     if regions and table.get("MultiRegionConsistency") != "STRONG":
         yield (
             f"the table is replicated asynchronously ({', '.join(regions)}): two regions can both claim one key",
-            "keep records in a table of one region",
+            "keep records in a single-region table",
         )
     elif regions and without_claims(facts):
         yield (
-            "the table has multi-Region strong consistency, where AWS takes no transactions: no message can complete",
-            "keep records in a table of one region",
+            "the table has multi-Region strong consistency, which rejects transactions: no message can complete",
+            "keep records in a single-region table",
         )
 
 
 def managed_instances(facts: Facts) -> Iterator[Problem]:
-    """A process is dead when its lease is over."""
+    """A process must be dead when its lease ends."""
     for function in known(facts.functions):
         if known(function.instances) is not None:
             yield (
-                "on Lambda Managed Instances a time-out ends nothing: the run goes on beside the one that takes over",
+                "on Lambda Managed Instances a timeout stops no run: it continues beside the one that takes over",
                 "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
             )
 
 
 def permissions(facts: Facts) -> Iterator[Problem]:
-    """The role of the function or the task may do what the consumer needs."""
+    """The role of the function or task must have the permissions that the consumer needs."""
     denied = known(facts.denied)
     missing = [each for each in denied if not isinstance(each, NotAnswered)]
     if missing:
@@ -116,7 +116,7 @@ def permissions(facts: Facts) -> Iterator[Problem]:
 
 
 def encryption(facts: Facts) -> Iterator[Problem]:
-    """Messages are encrypted at rest (tables and logs always are), and the keys of queues and table can be used."""
+    """Messages must be encrypted at rest (tables and logs always are), and the keys must be usable."""
     for name, queue in (("queue", known(facts.queue)), ("dead-letter queue", known(facts.dead_letter_queue))):
         if queue is not None and queue.get("SqsManagedSseEnabled") != "true" and not queue.get("KmsMasterKeyId"):
             yield f"the {name} is not encrypted at rest", "set SqsManagedSseEnabled: true on it, or a KmsMasterKeyId"
@@ -131,24 +131,24 @@ def encryption(facts: Facts) -> Iterator[Problem]:
 
 
 def alarms(facts: Facts) -> Iterator[Problem]:
-    """Somebody is alerted."""
+    """Alarms must exist."""
     needed, there = _needed_alarms(facts), known(facts.alarms)
     missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
     if missing:
         template = "watch.yaml and container.yaml" if outside_lambda(facts) else "watch.yaml"
-        yield f"there is no alarm on {', '.join(missing)}", f"add those of {template}"
+        yield f"there is no alarm on {', '.join(missing)}", f"add the alarms in {template}"
 
 
 def description(facts: Facts) -> Iterator[Problem]:
-    """The operator's commands know the consumer: what the stack says of it is what its code says."""
+    """The stack's description of the consumer must match its code."""
     code, output = known(facts.given), known(facts.stated)
     if code is None or output is None:
         return
     for name, (ours, theirs) in differences(code, output).items():
-        remedy = "deploy that code, or correct the output by `receiver describe`"
+        remedy = "deploy that code, or update the output with `receiver describe`"
         if name in ("retention_days", "effects"):
-            remedy += "; if the code reads it from a variable, set the variable here as it is set there"
-        yield f"{name} is {ours} by --consumer, and {theirs} by the stack's output {OUTPUT}", remedy
+            remedy += "; if the code reads it from a variable, set the same value here"
+        yield f"{name} is {ours} in --consumer and {theirs} in the stack's output {OUTPUT}", remedy
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
@@ -174,38 +174,40 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
 
 
 def outside_lambda(facts: Facts) -> bool:
-    """Whether the consumer is workers of `receiver work`."""
+    """Whether the consumer consists of `receiver work` processes."""
     return facts.container is not None
 
 
 def checks_of(facts: Facts) -> list[Callable[[Facts], Iterator[Problem]]]:
-    """Those that apply to this consumer."""
+    """The checks that apply to this consumer."""
     compared = facts.given is not None and facts.stated is not None
     left_out = {*(() if compared else (description,)), *(() if outside_lambda(facts) else ON_A_TASK)}
     return [check for check in CHECKS if check not in left_out]
 
 
 def without_claims(facts: Facts) -> bool:
-    """Whether the consumer commits without claims, as the variable says that the example and new projects read."""
+    """Whether the consumer commits without claims, according to the EFFECTS variable that the example and new projects
+    read.
+    """
     return known(facts.settings).get("EFFECTS") == "transaction"
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """What somebody chose, which is no finding: a promise that a consumer gives up, an alarm that is off, a pause."""
+    """Deliberate choices, which are not findings: a guarantee given up, an alarm that is off, a pause."""
     dead, alarms = facts.dead_letter_queue, facts.alarms
     if not (dead is None or isinstance(dead, NotAnswered) or isinstance(alarms, NotAnswered)):
         counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
         if not counted:
             yield (
-                f"no alarm watches for arrivals in {name_of_queue(dead)}: dead letters that stay hide new ones. "
-                "Deploy with DeadLetterArrivals=true, where metric math is known: local clouds refuse it."
+                f"no alarm watches for arrivals in {name_of_queue(dead)}: old dead letters hide new ones. "
+                "Deploy with DeadLetterArrivals=true, where metric math is supported (not on local clouds)."
             )
     queue = "its queue" if isinstance(facts.queue, NotAnswered) else f"queue {name_of_queue(facts.queue)}"
     if not isinstance(facts.settings, NotAnswered) and without_claims(facts):
         yield (
             f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of "
-            "docs/guarantees.md, one at a time. Two workers may run one message, and one of them commits. What the "
-            "handler does outside its Transaction may happen several times at once."
+            "docs/guarantees.md, one at a time. Two workers may run one message, and one of them commits. Effects "
+            "outside its Transaction may happen several times at once."
         )
     functions = [] if isinstance(facts.functions, NotAnswered) else facts.functions
     states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, NotAnswered)]
@@ -214,18 +216,18 @@ def notes(facts: Facts) -> Iterator[str]:
     closed = {} if isinstance(facts.closed_tables, NotAnswered) else facts.closed_tables
     for variable, table in closed.items():
         yield (
-            f"the role may do nothing to a DynamoDB table {table}, which the variable {variable} names: if the handler "
-            "uses it, allow what it does there"
+            f"the role has no permission on the DynamoDB table {table} (variable {variable}): if the handler "
+            "uses it, allow its actions"
         )
 
 
 def check_name(check: Callable[[Facts], Iterator[Problem]]) -> str:
-    """A check's name, as people and scripts read it."""
+    """A check's name in output."""
     return check.__name__.replace("_", "-")
 
 
 def examine(facts: Facts) -> list[Finding | Unchecked]:
-    """What all checks find; empty if all is in order."""
+    """The results of all checks that found a problem or lacked a fact."""
     return [each for check in checks_of(facts) for each in _examined(check, facts)]
 
 
@@ -238,7 +240,7 @@ def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iter
 
 
 Watched = tuple[str | None, str, str, str | None]
-"""Namespace, metric, dimension and value. What is not known is not compared."""
+"""Namespace, metric, dimension and value. Unknown parts are not compared."""
 
 
 def _needed_alarms(facts: Facts) -> dict[str, Watched]:
@@ -286,5 +288,5 @@ def _messages_in(queue: Answer) -> Watched:
 
 
 def _counts(query: Answer, queue: Answer) -> bool:
-    """Whether a metric of an alarm's expression is how many messages a queue holds."""
+    """Whether a metric in an alarm's expression counts the messages in the queue."""
     return _watches((query.get("MetricStat") or {}).get("Metric") or {}, *_messages_in(queue))

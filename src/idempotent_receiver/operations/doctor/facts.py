@@ -1,9 +1,7 @@
-"""What AWS says of a deployed consumer: the facts that `checks.py` judges. All of doctor's requests are made here.
+"""The facts about a deployed consumer that `checks.py` judges. All of doctor's requests are made here.
 
-A consumer is a function with its event source mapping, or workers of `receiver work` on a queue, which functions
-may read as well.
-
-A request that is refused, or that an emulator does not know, leaves that one fact `Unavailable`.
+A consumer is a function with its event source mapping, or `receiver work` processes on a queue that functions may read
+as well. A refused request, or one that an emulator does not know, makes that one fact `NotAnswered`.
 """
 
 import json
@@ -29,13 +27,13 @@ from idempotent_receiver.operations.doctor.roles import (
 )
 
 RECEIVER_CONTAINER = "worker"
-"""The container of deploy/container.yaml in which the worker runs."""
+"""The container in deploy/container.yaml that runs the worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFunction:
-    """A function that reads the queue. None means that no concurrency is `reserved`, or that it runs on Lambda's own
-    `instances`.
+    """A function that reads the queue. `reserved` is None without reserved concurrency, `instances` is None on Lambda's
+    own instances.
     """
 
     configuration: Answer | NotAnswered
@@ -45,15 +43,15 @@ class DeployedFunction:
 
     @property
     def name(self) -> str:
-        """The function's name. Raises Unavailable if its mapping is not known."""
+        """The function's name. Raises NotAnswered if its mapping is unknown."""
         return str(known(self.mapping)["FunctionArn"].split(":")[6])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What AWS says of a consumer: its function, or its workers' `container` and every function that reads their queue.
+    """The facts about a consumer: its function, or its workers' `container` and every function that reads their queue.
 
-    None means that there is no `dead_letter_queue`, or that the consumer is a function and has no `container`.
+    `dead_letter_queue` is None if there is none, `container` is None for a function.
     """
 
     functions: Sequence[DeployedFunction] | NotAnswered
@@ -61,29 +59,29 @@ class Facts:
     """Lambda's limits for all functions of the account."""
     container: Answer | NotAnswered | None
     settings: Mapping[str, str] | NotAnswered
-    """Its environment variables."""
+    """The environment variables."""
     queue: Answer | NotAnswered
     dead_letter_queue: Answer | NotAnswered | None
     keys: Mapping[str, Answer | NotAnswered] | NotAnswered
-    """What KMS says of the keys of its queues, by the ARN, id or alias that a queue has."""
+    """KMS's answers about the keys of the queues, by the ARN, id or alias that the queue has."""
     table: Answer | NotAnswered
     time_to_live: Answer | NotAnswered
     denied: Sequence[str | NotAnswered] | NotAnswered
     """Actions that the role is denied, with their resource."""
     closed_tables: Mapping[str, str] | NotAnswered
-    """Tables on which the role may do nothing, by the variable that names them."""
+    """Tables on which the role has no permission at all, by the variable that names them."""
     alarms: Sequence[Answer] | NotAnswered
     retention_seconds: int | NotAnswered
     given: Description | NotAnswered | None = None
-    """What --consumer says that the consumer is."""
+    """The description from --consumer."""
     stated: Description | NotAnswered | None = None
-    """What its stack says that it is."""
+    """The description from the stack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedConsumer:
-    """What to look at: a function and its event source mapping, if known; or the ARN of a queue that workers read, and
-    their ECS service, if known; and the table of the records.
+    """What to check: a function and its event source mapping, if known; or the ARN of a queue that workers read and
+    their ECS service, if known; and the records table.
     """
 
     function: str | None = None
@@ -97,13 +95,13 @@ class DeployedConsumer:
 
     @property
     def record_id(self) -> str | None:
-        """An id such as its records have, if they have a namespace: a role may be bounded to it."""
+        """A sample record id, if the consumer has a namespace: a role may be restricted to it."""
         namespace = (self.given or self.stated or Description()).namespace
         return None if namespace is None else f"{namespace}#any"
 
 
 def consumer_of(client: Client, stack: str) -> DeployedConsumer:
-    """The consumer that a stack of this project's templates made. Raises UsageError where there is none."""
+    """The consumer in a stack made from this project's templates. Raises UsageError if there is none."""
     outputs = stack_outputs(client, stack)
     known = DeployedConsumer(table=outputs.get("RecordsTable"), stated=stated(outputs, stack))
     if CONSUMER not in outputs and "ServiceName" in outputs and "QueueArn" in outputs:
@@ -117,12 +115,12 @@ def consumer_of(client: Client, stack: str) -> DeployedConsumer:
     if len(mappings) > 1:
         mappings = [each for each in mappings if _feeds(client("lambda"), each, function)]
     if function is None or len(mappings) != 1:
-        raise UsageError(f"stack {stack} is not of this template: it has no output {CONSUMER} with one mapping")
+        raise UsageError(f"stack {stack} was not made from this template: it has no output {CONSUMER} with one mapping")
     return replace(known, function=function, mapping=mappings[0])
 
 
 def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
-    """Whether a mapping is the function's. An operator may not look at those of others."""
+    """Whether a mapping belongs to the function. An operator may lack permission to view the mappings of others."""
     try:
         arn: str = functions.get_event_source_mapping(UUID=mapping)["FunctionArn"]
     except ClientError:
@@ -131,14 +129,14 @@ def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
 
 
 def gather(client: Client, consumer: DeployedConsumer) -> Facts:
-    """Ask AWS for everything. Raises UsageError where there is no such function."""
+    """Ask AWS for all facts. Raises UsageError if the function does not exist."""
     return _of_workers(client, consumer) if consumer.function is None else _of_a_function(client, consumer)
 
 
 def _of_a_function(client: Client, consumer: DeployedConsumer) -> Facts:
     functions = client("lambda")
     mapping = asked(lambda: _mapping(functions, consumer))
-    # What runs is the version behind the alias that the mapping invokes, if it invokes one.
+    # The version behind the alias that the mapping invokes, if any, is the one that runs.
     invoked = consumer.function if isinstance(mapping, NotAnswered) else mapping["FunctionArn"]
     with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
         configuration = _configuration(functions, invoked)
@@ -198,7 +196,7 @@ def _of_either(
 
 
 def _without_metadata(answer: Answer) -> Answer:
-    """The answer without its request's metadata."""
+    """The response without its metadata."""
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
@@ -207,7 +205,7 @@ def _configuration(functions: Any, name: str | None) -> Answer:
 
 
 def settings_of(function: Answer) -> Mapping[str, str]:
-    """The environment variables of a function."""
+    """A function's environment variables."""
     return (function.get("Environment") or {}).get("Variables") or {}
 
 
@@ -224,7 +222,7 @@ def _function(functions: Any, configuration: Answer | NotAnswered, mapping: Answ
 
 
 def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
-    """Every function that a mapping lets read the queue."""
+    """Every function with a mapping on the queue."""
     pages = functions.get_paginator("list_event_source_mappings").paginate(EventSourceArn=queue)
     mappings = [dict(each) for each in pages.search("EventSourceMappings[?State!='Disabled']")]
     return [_function(functions, asked(_configuration, functions, each["FunctionArn"]), each) for each in mappings]
@@ -232,7 +230,7 @@ def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
 
 def _task(ecs: Any, consumer: DeployedConsumer) -> Answer:
     if consumer.service is None:
-        raise NotAnswered("only of a stack of deploy/container.yaml can the task be read: give --stack")
+        raise NotAnswered("the task can only be read for a stack of deploy/container.yaml: give --stack")
     services = ecs.describe_services(cluster=consumer.cluster, services=[consumer.service])["services"]
     if not services:
         raise NotAnswered(f"cluster {consumer.cluster} has no service {consumer.service}")
@@ -252,7 +250,7 @@ def _variables(container: Answer) -> Mapping[str, str]:
 
 
 def _instances(functions: Any, function: Answer) -> Answer | None:
-    """The user's own instances that it runs on. An older boto3 would leave them out of AWS's answer."""
+    """The managed instances that the function runs on. An older boto3 drops them from AWS's response."""
     known = functions.meta.service_model.operation_model("GetFunctionConfiguration").output_shape.members
     if "CapacityProviderConfig" not in known:
         raise NotAnswered("this boto3 does not know Lambda Managed Instances: upgrade boto3 to 1.42 or later")
@@ -300,7 +298,7 @@ def _key(kms: Any, name: str) -> Answer:
 
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
-        raise NotAnswered("the environment has no RECORDS_TABLE: name the table with --table")
+        raise NotAnswered("RECORDS_TABLE is not in the environment: name the table with --table")
     return dict(dynamodb.describe_table(TableName=name)["Table"])
 
 
@@ -310,10 +308,10 @@ def _alarms(cloudwatch: Any) -> list[Answer]:
 
 def _retention_seconds(consumer: DeployedConsumer, settings: Mapping[str, str] | NotAnswered) -> int:
     variables = {} if isinstance(settings, NotAnswered) else settings
-    # The variable goes first: code that reads it was imported here without it.
+    # The variable takes precedence: code that reads it was imported here without it.
     if "RECORD_RETENTION_DAYS" in variables:
         return int(float(variables["RECORD_RETENTION_DAYS"]) * DAY_SECONDS)
     for each in (consumer.given, consumer.stated):
         if each is not None and each.retention_seconds is not None:
             return each.retention_seconds
-    raise NotAnswered("no RECORD_RETENTION_DAYS in its environment is known: give --consumer")
+    raise NotAnswered("RECORD_RETENTION_DAYS is not known from its environment: give --consumer")

@@ -1,4 +1,4 @@
-"""What the role of a consumer must be allowed, and what of that IAM denies it."""
+"""The permissions that a consumer's role needs, and those that IAM denies it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ FROM_A_QUEUE = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "Change
 ON_RECORDS = ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")
 TO_RECEIVE, TO_SEND = ("Decrypt",), ("Decrypt", "GenerateDataKey")
 FOR_A_TABLE = ("Decrypt", "GenerateDataKey", "Encrypt", "DescribeKey", "ReEncryptFrom", "ReEncryptTo")
-"""With a KMS key, by what it encrypts; for a table, what DynamoDB requires of whoever uses it."""
+"""KMS actions by what the key encrypts; for a table, DynamoDB requires them of its callers."""
 TO_THE_LOG = ("CreateLogStream", "PutLogEvents")
 IN_A_VPC = ("DescribeNetworkInterfaces", "DescribeSubnets")
 ON_AN_INTERFACE = (
@@ -30,7 +30,7 @@ TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Actions of one service on a resource, in a request with these keys and values, which conditions may ask for."""
+    """Actions on one resource, with the request's context keys and values, which conditions may check."""
 
     service: str
     actions: Sequence[str]
@@ -40,14 +40,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The role that a consumer runs with, and what only its kind needs."""
+    """A consumer's role, and the needs of its kind."""
 
     arn: str
     needs: Sequence[Need]
 
 
 def of_a_function(function: Answer) -> Role:
-    """A function's role, in whose name Lambda writes the log and the traces, and connects the function to its VPC."""
+    """A function's role. Lambda uses it to write logs and traces and to connect the function to its VPC."""
     _, partition, _, region, account, *_ = function["FunctionArn"].split(":")
     log = (function.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{function['FunctionName']}"
     stream = f"arn:{partition}:logs:{region}:{account}:log-group:{log}:log-stream:any"
@@ -61,9 +61,9 @@ def of_a_function(function: Answer) -> Role:
 
 
 def of_a_task(task: Answer, cluster: str) -> Role:
-    """The role of an ECS task, which asks ECS to protect it. Its log is written by another role."""
+    """An ECS task's role, which lets the task ask ECS for protection. Another role writes its log."""
     if "taskRoleArn" not in task:
-        raise NotAnswered("the task has no role of its own")
+        raise NotAnswered("the task has no task role")
     _, partition, _, region, account, *_ = task["taskDefinitionArn"].split(":")
     itself = f"arn:{partition}:ecs:{region}:{account}:task/{cluster}/any"
     return Role(task["taskRoleArn"], [Need("ecs", ["UpdateTaskProtection"], itself)])
@@ -72,7 +72,7 @@ def of_a_task(task: Answer, cluster: str) -> Role:
 def needed(
     record_id: str | None, settings: Mapping[str, str], queue: Answer, dead_letter_queue: Answer | None, table: Answer
 ) -> list[Need]:
-    """What every consumer needs. With an id such as its records have, a role is judged that may touch only those."""
+    """What every consumer needs. A sample record id checks a role that is restricted to such ids."""
     ids = [] if record_id is None else [_given("dynamodb:LeadingKeys", "stringList", record_id)]
     found = [Need("sqs", FROM_A_QUEUE, queue["QueueArn"]), Need("dynamodb", ON_RECORDS, table["TableArn"], ids)]
     if dead_letter_queue is not None and settings.get("DEAD_LETTER_QUEUE_URL"):
@@ -83,7 +83,7 @@ def needed(
 def needed_of_keys(
     settings: Mapping[str, str], queue: Answer, dead_letter_queue: Answer | None, table: Answer
 ) -> list[Need]:
-    """What it needs of the KMS keys that encrypt these, by a key's ARN, id or alias. A service asks in its name."""
+    """What it needs of the KMS keys that encrypt these, by key ARN, id or alias. A service asks on its behalf."""
     region = queue["QueueArn"].split(":")[3]
     dead = dead_letter_queue if settings.get("DEAD_LETTER_QUEUE_URL") else None
     used = (
@@ -99,19 +99,19 @@ def needed_of_keys(
 
 
 def managed_by_aws(key: str) -> bool:
-    """Whether an alias, by its name or ARN, is that of a key of AWS's own, which the whole account may use."""
+    """Whether an alias, by name or ARN, is an AWS managed key, which the whole account may use."""
     return key.rpartition(":")[2].startswith("alias/aws/")
 
 
 def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Sequence[Need]) -> list[str | NotAnswered]:
-    """What the role is denied, as IAM itself decides: actions with their resource. Empty if nothing is."""
+    """The actions that IAM denies the role, with their resource; empty if none."""
     found: list[str | NotAnswered] = [_told(need, _denied(iam, role, need)) for need in (*needs, *role.needs)]
     found += [asked(_denied_of_a_key, iam, kms, role, need) for need in of_keys]
     return [each for each in found if each != ""]
 
 
 def closed_tables(iam: Any, role: Role, settings: Mapping[str, str], table: Answer) -> dict[str, str]:
-    """The tables that variables like TOTALS_TABLE name, and on which the role may do nothing at all."""
+    """The tables named by variables like TOTALS_TABLE on which the role has no permission at all."""
     tables = table["TableArn"].partition("/")[0]
     found = {}
     for variable, name in settings.items():
@@ -125,10 +125,10 @@ def closed_tables(iam: Any, role: Role, settings: Mapping[str, str], table: Answ
 def _denied_of_a_key(iam: Any, kms: Any, role: Role, need: Need) -> str:
     key = kms.describe_key(KeyId=need.resource)["KeyMetadata"]
     if key["KeyManager"] == "AWS":
-        return ""  # its own policy lets the whole account use it
+        return ""  # its own policy admits the whole account
     refused = _denied(iam, role, replace(need, resource=key["Arn"]))
     if refused and ".amazonaws.com" not in iam.meta.endpoint_url:
-        # Emulators ignore the context, so they take a grant with a condition for none.
+        # Emulators ignore the context, so a conditional grant looks to them like none.
         raise NotAnswered(f"only AWS knows whether the role may use the key {key['Arn']}")
     return _told(replace(need, resource=f"{key['Arn']} through {need.context[0]['ContextKeyValues'][0]}"), refused)
 
@@ -148,5 +148,5 @@ def _told(need: Need, refused: Sequence[str]) -> str:
 
 
 def _given(name: str, kind: str, value: str) -> dict[str, Any]:
-    """A key of the context with its value, as a simulation takes it."""
+    """A context key with its value, in the simulator's form."""
     return {"ContextKeyName": name, "ContextKeyType": kind, "ContextKeyValues": [value]}

@@ -1,1 +1,1 @@
-"""A project of one's own: the files of a tested, deployable consumer, and the template of what watches it."""
+"""New projects: the files of a tested, deployable consumer, and the template of its alarms."""

@@ -1,4 +1,4 @@
-"""What is in a new project: its files, as the operator's choices make them. Nothing is written here."""
+"""The files of a new project, according to the operator's choices. Writes nothing."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from idempotent_receiver.operations.description import DAY_SECONDS, OUTPUT
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 
 ORDERS = (("alice", 1250), ("alice", 750), ("bob", 300))
-"""Customer and cents of each order in the events: the first is alone in its event, then all are in one."""
+"""Customer and cents of each order in the events: the first event has one order, the second has all."""
 
 TEMPLATES = {
     "handler.py": "src/{package}/handler.py",
@@ -26,14 +26,14 @@ TEMPLATES = {
     "conftest.py": "tests/conftest.py",
     "test_handler.py": "tests/test_handler.py",
 }
-"""Where each template's file goes."""
+"""The destination of each template file."""
 
 CONTAINER_TEMPLATES = {
     "Dockerfile": "Dockerfile",
     "dockerignore": ".dockerignore",
     "kubernetes.yaml": "kubernetes.yaml",
 }
-"""The same of those that a project has only with an image."""
+"""The destinations of files that only a project with an image has."""
 
 CONTAINER = """\
 
@@ -66,7 +66,7 @@ _HERE = files("idempotent_receiver.operations.starter")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What the operator chose. `key` is a strategy and its argument; `message_id` has none."""
+    """The operator's choices. `key` is a strategy and its argument; `message_id` takes none."""
 
     name: str
     fifo: bool = False
@@ -77,17 +77,17 @@ class Project:
 
     @property
     def package(self) -> str:
-        """The Python package of its handler."""
+        """The Python package of the handler."""
         return self.name.replace("-", "_")
 
     @property
     def stack(self) -> str:
-        """The name of its stack, in which CloudFormation takes no underscore."""
+        """The stack's name; CloudFormation allows no underscore."""
         return self.name.replace("_", "-")
 
 
 def contents(project: Project, *, requirement: str, requirement_dev: str) -> dict[str, str]:
-    """The project's text files by their paths. It requires the library as these lines of pip's say."""
+    """The project's text files by path. The arguments are its pip requirements for the library."""
     cli = re.sub(r"\[[\w,]+\]", "[cli]", requirement_dev, count=1)
     values = {
         **_values(project),
@@ -106,12 +106,12 @@ def contents(project: Project, *, requirement: str, requirement_dev: str) -> dic
 
 
 def watch() -> str:
-    """The template of what watches a consumer."""
+    """The template of a consumer's alarms and dashboard."""
     return (_HERE / WATCH).read_text()
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    """The text with each `<<name>>` replaced. One alone on its line gives as many lines as its value has."""
+    """The text with each `<<name>>` replaced. A placeholder alone on its line expands to as many lines as its value."""
 
     def lines(found: re.Match[str]) -> str:
         return "".join(f"{found[1] if line else ''}{line}\n" for line in values[found[2]].splitlines())
@@ -122,7 +122,7 @@ def filled(text: str, values: dict[str, str]) -> str:
 
 FIFO = """\
 FifoQueue: true
-DeduplicationScope: messageGroup # order and throughput are those of a group
+DeduplicationScope: messageGroup # order and throughput per message group
 FifoThroughputLimit: perMessageGroupId
 """
 
@@ -161,7 +161,7 @@ def _values(project: Project) -> dict[str, str]:
 
 
 def _description(project: Project) -> str:
-    """What the handler is, as a stack's output says it; its effects are a parameter's."""
+    """The handler's description for a stack output; its effects come from a parameter."""
     strategy, argument = project.key
     own_key = strategy != "message_id"
     said = {
@@ -175,14 +175,14 @@ def _description(project: Project) -> str:
 
 
 def _queues(project: Project) -> dict[str, str]:
-    """The queues of the template, and what refers to them: its own, or one that is there already."""
+    """The template's queues and references to them: new ones, or one that exists."""
     if project.queue_arn:
         *_, account, name = project.queue_arn.split(":")
         return {
             "queues": "",
             "queue_arn": project.queue_arn,
             "queue_url": f"!Sub 'https://sqs.${{AWS::Region}}.${{AWS::URLSuffix}}/{account}/{name}'",
-            "dead_letter_queue_arn": "'' # give it, so that alarms watch your dead-letter queue",
+            "dead_letter_queue_arn": "'' # set this, so that alarms watch your dead-letter queue",
         }
     fifo, _, scope = FIFO.partition("\n") if project.fifo else ("", "", "")
     queues = (_HERE / "files" / "queues.yaml.in").read_text()
@@ -195,7 +195,7 @@ def _queues(project: Project) -> dict[str, str]:
 
 
 def _sending(project: Project) -> str:
-    """What `aws sqs send-message` needs besides the body."""
+    """The arguments that `aws sqs send-message` needs besides the body."""
     options = ["--message-group-id alice --message-deduplication-id 1"] if project.fifo else []
     if project.key[0] == "message_attribute":
         options.append(f"--message-attributes '{project.key[1]}={{DataType=String,StringValue=order-1}}'")
@@ -203,7 +203,7 @@ def _sending(project: Project) -> str:
 
 
 def record(project: Project, number: int) -> dict[str, Any]:
-    """A message as Lambda hands it over; its key is `order-1` or the like, wherever the key comes from."""
+    """A message as Lambda delivers it; its key is `order-1` and so on, wherever the key comes from."""
     customer, cents = ORDERS[number]
     (strategy, argument), order = project.key, f"order-{number + 1}"
     body: dict[str, Any] = {"customer": customer, "cents": cents}

@@ -1,4 +1,6 @@
-"""Where a new project gets this library from: the index, or the checkout or wheel that this one was installed from."""
+"""Where a new project gets this library: the package index, or the checkout or wheel that this copy was
+installed from.
+"""
 
 import json
 import shutil
@@ -22,20 +24,20 @@ BUILD_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class LibrarySource:
-    """How a project requires the library: `plain` for what is deployed, `full` for the developer's machine."""
+    """How a project requires the library: `plain` for deployment, `full` for development."""
 
     plain: str
     full: str
     wheel: Path | None = None
-    """The wheel to put into the project's folder, if it is on no index."""
+    """The wheel to put into the project's folder, if no index has it."""
 
 
 def source(folder: Path) -> LibrarySource:
-    """The library that runs here. A checkout's wheel is built into this folder. Raises UsageError if it cannot be."""
+    """The library that is running. A checkout's wheel is built into this folder. Raises UsageError on failure."""
     try:
         installed = distribution(LIBRARY_NAME)
     except PackageNotFoundError:
-        raise UsageError(f"{LIBRARY_NAME} is not installed, only importable: install it with pip or uv") from None
+        raise UsageError(f"{LIBRARY_NAME} is importable but not installed: install it with pip or uv") from None
     origin = json.loads(installed.read_text("direct_url.json") or "null")
     if origin is None:
         release = ".".join(installed.version.split(".")[:2])
@@ -53,12 +55,12 @@ def source(folder: Path) -> LibrarySource:
 def _wheel(origin: dict[str, Any], folder: Path) -> Path:
     path = Path(url2pathname(urlsplit(origin["url"]).path))
     if not path.exists():
-        raise UsageError(f"{LIBRARY_NAME} was installed from {path}, which is gone: install it again")
+        raise UsageError(f"{LIBRARY_NAME} was installed from {path}, which no longer exists: install it again")
     return path if path.suffix == ".whl" else _built(path, folder)
 
 
 def _built(checkout: Path, folder: Path) -> Path:
-    """Build the wheel with a pip of its own, because an environment of uv's has none."""
+    """Build the wheel with its own pip, because a uv environment has none."""
     with tempfile.TemporaryDirectory() as tools:
         python = Path(tools, "bin", "python")
         _run(sys.executable, "-m", "venv", tools)
@@ -73,11 +75,11 @@ def _run(*command: str | Path) -> None:
         subprocess.run(arguments, capture_output=True, text=True, timeout=BUILD_SECONDS, check=True)  # noqa: S603  # ours
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"no wheel of the checkout was built in {BUILD_SECONDS} s: is the package index there?"
+            f"building the checkout's wheel took over {BUILD_SECONDS} s: check that the package index is reachable"
         ) from None
     except subprocess.CalledProcessError as error:
         said = " ".join((error.stderr or error.stdout or "").strip().splitlines()[-3:])
-        raise UsageError(f"no wheel of the checkout could be built: {said}") from None
+        raise UsageError(f"the checkout's wheel could not be built: {said}") from None
 
 
 def vendor(wheel: Path, project: Path) -> None:

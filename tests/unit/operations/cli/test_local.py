@@ -233,7 +233,7 @@ def test_what_cannot_be_done_says_why(
         ("--parameter Stage", "--parameter Stage: write it as NAME=VALUE"),
         ("--parameter A=1 --parameter =b", "--parameter : write it as NAME=VALUE"),
         ("--events nowhere", "there is no SQS event in nowhere"),
-        ("--port 4567", "--port is for a cloud that stays: add --stay"),
+        ("--port 4567", "--port needs --stay"),
     ],
 )
 def test_what_it_cannot_be_told_is_refused(receiver: Receiver, noted: Noted, given: str, says: str) -> None:

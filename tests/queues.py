@@ -63,7 +63,7 @@ class Queue:
     most_receives: int = 5
     messages: list[Kept] = field(default_factory=list)
     sent_ids: dict[str, float] = field(default_factory=dict)
-    receipts: dict[str, tuple[str, float]] = field(default_factory=dict)
+    receipts: dict[str, tuple[Kept, float]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -136,16 +136,18 @@ class Queues:
     def delete_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
         def one(entry: dict[str, Any]) -> dict[str, Any] | None:
             queue = self.queues[QueueUrl]
-            id, until = queue.receipts[entry["ReceiptHandle"]]
-            (body,) = {kept.sent["MessageBody"] for kept in queue.messages if kept.id == id} or {""}
+            kept, until = queue.receipts[entry["ReceiptHandle"]]
+            place = next((place for place, each in enumerate(queue.messages) if each is kept), None)
+            body = "" if place is None else kept.sent["MessageBody"]
             if {QueueUrl, body} & self.undeletable or (queue.fifo and until <= self.clock.monotonic_seconds()):
                 return None
             if body in self.throttled:
                 self.throttled.remove(body)
                 return {"Code": "ThrottlingException", "SenderFault": False}
             # A standard queue accepts an outdated receipt handle, and may keep the message.
-            latest = [kept.id for kept in queue.messages if kept.receipt == entry["ReceiptHandle"]]
-            queue.messages = [kept for kept in queue.messages if kept.id != id or kept.id not in latest]
+            if place is not None and kept.receipt == entry["ReceiptHandle"]:
+                del queue.messages[place]
+                kept.receipt = ""
             return {}
 
         return self._batch("delete_message_batch", QueueUrl, Entries, one)
@@ -153,12 +155,12 @@ class Queues:
     def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
         def one(entry: dict[str, Any]) -> dict[str, Any] | None:
             queue, now = self.queues[QueueUrl], self.clock.monotonic_seconds()
-            for kept in queue.messages:
-                if kept.receipt == entry["ReceiptHandle"] and kept.visible_seconds > now:
-                    kept.visible_seconds = now + entry["VisibilityTimeout"]
-                    queue.receipts[kept.receipt] = (kept.id, kept.visible_seconds)
-                    return {}
-            return None
+            kept, _ = queue.receipts[entry["ReceiptHandle"]]
+            if kept.receipt != entry["ReceiptHandle"] or kept.visible_seconds <= now:
+                return None
+            kept.visible_seconds = now + entry["VisibilityTimeout"]
+            queue.receipts[kept.receipt] = (kept, kept.visible_seconds)
+            return {}
 
         return self._batch("change_message_visibility_batch", QueueUrl, Entries, one)
 
@@ -233,6 +235,7 @@ class Queues:
         for kept in list(queue.messages):
             if kept.receives >= queue.most_receives and kept.visible_seconds <= now:
                 queue.messages.remove(kept)
+                kept.receipt = ""
                 sent = now if queue.fifo else kept.sent_seconds
                 moved = Kept(kept.id, {**kept.sent}, sent, source=queue.arn, receives=kept.receives)
                 moved.moved_seconds, moved.moved_receives = now, kept.receives
@@ -241,15 +244,15 @@ class Queues:
     def _next(self, queue: Queue, most: int) -> list[Kept]:
         now = self.clock.monotonic_seconds()
         held = {kept.group for kept in queue.messages if kept.visible_seconds > now} if queue.fifo else set()
-        free = [kept for kept in queue.messages if kept.visible_seconds <= now]
+        free = (kept for kept in queue.messages if kept.visible_seconds <= now)
         # One receive may return several messages of a group, in order; while they are in flight the group is blocked.
-        return [kept for kept in free if not (queue.fifo and kept.group in held)][:most]
+        return list(itertools.islice((kept for kept in free if not (queue.fifo and kept.group in held)), most))
 
     def _handed_out(self, queue: Queue, kept: Kept, seconds: float) -> dict[str, Any]:
         kept.receives += 1
         kept.receipt = f"receipt-{next(self._numbers)}"
         kept.visible_seconds = self.clock.monotonic_seconds() + seconds
-        queue.receipts[kept.receipt] = (kept.id, kept.visible_seconds)
+        queue.receipts[kept.receipt] = (kept, kept.visible_seconds)
         sent_ms = self.clock.epoch_ms() - int((self.clock.monotonic_seconds() - kept.sent_seconds) * 1000)
         attributes = {"ApproximateReceiveCount": str(kept.receives), "SentTimestamp": str(sent_ms)}
         attributes |= {"MessageGroupId": kept.group} if kept.group else {}

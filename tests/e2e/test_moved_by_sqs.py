@@ -67,7 +67,7 @@ def test_sqs_moves_it_after_its_receives_and_its_record_tells_the_operator_why(p
     code, planned = receiver(plain, "dlq", "redrive", "--yes")
     assert (code, planned["plan"], planned["moved"]) == (1, {"PERMANENT": len(dead)}, 0)
     plain.open_account(payer, 11)
-    code, planned = receiver(plain, "dlq", "redrive", "--include-permanent", "--reason", "cannot pay", "--yes")
+    code, planned = receiver(plain, "dlq", "redrive", "--include-permanent", "--matching", "cannot pay", "--yes")
     assert (code, planned["moved"]) == (0, 1)
     assert plain.settled(dead[0])["attempts"] == RECEIVES + 1
     assert plain.entries(overdrawn) == {payer: -11, payee: +11}

@@ -130,7 +130,7 @@ def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank
 
 def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -> None:
     """What the killed process runs: the command itself. It does not linger in a long poll, so that kills meet work."""
-    from idempotent_receiver.operations.cli import dlq_run, receiver  # noqa: PLC0415  # in the process that is to be killed
+    from idempotent_receiver.operations.cli import dlq_act, receiver  # noqa: PLC0415  # in the process that is to be killed
     from idempotent_receiver.operations.dead_letters import queue  # noqa: PLC0415
 
     class Watched(queue.DeadLetterQueue):
@@ -140,7 +140,7 @@ def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -
 
     os.environ.update(variables)
     queue.WAIT_SECONDS = 0
-    dlq_run.DeadLetterQueue = Watched  # type: ignore[misc]
+    dlq_act.DeadLetterQueue = Watched  # type: ignore[misc]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         receiver.main(arguments)
 

@@ -8,8 +8,10 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
-from tests.simulation.operators import RECORDS
+from tests.simulation.operators import RECORDS, fingerprint_of, id_of, resend_of
+from tests.simulation.setups import Act
 from tests.simulation.state import WireRequest
 from tests.simulation.worker_state import FAR, OVER_MS, WorkerState
 
@@ -142,6 +144,26 @@ def far_items(items: dict[str, Item]) -> dict[tuple[str], Item]:
     """The table as a transaction sees it."""
     assert all(item["expiration"] >= FAR for item in items.values()), f"nothing in {RECORDS} expires here"
     return {(id,): item for id, item in items.items()}
+
+
+def claimed() -> dict[str, Any]:
+    """What a resend that crashed after its send has made of the record."""
+    lease = (FAR + DEFAULT_RETENTION_SECONDS) * 1000
+    resent = resend_of(Act("resend")).to_json()
+    return {"status": "INPROGRESS", "in_progress_expiration": lease, "owner": "alice", "resent": resent}
+
+
+def failed(body: int) -> dict[str, Any]:
+    """The record of a dead letter's key."""
+    return {
+        "id": id_of(body),
+        "status": "FAILED",
+        "version": f"v0-{body}",
+        "validation": fingerprint_of(body),
+        "error": '{"type": "Refused", "permanent": true}',
+        "attempts": 1,
+        "expiration": max(FAR, int(START_EPOCH_SECONDS)),
+    }
 
 
 _values_of = attrgetter(*ResendState.__slots__)

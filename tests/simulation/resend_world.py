@@ -15,19 +15,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, from_attributes
+from idempotent_receiver.protocol.record import from_attributes
 from idempotent_receiver.protocol.resend import resending
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.testing.memory import Table
-from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.explored_clients import LOST
 from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation, shown
-from tests.simulation.operators import RECORDS, fingerprint_of, id_of, resend_of, variant_of
-from tests.simulation.resend_state import ResendState, far_items, written_to
+from tests.simulation.operators import RECORDS, id_of, variant_of
+from tests.simulation.resend_state import ResendState, claimed, failed, far_items, written_to
 from tests.simulation.setups import AGAIN, OPERATES, Act
 from tests.simulation.state import ON_THE_WAY, WireRequest
-from tests.simulation.worker_state import FAR, WorkerState
+from tests.simulation.worker_state import WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,9 +54,9 @@ class ResendExplorer:
         consumers = [WorkerState(f"c{number}", self.setup.receives(number)) for number in range(self.setup.workers)]
         operators = [WorkerState(f"o{number}", OPERATES, variant_of(act)) for number, act in enumerate(self.setup.acts)]
         letters = frozenset(enumerate(self.setup.letters))
-        items = {id_of(body): _failed(body) for body in set(self.setup.letters)}
+        items = {id_of(body): failed(body) for body in set(self.setup.letters)}
         if 1 in self.setup.letters:
-            items[id_of(0)] |= _resending()
+            items[id_of(0)] |= claimed()
         # The first deliveries of what has become a dead letter may still come late.
         ever = frozenset(self.setup.letters)
         return ResendState(self.setup, [*consumers, *operators], faults, items, letters, ever=ever)
@@ -264,8 +263,8 @@ class ResendExplorer:
                 self._triage(state, *letter, verbs)
             for body in state.queued:
                 state.now += LEASE_SECONDS
-                failed = self._run(state, "c", AGAIN, body)
-                if failed:
+                undone = self._run(state, "c", AGAIN, body)
+                if undone:
                     self._dead_letter(state, body)
             if not state.letters and not state.queued:
                 break
@@ -332,23 +331,3 @@ def _unasked(history: Any, since: float) -> Any:
         if call.kind == "sleep":
             return ("answer", since, 0.0, number, ())
     return None if history.calls else ("timer", since, 0.0)
-
-
-def _resending() -> dict[str, Any]:
-    """What a resend that crashed after its send has made of the record."""
-    lease = (FAR + DEFAULT_RETENTION_SECONDS) * 1000
-    resent = resend_of(Act("resend")).to_json()
-    return {"status": "INPROGRESS", "in_progress_expiration": lease, "owner": "alice", "resent": resent}
-
-
-def _failed(body: int) -> dict[str, Any]:
-    """The record of a dead letter's key."""
-    return {
-        "id": id_of(body),
-        "status": "FAILED",
-        "version": f"v0-{body}",
-        "validation": fingerprint_of(body),
-        "error": '{"type": "Refused", "permanent": true}',
-        "attempts": 1,
-        "expiration": max(FAR, int(START_EPOCH_SECONDS)),
-    }

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.dynamodb.statements import record_in
 from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
@@ -169,11 +170,6 @@ def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotAppl
     ):
         return Unknown(failed.why)
     return failed
-
-
-def code_of(error: ClientError | BotoCoreError) -> str:
-    """AWS's code, or the name of botocore's own exception."""
-    return error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
 
 
 def explained(code: str, call: ApiCall, *, where: str = "") -> str:

@@ -30,6 +30,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, answered_by_moto, default_client, turn
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.dynamodb.errors import ApiCall
 from idempotent_receiver.dynamodb.packs import Packs
 from idempotent_receiver.dynamodb.statements import RecordItem, Replacement, replacement_of
@@ -199,7 +200,7 @@ class Requests:
         try:
             _receive(lambda: self.client.transact_write_items(TransactItems=actions, ClientRequestToken=token))
         except (ClientError, BotoCoreError) as error:
-            if isinstance(error, ClientError) and errors.code_of(error) == "TransactionCanceledException":
+            if isinstance(error, ClientError) and code_of(error) == "TransactionCanceledException":
                 return Cancelled(error.response.get("CancellationReasons", []))
             return errors.request_failed(error, call_of(members, self.table))
         return Applied()
@@ -239,7 +240,7 @@ class Requests:
             if len(responses) != len(batch):
                 raise UnreadableAnswer
         except (ClientError, BotoCoreError) as error:
-            if errors.code_of(error) == errors.NO_SUCH_OPERATION:
+            if code_of(error) == errors.NO_SUCH_OPERATION:
                 self._do_without_batches()
             return [errors.request_failed(error, call)] * len(batch)
         return [Applied() if response.get("Error") is None else _failed(response, call) for response in responses]
@@ -297,7 +298,7 @@ def _sent(call: ApiCall, send: Callable[[], object]) -> Written:
     try:
         _receive(send)
     except (ClientError, BotoCoreError) as error:
-        if isinstance(error, ClientError) and errors.code_of(error) in errors.CONFLICTS:
+        if isinstance(error, ClientError) and code_of(error) in errors.CONFLICTS:
             return errors.conflict(error.response)
         return errors.request_failed(error, call)
     return Applied()

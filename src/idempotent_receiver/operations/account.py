@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, NoRegionError, ProfileNotFound
 
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 
 Client = Callable[[str], Any]
 """Returns the boto3 client of a service."""

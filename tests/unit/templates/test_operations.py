@@ -166,7 +166,8 @@ def test_every_action_and_resource_is_named_but_for_x_ray_which_knows_no_resourc
 
 
 @every_variant
-def test_neither_the_consumer_nor_the_operator_can_delete_or_forge_a_record(variant: str) -> None:
+def test_neither_the_consumer_nor_the_operator_can_delete_a_record(variant: str) -> None:
+    """The operator may write into records, for a resend claims a key."""
     records = resources_of(consumers(variant), "dynamodb:PartiQLInsert")
     ((name, table),) = records.items()
     assert not re.search("Delete|BatchWrite|Scan|Query", str(consumers(variant)[name]["Action"]))
@@ -174,9 +175,10 @@ def test_neither_the_consumer_nor_the_operator_can_delete_or_forge_a_record(vari
     assert not re.search(r'"(History|Archive)[."]', json.dumps(consumers(variant))), "nor does it know these"
     writes = re.compile("dynamodb:.*(Put|Update|Delete|Write|Insert|Execute)")
     writing = {sid: each for sid, each in operators(variant).items() if any(map(writes.match, listed(each["Action"])))}
-    assert {sid: each["Resource"] for sid, each in writing.items()} == {
-        "KeepHistory": {"Fn::GetAtt": ["History", "Arn"]}
-    }
+    kept, claimed = writing.pop("KeepHistory"), writing.pop("ClaimForAResend")
+    assert (writing, kept["Resource"]) == ({}, {"Fn::GetAtt": ["History", "Arn"]})
+    assert text_of(claimed["Resource"]).rpartition("/")[2].lower() == "records"
+    assert listed(claimed["Action"]) == [f"dynamodb:{each}Item" for each in ("Put", "Update", "ConditionCheck")]
 
 
 @every_variant

@@ -9,12 +9,12 @@ from typer.core import TyperCommand
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.dlq_act import Task, act, queue_session, session_with
-from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named
+from idempotent_receiver.operations.cli.dlq_act import act, queue_session, session_with
+from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named, Task
 from idempotent_receiver.operations.cli.dlq_resend import Asked, resend_task
 from idempotent_receiver.operations.cli.terminal import Terminal, examples, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive
-from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE
+from idempotent_receiver.operations.dead_letters.queue import DEFAULT_RATE
 from idempotent_receiver.operations.dead_letters.verbs import archive_ends, delete_ends, redrive_ends, restore_ends
 
 app = typer.Typer(
@@ -169,13 +169,14 @@ def archive(*, deployment: Deployment, terminal: Terminal, filters: Filters, act
     Each is stored in full before it is deleted. `dlq redrive --from-archive` sends it back.
     """
     saved = acting.saved("archive", deployment, filters.given)
+    kept = _archive(deployment, terminal)
     told = {"operator": deployment.operator, "archived_at": moment(terminal.clock.epoch_ms())}
     told |= {} if acting.because is None else {"archived_for": acting.because}
     task = Task(
         command="archive",
         asks="Archive",
         doing="archiving",
-        ends=archive_ends(_archive(deployment, terminal), **told),
+        ends=archive_ends(lambda decision: kept.put(decision, **told)),
         acting=acting,
         selection=acting.selection(filters, terminal.clock.epoch_ms(), saved),
         saved=saved,

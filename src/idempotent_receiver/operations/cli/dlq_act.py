@@ -1,6 +1,6 @@
 """The flow of every command that acts on dead letters: plan, confirmation, run and result."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment
-from idempotent_receiver.operations.cli.dlq_options import Acting, none_of, write_plan
+from idempotent_receiver.operations.cli.dlq_options import Task, none_of, write_plan
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, flag, moment, typed
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
@@ -19,42 +19,16 @@ from idempotent_receiver.operations.dead_letters.history import NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
-from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.run import Run
+from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan
 from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.triage import Rules
-from idempotent_receiver.operations.dead_letters.verbs import Ends
 from idempotent_receiver.operations.mappings import DISABLED, mappings_of
 
 BEHIND = {
     True: "the same rules apply to dead letters that appear later",
     False: "dead letters that appear later need another plan",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What a command is to do.
-
-    `asks` begins its question and `doing` labels its progress. A saved plan keeps `options`; `saved` is the plan to
-    carry out. `check` returns extra values for the JSON answer, or raises UsageError for a plan that is not possible.
-    With `wait_held`, the command first waits for dead letters that others hold. With `follow_seconds`, it follows the
-    messages it returned for that long.
-    """
-
-    command: str
-    asks: str
-    doing: str
-    ends: Ends
-    acting: Acting
-    selection: Selection
-    options: dict[str, bool] = field(default_factory=dict)
-    new_body_sha256: str | None = None
-    saved: SavedPlan | None = None
-    rate: float = DEFAULT_RATE
-    check: Callable[[Plan], Mapping[str, str]] = lambda plan: {}
-    wait_held: bool = False
-    follow_seconds: float | None = None
 
 
 def queue_session(deployment: Deployment, terminal: Terminal, hold: int, **rules: bool) -> Session:
@@ -136,7 +110,8 @@ class _Command:
     def _shown(self, plan: Plan) -> set[str]:
         """Show the plan; returns the ids of the dead letters it listed."""
         source = self.session.source
-        self.values = {"plan_id": self.plan_id, "plan": report.counts(plan), **self.task.check(plan)}
+        self.values = {"command": f"dlq {self.task.command}", "plan_id": self.plan_id}
+        self.values |= {"plan": report.counts(plan), **self.task.check(plan)}
         if self._more(plan) and self.task.selection.planned is None:
             self.terminal.note(
                 f"The plan covers the dead letters that are visible now; {BEHIND[self.task.acting.save_plan is None]}."
@@ -249,7 +224,6 @@ class _Command:
         stray = source.stray if isinstance(source, Archive) else []
         shown += [clean(f"Skipped, because they are not archived dead letters: {', '.join(stray)}")] if stray else []
         values = {
-            "command": f"dlq {self.task.command}",
             **self.values,
             "confirmed": self.confirmed,
             "stopped": self.stopped(),

@@ -1,8 +1,8 @@
 """The options that select dead letters, and how commands describe that selection."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.terminal import clean, flag, moment
-from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS
-from idempotent_receiver.operations.dead_letters.selection import SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.queue import DEFAULT_RATE, HOLD_SECONDS
+from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.verbs import Ends
 
 TIMES = "a time such as 2026-11-22T02:00Z (UTC if it names no zone), or how long ago: 90s, 45m, 2h, 3d"
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -106,6 +107,31 @@ class Acting:
     def selection(self, which: Named, now_ms: int, saved: SavedPlan | None) -> Selection:
         """The selection: exactly the saved plan, or whatever the filters match now."""
         return which.selection(now_ms, limit=self.limit) if saved is None else Selection.of_plan(saved.letters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a command is to do.
+
+    `asks` begins its question and `doing` labels its progress. A saved plan keeps `options`; `saved` is the plan to
+    carry out. `check` returns extra values for the JSON answer, or raises UsageError for a plan that is not possible.
+    With `wait_held`, the command first waits for dead letters that others hold. With `follow_seconds`, it follows the
+    messages it returned for that long.
+    """
+
+    command: str
+    asks: str
+    doing: str
+    ends: Ends
+    acting: Acting
+    selection: Selection
+    options: dict[str, bool] = field(default_factory=dict)
+    new_body_sha256: str | None = None
+    saved: SavedPlan | None = None
+    rate: float = DEFAULT_RATE
+    check: Callable[[Plan], Mapping[str, str]] = lambda plan: {}
+    wait_held: bool = False
+    follow_seconds: float | None = None
 
 
 def epoch_ms(option: str, text: str, now_ms: int) -> int:

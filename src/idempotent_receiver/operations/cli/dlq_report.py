@@ -10,12 +10,12 @@ from rich.text import Text
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
 from idempotent_receiver.operations.dead_letters.archive import document
-from idempotent_receiver.operations.dead_letters.following import Fate, Following
+from idempotent_receiver.operations.dead_letters.following import Fate, Following, ReturnedMessage
 from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
-from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, ReturnedMessage, Summary
+from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import End
+from idempotent_receiver.operations.dead_letters.verbs import NOT_BEGUN, End
 
 SHOWN_OF_A_GROUP = 20
 
@@ -200,6 +200,8 @@ def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]
         each.verdict for each in plan.staying
     }  # A dead letter with an end stays only for lack of room, or until it is named.
     becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
+    if Verdict.MOVE not in ends:  # it takes a resend back, and has none of a redrive's options
+        becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 
 

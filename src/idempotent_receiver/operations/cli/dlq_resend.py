@@ -7,8 +7,7 @@ from pathlib import Path
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment
-from idempotent_receiver.operations.cli.dlq_act import Task
-from idempotent_receiver.operations.cli.dlq_options import Acting
+from idempotent_receiver.operations.cli.dlq_options import Acting, Task
 from idempotent_receiver.operations.cli.terminal import Terminal, command, moment
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
@@ -56,7 +55,7 @@ def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal
         return session.reader.read(letter.edited(text), terminal.clock.epoch_ms())
 
     taking_back, new_body = TakingBack(records=records), NewBody(records=records, edited=edited)
-    ends = take_back_ends(taking_back) if body is None else resend_ends(deployment.queue.url, new_body)
+    ends = take_back_ends(taking_back) if body is None else resend_ends(deployment.queue.url, new_body, edited)
     return Task(
         command="resend",
         asks="Take back the resend of" if body is None else "Send with the new body, and delete,",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import CONSUMER, UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, typed

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Group
 from rich.text import Text
 
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.records import record_table, record_values

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, MAX_BYTES_A_ROUND, Raw
 from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.operations.dead_letters.workers import RequestFailed, Workers

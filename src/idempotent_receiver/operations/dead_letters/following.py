@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from math import ceil
+from typing import NamedTuple
 
 from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.run import ReturnedMessage
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.records import written_ms
 from idempotent_receiver.protocol.record import Record, Status
@@ -15,6 +15,14 @@ from idempotent_receiver.protocol.store import Unknown
 
 READS_A_SECOND = 1000
 """The number of records to follow. Each look costs a read unit per record."""
+
+
+class ReturnedMessage(NamedTuple):
+    """A message that was sent back to the consumer; `version` is that of its record before, None without one."""
+
+    record_id: str
+    key: str
+    version: str | None
 
 
 class Fate(StrEnum):

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.dynamodb.errors import ApiCall, code_of, explained
+from idempotent_receiver.dynamodb.codes import code_of
+from idempotent_receiver.dynamodb.errors import ApiCall, explained
 from idempotent_receiver.operations.dead_letters.queue import chunks
 
 if TYPE_CHECKING:

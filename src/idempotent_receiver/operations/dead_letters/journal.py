@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, History
-from idempotent_receiver.operations.dead_letters.performance import Trouble
 from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.operations.dead_letters.verbs import End
 
@@ -28,8 +27,8 @@ class Journal:
         """Record what is about to be done. If this raises, none of it may be done."""
         return self.history.begin([self._act(end, each) for each in decisions])
 
-    def confirm(self, begun: Sequence[Act], undone: Mapping[str, Trouble]) -> None:
-        """Record the results."""
+    def confirm(self, begun: Sequence[Act], undone: Mapping[str, tuple[ActOutcome, str]]) -> None:
+        """Record the results. `undone` maps messageIds to the outcome and AWS's code of what was not done."""
         self.history.confirm([_ended(act, undone.get(act.message_id)) for act in begun])
 
     def _act(self, end: End, decision: Decision) -> Act:
@@ -52,7 +51,5 @@ def key_of(dead_letter: DeadLetter) -> str:
     return dead_letter.record_id if dead_letter.unkeyed is None else dead_letter.id
 
 
-def _ended(act: Act, trouble: Trouble | None) -> Act:
-    if trouble is None:
-        return act.ended(ActOutcome.DONE)
-    return act.ended(trouble.outcome, trouble.code)
+def _ended(act: Act, undone: tuple[ActOutcome, str] | None) -> Act:
+    return act.ended(ActOutcome.DONE) if undone is None else act.ended(*undone)

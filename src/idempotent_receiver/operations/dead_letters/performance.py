@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.queue import A_CALL
 from idempotent_receiver.operations.dead_letters.resend import NotResent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.dead_letters.workers import RequestFailed, Workers
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ MAX_BYTES_A_ROUND = 32 * 1024 * 1024
 """The most bytes of bodies that a command holds in memory at a time."""
 
 MAX_TRIES = 3
+
+DEFAULT_RATE = 100.0
+"""Messages a second that go back to the consumer, so that it keeps up."""
+
 POLL_SECONDS = 2.0
 
 Raw = Mapping[str, Any]

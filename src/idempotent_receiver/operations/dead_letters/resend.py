@@ -125,6 +125,11 @@ class NewBody:
         found = self.records.read(new.record_id)
         if found is None:
             return
+        if (by := resent(found)) is not None:
+            raise NotResent(
+                f"the key {new.key} of the new body was itself sent again, as {by.new_id}: no message of it would run; "
+                "give it another"
+            )
         if taken_back(found) is not None:
             raise NotResent(f"a resend with this body, as {new.key}, was taken back: change the body, even by a space")
         match claim_on(new, found, self.records.clock.epoch_ms()):

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from idempotent_receiver.operations.dead_letters.following import ReturnedMessage
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.performance import Performance, Trouble
-from idempotent_receiver.operations.dead_letters.queue import A_CALL
+from idempotent_receiver.operations.dead_letters.queue import A_CALL, DEFAULT_RATE
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision
@@ -28,7 +29,6 @@ WAVE_SECONDS = 0.25
 bursts.
 """
 
-DEFAULT_RATE = 100.0
 BEYOND_LIMIT = "over --limit: run again"
 UNCONFIRMED = "it was not confirmed"
 UNFINISHED = "the run ended first"
@@ -88,14 +88,6 @@ class Summary:
         self.letters.append(Letter.of(decision, why))
 
 
-class ReturnedMessage(NamedTuple):
-    """A message sent back to the consumer; `version` is that of its earlier record, None if there was none."""
-
-    record_id: str
-    key: str
-    version: str | None
-
-
 OnProgress = Callable[[Summary], None]
 """Called after every wave."""
 
@@ -130,19 +122,27 @@ class Run:
         return self._planned(self.session.take(stopped=self.stopped))
 
     def carry_out(self, plan: Plan, on_progress: OnProgress = lambda summary: None) -> None:
-        """Carry out the plan, then do the same with dead letters that appear behind it."""
+        """Carry out the plan, then do the same with dead letters that appear behind it.
+
+        The plan is emptied on the way: bodies are large, and none is kept once its dead letter is acted on.
+        """
+        following: Plan | None = plan
         for _ in range(MAX_ROUNDS):
-            self._round(plan, on_progress)
+            if following is None:
+                break
+            self._round(following, on_progress)
             if self.stopped() or self.summary.acted == self.selection.limit or not self._source.more:
                 break
-            taken = self.session.take(stopped=self.stopped)
-            if not taken:
-                break
-            plan = self._planned(taken)
+            following = self._following()
         # In the queue but not delivered: beyond what a run may hold, or blocked in their group.
         if self._source.more and self.selection.planned is None:
             self.summary.unseen = self._source.unseen()
         on_progress(self.summary)
+
+    def _following(self) -> Plan | None:
+        """The plan for what has come up; None if there is nothing."""
+        taken = self.session.take(stopped=self.stopped)
+        return self._planned(taken) if taken else None
 
     def decline(self, plan: Plan) -> None:
         """Record that everything in the plan stays, because it was not confirmed."""
@@ -170,19 +170,20 @@ class Run:
             self.summary.skip(each, BEYOND_LIMIT)
         self.summary.beyond_limit |= bool(plan.beyond)
         self._pending = {each.dead_letter.id: each for each in plan.acting}
+        plan.clear()
         try:
             for end in dict.fromkeys(self.ends.values()):
-                self._all(end, [each for each in plan.acting if self.ends[each.verdict] == end], on_progress)
+                self._all(end, on_progress)
         finally:
             for each in list(self._pending.values()):
                 self._skip(each, UNFINISHED)
 
-    def _all(self, end: End, decisions: Sequence[Decision], on_progress: OnProgress) -> None:
+    def _all(self, end: End, on_progress: OnProgress) -> None:
         """Process the decisions in waves. A wave returns one message of each FIFO group, so that nothing overtakes a
         refused one.
         """
         lines: dict[str, deque[Decision]] = {}
-        for each in decisions:
+        for each in (each for each in self._pending.values() if self.ends[each.verdict] == end):
             lines.setdefault(each.dead_letter.line if end.returns else each.dead_letter.id, deque()).append(each)
         size = _wave_size(self.rate) if end.returns else MAX_A_WAVE
         while lines and not self.stopped():
@@ -208,7 +209,7 @@ class Run:
         undone, undeleted = self.performance.perform(end, held)
         self._note(end, held, undone, undeleted)
         if self.journal is not None:
-            self.journal.confirm(begun, undone)
+            self.journal.confirm(begun, {id: (each.outcome, each.code) for id, each in undone.items()})
         for trouble in (*undone.values(), *undeleted.values()):
             if trouble.error is not None:
                 raise trouble.error

@@ -1,7 +1,7 @@
 """The dead letters that an operator selects, the resulting plan, and that plan saved in a file."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import ConfigDict, TypeAdapter
 
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NAMED, End, Ends
+from idempotent_receiver.operations.dead_letters.verbs import NAMED, NOT_BEGUN, End, Ends
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 
@@ -20,11 +20,16 @@ class Plan:
     since the plan, or their verdict.
     """
 
-    decisions: Sequence[Decision]
-    acting: Sequence[Decision]
-    beyond: Sequence[Decision]
-    changed: Sequence[Decision]
-    staying: Sequence[Decision]
+    decisions: list[Decision]
+    acting: list[Decision]
+    beyond: list[Decision]
+    changed: list[Decision]
+    staying: list[Decision]
+
+    def clear(self) -> None:
+        """Let go of the dead letters."""
+        for each in (self.decisions, self.acting, self.beyond, self.changed, self.staying):
+            each.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +158,7 @@ class Selection:
         """The dead letters of the saved plan that are not among these messageIds."""
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
-    def plan(self, decisions: Sequence[Decision], acted: int, ends: Ends) -> Plan:
+    def plan(self, decisions: list[Decision], acted: int, ends: Ends) -> Plan:
         """The plan for the selected dead letters, after `acted` were acted on. Those whose verdict has no end stay."""
         due: list[Decision] = []
         changed: list[Decision] = []
@@ -163,7 +168,8 @@ class Selection:
             if (why := self._changed(each)) is not None:
                 changed.append(replace(each, why=why))
             elif end is None:
-                staying.append(each)
+                unbegun = each.verdict in NOT_BEGUN and Verdict.MOVE not in ends
+                staying.append(replace(each, why="no resend of it has begun") if unbegun else each)
             elif (barred := self._barred(each, end)) is not None:
                 staying.append(barred)
             else:

@@ -19,16 +19,27 @@ own, so a resend has no record to write.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Verb
-from idempotent_receiver.operations.dead_letters.resend import NewBody, TakingBack
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
 
 Copy = Callable[[DeadLetter], dict[str, Any]]
 """Makes the message to send for a dead letter. Raises NoRoom if it does not fit."""
+
+
+class RecordSide(Protocol):
+    """What an end writes into the record of a dead letter's key. Both methods raise NotResent."""
+
+    def other_id(self, decision: Decision) -> str:
+        """The id of the other record that the act is about."""
+
+    def before(self, decision: Decision) -> None:
+        """What is written before the send."""
+
+    def after(self, decision: Decision) -> None:
+        """What is written after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +58,7 @@ class End:
     copy: Copy | None = None
     to: str = ""
     keep: Callable[[Decision], None] | None = None
-    record: NewBody | TakingBack | None = None
+    record: RecordSide | None = None
     deletes: bool = True
     undeleted: str = ""
     returns: bool = False
@@ -58,6 +69,9 @@ Ends = Mapping[Verdict, End]
 
 NAMED = frozenset({Verdict.FOREIGN})
 """Verdicts acted on only if the message or its group is named: nothing shows that they are this consumer's."""
+
+NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
+"""What has no resend to take back, whatever a redrive would do with it."""
 
 _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 
@@ -94,12 +108,12 @@ def restore_ends(dead_letter_queue_url: str) -> Ends:
     return dict.fromkeys(_OURS - {Verdict.MALFORMED}, restored)
 
 
-def archive_ends(archive: Archive, **told: str) -> Ends:
-    """What an archive command does: it stores each dead letter with details of the act."""
+def archive_ends(keep: Callable[[Decision], None]) -> Ends:
+    """What an archive command does: it stores each dead letter."""
     archived = End(
         verb=Verb.ARCHIVED,
         becomes="to the archive",
-        keep=lambda decision: archive.put(decision, **told),
+        keep=keep,
         undeleted="it is in the archive as well, where archiving it again replaces it",
     )
     return dict.fromkeys(_OURS, archived)
@@ -111,12 +125,12 @@ def delete_ends() -> Ends:
     return dict.fromkeys(_OURS - {Verdict.RESENDING}, deleted)
 
 
-def resend_ends(queue_url: str, new_body: NewBody) -> Ends:
+def resend_ends(queue_url: str, new_body: RecordSide, edited: Callable[[DeadLetter], DeadLetter]) -> Ends:
     """What a resend with another body does."""
     resent = End(
         verb=Verb.RESENT,
         becomes="to the queue with another body, under a key of its own",
-        copy=lambda letter: new_body.edited(letter).resent(),
+        copy=lambda letter: edited(letter).resent(),
         to=queue_url,
         record=new_body,
         undeleted="its new body was sent: resend it with the same body, or redrive it, which drops it",
@@ -126,7 +140,7 @@ def resend_ends(queue_url: str, new_body: NewBody) -> Ends:
     return dict.fromkeys(_OURS - none, resent)
 
 
-def take_back_ends(taking_back: TakingBack) -> Ends:
+def take_back_ends(taking_back: RecordSide) -> Ends:
     """What taking a resend back does."""
     back = End(
         verb=Verb.TAKEN_BACK,

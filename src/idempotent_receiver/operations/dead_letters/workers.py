@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 
 WORKERS = 8
 """Fewer than the ten connections in a boto3 client's pool."""

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 
 Fact = TypeVar("Fact")
 Answer = Mapping[str, Any]

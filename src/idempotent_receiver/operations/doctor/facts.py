@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import CONSUMER, Client, UsageError, named, split_stack, stack_outputs
 from idempotent_receiver.operations.description import DAY_SECONDS, Description, stated
 from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, asked, known

@@ -50,8 +50,9 @@ CONSUMERS: dict[str, dict[str, Any]] = {
     "ids.json": {"key": "message_id"},
     "transfers.json": {"key": {"body_field": "transfer_id"}, "payload": {}, "namespace": "bank"},
     "orders.json": {"key": {"body_field": "id"}, "payload": {}, "namespace": "bank"},
+    "week.json": {"key": "message_id", "retention_days": 7},
     "90 days.json": {"key": "message_id", "retention_days": 90},
-    **{f"{each}.json": {"key": "message_id", "namespace": each} for each in ("bank", "shop", "wrong")},
+    **{f"{each}.json": {"key": "message_id", "namespace": each} for each in ("api", "bank", "shop", "wrong")},
 }
 """What `--consumer` may name in the folder of a test."""
 
@@ -226,11 +227,17 @@ def answered(answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[None]:
 
 @contextmanager
 def denied(*operations: str, code: str = "AccessDeniedException") -> Iterator[None]:
-    """AWS refuses these operations; all, if none is named. moto allows everything."""
+    """AWS refuses these operations; all, if none is named. moto allows everything.
 
-    def refuse(operation: str, _: object) -> None:
-        if not operations or operation in operations:
-            error = {"Code": code, "Message": f"User: x may not {operation}"}
+    A transaction needs the permission of each of its items, and is refused whole.
+    """
+
+    def refuse(operation: str, arguments: dict[str, Any]) -> None:
+        items = arguments["TransactItems"] if operation == "TransactWriteItems" else []
+        needed = [operation, *(f"{kind.removesuffix('Item')}Item" for each in items for kind in each)]
+        refused = [each for each in needed if each in operations or not operations]
+        if refused:
+            error = {"Code": code, "Message": f"User: x is not authorized to perform: {refused[-1]}"}
             raise ClientError({"Error": error}, operation)
 
     with answered(refuse):

@@ -107,7 +107,7 @@ def test_a_callable_is_named_with_the_option_that_reads_it(receiver: Receiver, s
     assert (refused.code, refused.out) == (Exit.USAGE, "")
     assert "the key is shop_code:by_id" in refused.err
     assert "--consumer module:function" in refused.err
-    assert receiver.on("show o-1 --json").json["status"] == "FAILED", "a command without a key needs none"
+    assert receiver.on("trace o-1 --json").json["status"] == "FAILED", "a command without a key needs none"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_what_is_safe_is_advised_by_what_was_begun_and_nothing_once_it_was_done(
 def test_a_resend_is_found_by_either_key_with_the_other_one(receiver: Receiver, kept: Kept) -> None:
     kept.done(20, "bank#old", verb=Verb.RESENT, other="bank#new")
     for given, links in (("--key old", (None, "new")), ("--key new", ("old", None)), ("", (None, "new"))):
-        told = receiver.on(f"dlq history --namespace bank --json {given}").json
+        told = receiver.on(f"dlq history --consumer bank.json --json {given}").json
         assert [(each["resent_from"], each["resent_as"]) for each in told["acts"]] == [links]
 
 

@@ -218,8 +218,7 @@ def test_a_browser_shows_filters_selects_and_opens(
     assert len(lines) > 10
     assert not [line for line in lines if "--yes" in line], "each asks first"
     for line in lines:
-        # The acts are to take --because.
-        ran = receiver(line.replace("\\\n", "").replace("--because", "--reason").removeprefix("receiver "))
+        ran = receiver(line.replace("\\\n", "").removeprefix("receiver "))
         assert ran.code in (Exit.OK, Exit.LEFT), (line, ran.err)
         assert "no visible dead letters" not in ran.out, line
 

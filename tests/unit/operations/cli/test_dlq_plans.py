@@ -25,8 +25,8 @@ def test_a_plan_is_saved_without_bodies_and_nothing_is_done(receiver: Receiver, 
     ran = receiver.on(f"{SAVE} --json")
     counts = {"MOVE": 1, "DONE": 1, "CONFLICT": 1, "PERMANENT": 1}
     plan = saved()
-    told = {"schema": 1, "plan_id": plan["id"], "plan": counts, "about_seconds": 0, "paused": True}
-    assert (ran.code, ran.json) == (0, {**told, "saved": "plan.json"})
+    told = {"schema": 1, "command": "dlq redrive", "plan_id": plan["id"], "plan": counts}
+    assert (ran.code, ran.json) == (0, {**told, "about_seconds": 0, "paused": True, "saved": "plan.json"})
     assert {each["key"]: each["verdict"] for each in plan["letters"]} == {FLAKY: "MOVE", DONE: "DONE"}
     assert {each["body_sha256"] for each in plan["letters"]} == {sha256(b).hexdigest() for b in (b"flaky", b"done")}
     assert (plan["queue"], plan["dead_letter_queue"]) == (stack.arn, stack.dead_arn)

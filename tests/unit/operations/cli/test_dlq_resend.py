@@ -10,8 +10,10 @@ import pytest
 
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.unit.operations.cli.stack import CONFLICT, DEAD, FLAKY, SECRET, Receiver, Stack, denied
+from tests.unit.operations.dead_letters.acts import OPERATOR
 
 RESEND = f"dlq resend --key {FLAKY} --body new"
 
@@ -35,7 +37,7 @@ def test_without_permission_to_write_records_nothing_is_sent_and_nothing_deleted
     (left,) = ran.json["left"]
     assert (ran.code, left["outcome"], f"dynamodb:{operation}" in left["why"]) == (Exit.LEFT, "refused", True)
     assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == (set(), DEAD)
-    assert [each["outcome"] for each in stack.acts] == ["refused"]
+    assert {each["outcome"] for each in stack.acts} == {"refused"}
 
 
 def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_another_body(
@@ -51,7 +53,7 @@ def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_
 
     ran = receiver.on(f"dlq resend --key {FLAKY} --take-back --because 'the wrong body' --yes --json")
 
-    assert (ran.code, ran.json["taken back"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
+    assert (ran.code, ran.json["taken-back"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
     assert receiver.on(f"dlq resend --key {FLAKY} --take-back --yes").code == Exit.LEFT, "there is nothing to take back"
     assert receiver.on(f"{RESEND} --yes").code == Exit.OK
     assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
@@ -105,11 +107,10 @@ def test_no_end_tells_what_is_in_a_body_or_an_attribute(receiver: Receiver, stac
 
 def test_the_history_keeps_the_new_key_however_long_the_reason_is(receiver: Receiver, stack: Stack) -> None:
     reason = "because " * 200
-    new_key = receiver.on(f"dlq resend --key {FLAKY} --body body.json --because '{reason}' --yes --json").json[
-        "new_key"
-    ]
-    (act,) = stack.acts
-    assert [each for each in (new_key, "because") if each not in act["why"]] == []
+    told = receiver.on(f"dlq resend --key {FLAKY} --body body.json --because '{reason}' --yes --json").json
+    new_key = told["new_key"]
+    assert {each["key"]: each["other"] for each in stack.acts} == {FLAKY: new_key, new_key: FLAKY}
+    assert all("because" in each["why"] for each in stack.acts)
 
 
 def test_a_second_body_for_what_has_no_key_and_was_sent_already_is_warned_of(
@@ -156,3 +157,13 @@ def test_a_new_key_that_was_used_for_another_payload_is_refused(receiver: Receiv
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
     assert f"the key {key} of the new body was used for another payload: give it another" in ran.err
+
+
+def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text("{}", "utf-8")
+    key = receiver.on(f"{RESEND} --json").json["new_key"]
+    resend = Resend(old_id=key, new_id="third", fingerprint="f", operator=OPERATOR, why="the fix failed too")
+    stack.record(key, "COMPLETED", "{}", owner=OPERATOR, resent=resend.to_json())
+    ran = receiver.on(f"{RESEND} --yes")
+    assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
+    assert f"the key {key} of the new body was itself sent again, as third" in ran.err

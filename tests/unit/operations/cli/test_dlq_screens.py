@@ -109,10 +109,9 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     rest = ["UnusableKey 1", "1", "2023-11-14T22:43:20Z UNKEYED", "m-30"]
     assert screen(report.letter_tables([few, keyless])) == ["2", "2 i…", *letters[0], *letters[1], *rest, STAY]
     bodies = groups(bodies=True)[1:2]
-    assert screen(report.letter_tables(bodies)) == ["2", "2 i…", *letters[0], "body-31", *letters[1], "body-32", STAY]
+    assert screen(report.letter_tables(bodies)) == ["2", "2 i…", *letters[0], "body-31", *letters[1], "body-32"]
     (two,) = report.grouped([report.letter_values(each, bodies=False) for each in MANY[:2]])
     assert screen(report.letter_tables([two]))[3:-1] == [*ROWS[11], *ROWS[12]]
-    assert STAY not in screen(report.letter_tables([{**few, "letters": few["letters"][1:]}]))
 
 
 def test_a_plan_has_a_line_for_each_verdict_and_for_each_letter_that_stays() -> None:
@@ -127,9 +126,12 @@ def test_a_plan_has_a_line_for_each_verdict_and_for_each_letter_that_stays() -> 
 
 def test_a_plan_says_what_stays_where_the_verb_acts_on_others_of_its_verdict() -> None:
     """A foreign one has to be named; of a dead letter that may run, no resend can be taken back."""
-    for each, ends in ((decision(40, function="f"), delete_ends()), (FEW[2], take_back_ends(Any))):  # type: ignore[arg-type]
-        (row,) = report.plan_values(Selection().plan([each], 0, ends), ends)
+    back = take_back_ends(Any)  # type: ignore[arg-type]
+    for each, ends in ((decision(40, function="f"), delete_ends()), (FEW[2], back), (MANY[0], back)):
+        plan = Selection().plan([each], 0, ends)
+        (row,), (stays,) = report.plan_values(plan, ends), plan.staying
         assert row["becomes"].startswith("stays: ")
+        assert "--include-permanent" not in stays.why, "it is not for this verb"
 
 
 def test_a_summary_names_what_stays_against_the_plan() -> None:

@@ -147,7 +147,13 @@ def test_it_answers_scripts_too_and_fails_where_a_message_took_effect_twice(rece
     message = {**told, "tables": "TWICE", "verdict": "TWICE", "why": None, "differs": [DOUBLED]}
     counts = {"once": 0, "twice": 1, "never": 0, "dead_letter": 0, "unfinished": 0, "unrecorded": 0}
     more = {"not_compared": ["Totals.at"], "unexplained": [], "missing": ["no redrive policy"]}
-    assert ran.json == {"messages": [message], "workers_killed": ["before it was recorded"], **more, **counts}
+    assert ran.json == {
+        "schema": 1,
+        "messages": [message],
+        "workers_killed": ["before it was recorded"],
+        **more,
+        **counts,
+    }
     assert ran.code == Exit.LEFT
 
 
@@ -256,7 +262,7 @@ def test_without_a_container_engine_that_is_said(receiver: Receiver, noted: Note
 
 
 def test_it_tells_scripts_what_to_type(receiver: Receiver, noted: Noted) -> None:
-    told = {"endpoint_url": "http://127.0.0.1:4566", "stack": "local", "commands": ["sam local invoke"]}
+    told = {"schema": 1, "endpoint_url": "http://127.0.0.1:4566", "stack": "local", "commands": ["sam local invoke"]}
     assert receiver("local --stay --json").json == told
 
 

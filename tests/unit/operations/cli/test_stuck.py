@@ -53,7 +53,7 @@ def test_stuck_asks_before_it_scans(receiver: Receiver, typed: Any) -> None:
     typed("n\nn\n")
     ran = receiver("stuck --table records")
     assert (ran.code, ran.out, "Scan? [y/N]" in ran.err) == (1, "Nothing was scanned.\n", True)
-    assert receiver("stuck --table records --json").json == {"confirmed": False}
+    assert receiver("stuck --table records --json").json == {"schema": 1, "confirmed": False}
 
 
 def test_stuck_names_what_failed_for_good_apart_the_latest_first(receiver: Receiver, stack: Stack) -> None:

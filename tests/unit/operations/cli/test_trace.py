@@ -106,7 +106,7 @@ def test_what_is_not_looked_at_is_said(receiver: Receiver, stack: Stack) -> None
 
 @pytest.mark.parametrize(
     ("given", "id"),
-    [("nosuch", "nosuch"), ("o-1 --namespace shop", "shop#o-1"), ("bank#o-2 --namespace bank", "bank#o-2")],
+    [("nosuch", "nosuch"), ("o-1 --consumer shop.json", "shop#o-1"), ("bank#o-2 --consumer bank.json", "bank#o-2")],
 )
 def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver, given: str, id: str) -> None:
     ran = receiver(f"trace {given} --table records --json")
@@ -116,7 +116,7 @@ def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver, given:
 
 
 def test_no_attempt_is_told_of_a_message_whose_handler_never_started(receiver: Receiver, stack: Stack) -> None:
-    """As of one whose body does not validate: `show` and `stuck` say 0 attempts."""
+    """As of one whose body does not validate: `stuck` says 0 attempts."""
     invalid = Failure(type="InvalidBody", text="amount: missing", permanent=True).to_json()
     stack.record(CLOSED, "FAILED", "closed", error=invalid, attempts=0)
     told = texts(receiver.on(f"trace {CLOSED} --json").json, "record")
@@ -211,7 +211,7 @@ def test_what_fails_otherwise_is_told_as_aws_says_it(receiver: Receiver) -> None
 
 def test_a_table_alone_is_enough_for_what_has_no_queue(receiver: Receiver, stack: Stack) -> None:
     stack.record("api#alice#1", "COMPLETED", data='{"statusCode": 201}')
-    for line in ("trace api#alice#1 --table records", "trace alice#1 --table records --namespace api"):
+    for line in ("trace api#alice#1 --table records", "trace alice#1 --table records --consumer api.json"):
         ran = receiver(f"{line} --json")
         assert (ran.code, ran.json["id"], ran.json["record"]["result"]) == (Exit.OK, "api#alice#1", {"statusCode": 201})
         assert [each["source"] for each in ran.json["unread"]] == ["log"]
@@ -308,7 +308,7 @@ def test_an_unkeyed_letter_keeps_its_story_when_its_messageid_changes(
     sent = stack.sqs.send_message(QueueUrl=stack.dead, MessageBody="no key", MessageAttributes={STAMP: attribute})
     kept.done(20, "m-1", verb=Verb.ARCHIVED)
     for key in ("m-1", sent["MessageId"]):
-        told = receiver.on(f"trace {key} --key-strategy body_field:id --namespace bank --json").json
+        told = receiver.on(f"trace {key} --consumer orders.json --json").json
         assert [each.partition(" by ")[0] for each in texts(told, "history")] == ["message m-1 archived"]
         assert len(texts(told, "dead letter")) == 1
 
@@ -351,7 +351,7 @@ def test_what_counts_as_absent_is_expired(receiver: Receiver, stack: Stack) -> N
 
 
 def test_a_key_of_the_namespace_comes_first_and_a_whole_id_is_taken_as_well(receiver: Receiver, stack: Stack) -> None:
-    bank = f"{ON} --namespace bank --json"
+    bank = f"{ON} --consumer bank.json --json"
     stack.record("bank#o-1", "COMPLETED")
     for given in ("o-1", "bank#o-1"):
         told = receiver(f"trace {given} {bank}").json
@@ -361,7 +361,7 @@ def test_a_key_of_the_namespace_comes_first_and_a_whole_id_is_taken_as_well(rece
     assert (told["id"], told["key"]) == ("bank#bank#o-1", "bank#o-1")
 
 
-@pytest.mark.parametrize("namespace", ["", "--namespace bank"], ids=["all", "one"])
+@pytest.mark.parametrize("namespace", ["", "--consumer bank.json"], ids=["all", "one"])
 def test_it_takes_what_stuck_and_list_print(receiver: Receiver, stack: Stack, namespace: str) -> None:
     body = '{"id": "o-1"}'
     stack.record("bank#o-1", "FAILED", body, error=Failure(type="E").to_json())
@@ -371,7 +371,7 @@ def test_it_takes_what_stuck_and_list_print(receiver: Receiver, stack: Stack, na
     assert printed in receiver(f"stuck {ON} --yes {namespace}").out.split()
     assert receiver(f"trace {printed} {ON} {namespace} --json").json["id"] == "bank#o-1"
 
-    business = "--key-strategy body_field:id --namespace bank --json"
+    business = "--consumer orders.json --json"
     listed = receiver.on(f"dlq list {business}").json
     (printed,) = [each["key"] for group in listed["groups"] for each in group["letters"] if each["key"]]
     assert receiver.on(f"trace {printed} {business}").json["id"] == "bank#o-1"
@@ -438,5 +438,5 @@ def test_the_new_key_of_what_is_resent_is_told_and_kept_in_the_history(receiver:
     (line,) = examples(ran.err.replace("\\\n", " "))
     assert shlex.split(line) == ["receiver", "trace", key, "--stack", "transfers"]
     (act,) = receiver.on(f"dlq history --key {FLAKY} --json").json["acts"]
-    assert act["why"].startswith(f"its new key is {key}; ")
+    assert act["resent_as"] == key
     assert key in receiver.on(TRACE).out

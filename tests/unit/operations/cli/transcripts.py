@@ -97,7 +97,10 @@ def played(receiver: stack.Receiver, transcript: str) -> str:
             continue
         ran = receiver(line) if "--queue" in line else receiver.on(line)
         if line.endswith("--json") and ran.out:
-            answer = told(ran.json).splitlines()
+            document = ran.json
+            for name in {"acted", "left"} & document.keys():  # what was archived comes in the order of random names
+                document[name].sort(key=lambda letter: letter["key"])
+            answer = told(document).splitlines()
         else:
             answer = [f"| {each}" for each in figures(ran.out)] or (["|"] if ran.out else [])
         remarks = [f"! {said(each)}".rstrip() for each in ran.err.splitlines() if each]

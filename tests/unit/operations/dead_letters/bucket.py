@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -76,7 +77,7 @@ def gone_through(bank: Bank, ends: Ends, selection: Selection | None = None) -> 
 
 
 def archived(bank: Bank, bucket: Bucket) -> Run:
-    return gone_through(bank, archive_ends(bucket.archive(), **TOLD))
+    return gone_through(bank, archive_ends(partial(bucket.archive().put, **TOLD)))
 
 
 def from_archive(bank: Bank, bucket: Bucket, *, to_dlq: bool = True, **rules: bool) -> Run:

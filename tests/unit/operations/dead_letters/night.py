@@ -229,7 +229,7 @@ class Night(Bank):
         return self._session(self._archive_of(), store, archived=True), restore_ends(self.dead.url)
 
     def _archive(self, store: DynamoDBStore) -> tuple[Session, Ends]:
-        return self._session(self._queue(), store), archive_ends(self._archive_of())
+        return self._session(self._queue(), store), archive_ends(self._archive_of().put)
 
     def _delete(self, store: DynamoDBStore) -> tuple[Session, Ends]:
         return self._session(self._queue(), store), delete_ends()
@@ -240,7 +240,7 @@ class Night(Bank):
         def edited(letter: DeadLetter) -> DeadLetter:
             return session.reader.read(letter.edited(body), self.clock.epoch_ms())
 
-        return session, resend_ends(self.queue.url, NewBody(records=self._written(store), edited=edited))
+        return session, resend_ends(self.queue.url, NewBody(records=self._written(store), edited=edited), edited)
 
     def _other_fix(self, store: DynamoDBStore) -> tuple[Session, Ends]:
         return self._fix(store, OTHER_FIX)

@@ -213,17 +213,17 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
     journal = Journal(history=history, **to)  # type: ignore[arg-type]
     decisions = [triage(dead_letter(key=key), None, NOW_MS, RULES) for key in (message_id, message_attribute("none"))]
 
-    resent: Any = SimpleNamespace(verb=Verb.RESENT, record=SimpleNamespace(other_id=lambda each: each.verdict))
+    resent: Any = SimpleNamespace(verb=Verb.RESENT, record=SimpleNamespace(other_id=lambda each: f"new-{each.verdict}"))
     begun = journal.begin(resent, decisions)
     again = [replace(begun[0], message_id=id) for id in ("refused", "lost", "done")]
     timed_out = Trouble.of(ReadTimeoutError(endpoint_url="x"))
-    journal.confirm(again, {"refused": Trouble(ActOutcome.REFUSED, "Busy", "SQS refused it"), "lost": timed_out})
+    journal.confirm(again, {"refused": (ActOutcome.REFUSED, "Busy"), "lost": (timed_out.outcome, timed_out.code)})
 
     whys = [why or each.why for each in decisions]
     told = {**to, "verb": Verb.RESENT, "message_id": "m-1", "key": "m-1"}
     assert begun == [
-        Act(**{**told, "why": f"its new key is {name}; {of}"})  # type: ignore[arg-type]
-        for name, of in zip(("MOVE", "UNKEYED"), whys, strict=True)
+        Act(**{**told, "why": of, "other": other})  # type: ignore[arg-type]
+        for other, of in zip(("new-MOVE", "new-UNKEYED"), whys, strict=True)
     ]
     deleted = delete_ends()[Verdict.MOVE]
     assert [act.why for act in journal.begin(deleted, decisions)] == whys

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from idempotent_receiver.sqs.keys import KeyStrategy
 
 
+def test_a_plan_that_is_carried_out_keeps_no_dead_letter() -> None:
+    """A body may be 1 MiB, and the next plan is read while whoever began still has the first one."""
+    bank = leftovers()
+    with bank.session() as session:
+        run = bank.run(session)
+        plan = run.plan()
+        assert plan.acting
+        assert plan.staying
+
+        run.carry_out(plan)
+
+    assert (plan.decisions, plan.acting, plan.staying) == ([], [], [])
+
+
 @both_kinds
 def test_what_can_succeed_comes_back_and_what_was_done_is_dropped(fifo: bool) -> None:
     bank = leftovers(fifo=fifo)

@@ -19,7 +19,7 @@ from idempotent_receiver.operations.dead_letters.verbs import resend_ends, take_
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.store import ActionFailed, Commit, NotApplied, Unknown, Written
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
-from idempotent_receiver.testing.memory import Item, Key, Table
+from idempotent_receiver.testing.memory import Table, TableItem, TableKey
 from tests.queues import DEDUPLICATION_SECONDS
 from tests.unit.operations.dead_letters.bank import HOLD_SECONDS, ONE_BY_ONE, Bank, both_kinds, leftovers, throttled
 from tests.unit.operations.dead_letters.bucket import Bucket, archived, from_archive
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.record import Change
 
 
-class ByKey(MutableMapping[Key, Item]):
+class ByKey(MutableMapping[TableKey, TableItem]):
     """The records' items, as a transaction's table has them."""
 
-    def __init__(self, items: dict[str, Item]) -> None:
+    def __init__(self, items: dict[str, TableItem]) -> None:
         self._items = items
 
-    def __getitem__(self, key: Key) -> Item:
+    def __getitem__(self, key: TableKey) -> TableItem:
         return self._items[str(key[0])]
 
-    def __setitem__(self, key: Key, item: Item) -> None:
+    def __setitem__(self, key: TableKey, item: TableItem) -> None:
         self._items[str(key[0])] = item
 
-    def __delitem__(self, key: Key) -> None:
+    def __delitem__(self, key: TableKey) -> None:
         del self._items[str(key[0])]
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[TableKey]:
         return ((id,) for id in self._items)
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ def gone_through(bank: Bank, writes: Records, text: str | None) -> Run:
     with bank.session() as session:
         new_body = NewBody(records=writes, edited=lambda letter: edited(session, letter, text or ""))
         taking_back = TakingBack(records=writes)
-        ends = take_back_ends(taking_back) if text is None else resend_ends(bank.queue.url, new_body)
+        ends = take_back_ends(taking_back) if text is None else resend_ends(bank.queue.url, new_body, new_body.edited)
         run = bank.run(session, ends=ends, rate=ONE_BY_ONE)
         run.carry_out(run.plan())
     return run
@@ -279,7 +279,7 @@ def test_a_resend_that_was_taken_back_leaves_the_record_as_it_was_and_never_runs
 
     letter = take_back(bank)
 
-    assert (letter.outcome, letter.verb, len(bank.dead.messages)) == (ActOutcome.DONE, "taken back", 1)
+    assert (letter.outcome, letter.verb, len(bank.dead.messages)) == (ActOutcome.DONE, "taken-back", 1)
     barred = resend(bank, "fixed")
     assert "was taken back: change the body, even by a space" in barred.why
     bank.mended = True

@@ -34,7 +34,7 @@ NEVER: Any = None
 ENDS: dict[str, Ends] = {
     "redrive": redrive_ends("q"),
     "redrive --to-dlq": restore_ends("d"),
-    "resend": resend_ends("q", NEVER),
+    "resend": resend_ends("q", NEVER, NEVER),
     "resend --take-back": take_back_ends(NEVER),
     "archive": archive_ends(NEVER),
     "delete": delete_ends(),
@@ -111,7 +111,7 @@ def test_what_may_be_anybodys_goes_only_if_it_is_named_and_another_queues_never(
     verb: str, selection: Callable[[Bank], Selection], left: set[str]
 ) -> None:
     bank = strangers()
-    ends = delete_ends() if verb == "delete" else archive_ends(Bucket(bank).archive())
+    ends = delete_ends() if verb == "delete" else archive_ends(Bucket(bank).archive().put)
 
     summary = gone_through(bank, ends, selection(bank)).summary
 
@@ -204,7 +204,7 @@ def test_a_poison_letter_stops_nothing(kind: str) -> None:
     bucket, named, stays = Bucket(bank), Selection(ids=frozenset([id])), verdict == "OTHER_QUEUE"
     assert taken(bank)[id].verdict == verdict
 
-    gone_through(bank, archive_ends(bucket.archive()), named)
+    gone_through(bank, archive_ends(bucket.archive().put), named)
     assert len(bucket.objects) == (not stays)
     with replace(bank.session(), source=bucket.archive()) as session:
         run = bank.run(session, ends=restore_ends(bank.dead.url), selection=named)
@@ -235,7 +235,7 @@ def test_what_cannot_be_read_at_all_is_a_group_of_its_own_and_can_be_archived_an
     assert why in decision.why
     assert bank.redrive().done["moved"] == 1
     bucket = Bucket(bank)
-    gone_through(bank, archive_ends(bucket.archive()), Selection(groups=frozenset(["malformed"])))
+    gone_through(bank, archive_ends(bucket.archive().put), Selection(groups=frozenset(["malformed"])))
     assert [each["verdict"] for each in bucket.documents()] == ["MALFORMED"]
     bank.sqs.send_message(QueueUrl=bank.dead.url, MessageBody="{}")
     broken = bank.dead.messages[0].id

@@ -47,6 +47,8 @@ def history(
     Each act has who did it, when, with which key and message, why, from which plan, and what became of it. Without
     --key, the whole table of the history is read.
     """
+    if key == "":
+        raise UsageError("--key is empty: give it a value, or leave it out")
     now_ms = terminal.clock.epoch_ms()
     since_ms = 0 if since is None else epoch_ms("--since", since, now_ms)
     # Another operator's clock may be ahead of this one: without --until, nothing is too late.

@@ -43,6 +43,7 @@ class Queue:
         self.changed: list[tuple[str, int]] = []
         self.answers = threading.Event()
         self.answers.set()
+        self.arrives: Callable[[], None] = lambda: None
 
     def send(self, *messages: tuple[str, str]) -> None:
         """These are received together, each an id and a receipt handle."""
@@ -51,9 +52,11 @@ class Queue:
     def receive(self, most: int, **_: int) -> list[dict[str, Any]]:
         self.most.append(most)
         try:
-            return self.batches.get(timeout=0.02)
+            batch = self.batches.get(timeout=0.02)
         except Empty:
             return []
+        self.arrives()
+        return batch
 
     def delete(self, handles: Sequence[str]) -> list[str]:
         self.deleted += handles
@@ -289,6 +292,20 @@ def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., W
     worker.ends()
 
     assert worker.queue.deleted == ["1"]
+    assert worker.started.empty()
+
+
+def test_what_a_poll_brings_after_draining_has_begun_goes_back_at_once_and_does_not_start(
+    start: Callable[..., Worker],
+) -> None:
+    worker = start()
+    worker.queue.arrives = lambda: setattr(worker.process, "draining", True)
+    worker.receives(("a", "1"), ("b", "2"))
+
+    until(lambda: worker.queue.changed)
+    worker.ends()
+
+    assert worker.queue.changed == [("1", 0), ("2", 0)]
     assert worker.started.empty()
 
 

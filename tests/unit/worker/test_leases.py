@@ -74,13 +74,10 @@ class World:
     def deadline(self) -> Deadline:
         return Deadline.after(self.clock, 60_000)
 
-    @staticmethod
-    def wanted(id: str) -> Claim:
-        return Claim(id, "f", "me", lease_until_ms=0, lease_ms=int(LEASE * 1000))
-
     def claim(self, id: str = "k") -> Claimed:
         self.leases.claiming([id])
-        claimed = ask(self.wanted(id), None, self.store, self.deadline)
+        wanted = Claim(id, "f", "me", lease_until_ms=0, lease_ms=int(LEASE * 1000))
+        claimed = ask(wanted, None, self.store, self.deadline)
         assert isinstance(claimed, Claimed)
         return self.leases.claimed(claimed)
 
@@ -147,17 +144,6 @@ def test_the_timer_follows_the_earliest_lease(world: World) -> None:
     world.leases.renew()
 
     assert world.timer.fires == 5 + LEASE - MARGIN
-
-
-def test_a_claim_counts_from_before_it_was_sent_however_late_its_answer_comes(world: World) -> None:
-    world.leases.claiming(["k"])
-    claimed = ask(world.wanted("k"), None, world.store, world.deadline)
-    assert isinstance(claimed, Claimed)
-    world.clock.seconds += 2
-
-    world.leases.claimed(claimed)
-
-    assert world.timer.fires == LEASE - MARGIN
 
 
 def test_nobody_dies_who_holds_nothing(world: World) -> None:

@@ -587,13 +587,25 @@ def test_what_had_started_comes_again_after_a_backoff_and_its_neighbours_at_once
 
 
 def test_what_another_worker_has_taken_over_is_not_released() -> None:
+    """And what comes after it is."""
     store = MemoryStore()
     theirs = {"id": "r", "status": "INPROGRESS", "version": "v", "owner": "another", "in_progress_expiration": 5}
-    store.items["r"] = dict(theirs)
+    store.items |= {"r": dict(theirs), "s": theirs | {"id": "s", "owner": "dead"}}
 
-    given_back(store, ORPHAN)
+    given_back(store, ORPHAN, ORPHAN | {"id": "b", "handle": "2", "record": "s"})
 
     assert store.items["r"] == theirs
+    assert store.items["s"]["version"] != "v"
+
+
+def test_only_what_had_started_is_suspect() -> None:
+    """What merely waited has ended no process, and need not run alone."""
+    orphans: Any = [ORPHAN, ORPHAN | {"id": "b", "handle": "2", "record": None, "started": False}]
+    queue: Any = Queue()
+
+    later = give_back(orphans, MemoryStore(), queue, ManualClock(), logger, backoff=Backoff())
+
+    assert [*later] == [ORPHAN["id"]]
 
 
 def test_what_a_store_raises_keeps_no_process_from_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,6 +255,11 @@ def test_an_option_that_cannot_work_is_refused_at_set_up(
         http_endpoint(MemoryStore("a"), **{option: wrong})
 
 
+def test_a_key_made_of_the_payload_needs_a_scope_though_no_key_is_required() -> None:
+    with pytest.raises(ValueError, match="a key made of the payload needs a scope"):
+        http_endpoint(MemoryStore("a"), key=payload_key("id"), required=False)
+
+
 TAKES = r" must take \(event, context\), or \(event, context, tx: Transaction\)"
 WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.method)
 

@@ -327,16 +327,6 @@ def test_a_batch_that_ends_before_its_claims_are_answered_lets_the_process_live(
     assert world.lost == []
 
 
-def test_a_batch_that_ends_leaves_the_claims_of_others_on_their_way(world: World) -> None:
-    """Their leases may have begun."""
-    world.leases.claiming(["a"], "one")
-    world.leases.claiming(["b"], "another")
-
-    world.leases.ended("one")
-
-    assert world.timer.fires == LEASE - MARGIN
-
-
 def test_a_batch_that_fails_as_a_whole_loses_what_it_held(world: World) -> None:
     """Nobody would settle it, and its lease would be renewed for ever."""
     world.claim()

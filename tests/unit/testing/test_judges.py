@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore
+from idempotent_receiver import MemoryStore, Message
 from idempotent_receiver.testing import explore
 from idempotent_receiver.testing.baseline import Baseline
 from tests.unit.testing import handlers
-from tests.unit.testing.handlers import ORDER, accounts
+from tests.unit.testing.handlers import ORDER, accounts, services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
+    from idempotent_receiver.testing import Calls
 
 
 class LosingRecords(MemoryStore):
@@ -53,6 +54,20 @@ def test_what_a_store_loses_is_found(store: type[MemoryStore], told: str) -> Non
     result = explore(handlers.transactional, ORDER, tables=accounts(), store=store, check=False)
 
     assert told in str(result.violations[0])
+
+
+def test_a_call_that_only_a_later_attempt_does_not_await_is_found(calls: Calls) -> None:
+    calls.replace(services, "notify", key="key")
+
+    @handlers.consumer
+    async def _forgetful(order: dict, message: Message) -> None:
+        promise = services.notify("sold", message.idempotency_key)
+        if message.attempt == 1:
+            await promise
+
+    result = explore(_forgetful, ORDER, check=False)
+
+    assert "notify was called for message-1 and had not been awaited" in str(result)
 
 
 @handlers.consumer

@@ -88,7 +88,7 @@ def test_a_dead_letter_that_is_not_confirmed_keeps_none_of_the_others_from_being
     sent: list[int] = []
     works = [work(str(number), raises(PermanentError("closed"))) for number in range(3 * MOST_SENDING)]
 
-    outcomes = process(*works, send_dead_letter=lambda place, failure: sent.append(place)).outcomes
+    outcomes = process(*works, send_dead_letter=lambda place, failure: sent.append(place) is not None).outcomes
 
     assert sent == list(range(len(works)))
     assert [(type(one), one.recorded) for one in outcomes if isinstance(one, Failed)] == [(Failed, True)] * len(works)

@@ -26,7 +26,7 @@ class LosingRecords(MemoryStore):
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         answers = super().commit(commits)
         for commit in commits:
-            del self.items[commit.change.new.id]
+            self.items.pop(commit.change.new.id, None)
         return answers
 
 

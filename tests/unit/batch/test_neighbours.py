@@ -114,13 +114,14 @@ def test_what_its_loop_has_just_taken_lets_the_others_go() -> None:
                 runs.ready.popleft()
             return True
 
-    runs, taken, clock = waiting(Late(), running=2)
+    host = Late()
+    runs, taken, clock = waiting(host, running=2)
     (other,) = Order([work("b")]).items
     other.index, other.stage = 1, Stage.READY
     runs.ready.append(other)
     clock.seconds += 9
 
-    runs.release_waiting(runs._deadline.moment())
+    runs.release_waiting(host, runs._deadline.moment())
 
     assert (taken.stage, other.stage) == (Stage.READY, Stage.RELEASING)
 
@@ -145,7 +146,7 @@ def test_a_commit_that_loses_to_other_transactions_stops_nothing_else() -> None:
         return handle
 
     works = [work("k", posts("first")), work("k", posts("second"), fingerprint="another")]
-    outcomes = process(*works, store=Contended(), claiming=False).outcomes
+    outcomes = process(*works, store=Contended(), unclaimed=True).outcomes
 
     assert [type(outcome) for outcome in outcomes] == [Failed, Completed]
 
@@ -155,7 +156,7 @@ def test_a_batch_that_starts_nothing_more_cancels_nothing_that_runs(away: bool) 
     """Because its host drains, or its store is away."""
     host, store = Host(), CountingStore()
     host.drains, store.down = not away, {"commit", "insert", "replace"}
-    settings = Settings(store=store, executor=Uncancelled(), host=None if away else host, claiming=not away)
+    settings = Settings(store=store, executor=Uncancelled(), host=None if away else host, unclaimed=away)
 
     processed = receive([work("a"), work("b")], settings, Deadline.after(ManualClock(), 30_000))
 

@@ -9,7 +9,7 @@ import pytest
 
 from idempotent_receiver.clock import since_boot_seconds
 from idempotent_receiver.worker import __main__ as main
-from idempotent_receiver.worker.polling import send
+from idempotent_receiver.worker.polling import send_in_tens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def test_each_entry_that_was_refused_is_asked_for_once_more_alone(raises: bool) 
             raise ConnectionError
         return [entry for entry in entries if entry % 3 == 0]
 
-    send(ask, range(12), logger)
+    send_in_tens(ask, range(12), logger)
 
     alone = [[[entry] for entry in chunk if raises or entry % 3 == 0] for chunk in (range(10), range(10, 12))]
     assert asked == [[*range(10)], *alone[0], [10, 11], *alone[1]]

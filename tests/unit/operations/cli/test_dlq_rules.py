@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from tests.unit.operations.cli.stack import Receiver, Stack, denied
 
 if TYPE_CHECKING:
@@ -23,16 +25,22 @@ if TYPE_CHECKING:
     ],
 )
 def test_what_failed_for_good_and_what_is_too_old_are_allowed_apart(
-    receiver: Receiver, tmp_path: Path, flags: tuple[str, ...], verdicts: dict[str, int]
+    receiver: Receiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    verdicts: dict[str, int],
 ) -> None:
     """In the plan as well, which is carried out by the flags with which it was made."""
     saved = tmp_path / "plan.json"
+    late_ms = SystemClock().epoch_ms() + 1000 * DEFAULT_RETENTION_SECONDS + 60_000
+    monkeypatch.setattr(SystemClock, "epoch_ms", lambda clock: late_ms)
 
-    ran = receiver.on("dlq redrive --retention-days 0.000001 --json --save-plan", str(saved), *flags)
+    ran = receiver.on("dlq redrive --json --save-plan", str(saved), *flags)
 
     assert ran.json["plan"] == {"DONE": 1, "CONFLICT": 1, **verdicts}
-    plan = json.loads(saved.read_text())
-    assert [plan["include_permanent"], plan["force"]] == [flag in flags for flag in ("--include-permanent", "--force")]
+    kept = json.loads(saved.read_text())["options"]
+    assert [kept["include_permanent"], kept["force"]] == [flag in flags for flag in ("--include-permanent", "--force")]
 
 
 @pytest.mark.parametrize("refused", [(), ("ListDeadLetterSourceQueues",)])
@@ -41,7 +49,7 @@ def test_a_consumer_without_a_redrive_policy_makes_no_queue_a_dead_letter_queue(
 ) -> None:
     """Whether or not SQS tells whose dead-letter queue it is: it may hold live messages."""
     alone, live = (stack.sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("alone", "live"))
-    line = f"dlq list --queue {alone} --dlq {live} --table records --key-strategy message_id"
+    line = f"dlq list --queue {alone} --dlq {live} --table records --consumer ids.json"
 
     with denied(*refused or ("none",)):
         ran = receiver(line)

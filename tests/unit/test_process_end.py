@@ -21,9 +21,10 @@ import pytest
 
 import idempotent_receiver
 from idempotent_receiver import MemoryStore, http_endpoint, process_end, sqs_consumer
-from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.clock import Deadline, SystemClock
 from idempotent_receiver.testing.worker import failed_ids
 from tests.counting_store import CountingStore
+from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
@@ -298,6 +299,20 @@ def test_a_system_without_such_a_timer_is_refused_at_set_up(way_in: Any, monkeyp
 
     with pytest.raises(RuntimeError, match=r"end_process_at_deadline needs Linux .* darwin"):
         way_in(MemoryStore("orders"), end_process_at_deadline=True)
+
+
+@pytest.mark.parametrize(("passed", "stepped", "armed"), [(0, 0, [30]), (10, 0, [20]), (10, 5, [15]), (30, 0, [])])
+def test_the_process_ends_at_what_is_left_by_the_clock_that_leaves_less(
+    passed: float, stepped: float, armed: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that was suspended has no more time than its wall clock tells."""
+    clock, told = ManualClock(), list[float]()
+    monkeypatch.setattr(process_end, "Timer", lambda: SimpleNamespace(arm=told.append, delete=lambda: None))
+    deadline = Deadline.after(clock, 30_000)
+    clock.seconds, clock.stepped_seconds = passed, stepped
+
+    with process_end.lifetime(end_process_at_deadline=True)(deadline):
+        assert told == pytest.approx(armed)
 
 
 @pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint])

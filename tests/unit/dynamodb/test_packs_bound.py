@@ -10,7 +10,7 @@ import pytest
 
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import Deadline, SystemClock
-from idempotent_receiver.dynamodb.packs import Bound
+from idempotent_receiver.dynamodb.packs import PACKS_TO_GROW, Bound
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, Operation
 from idempotent_receiver.protocol.transitions import Claim, Settled, complete
 from tests.engines.engine import client
@@ -169,3 +169,15 @@ def test_hot_items_make_progress_at_a_bounded_price(
     balances = [engine.account(f"account-{number}") for number in range(accounts)]
     assert sum(item["balance"] for item in balances if item is not None) == 5 * workers * messages
     assert len(faults.sent) <= most_requests * workers * messages
+
+
+def test_a_conflict_forgets_what_took_effect_before_it() -> None:
+    """Or packs would grow at once to where they had just met it."""
+    bound = Bound()
+    for _ in range(PACKS_TO_GROW - 1):
+        bound.grow()
+    bound.shrink(100)
+
+    bound.grow()
+
+    assert bound.writes == 25

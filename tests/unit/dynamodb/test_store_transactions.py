@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from idempotent_receiver.dynamodb.errors import ApiCall, write_failed
 from idempotent_receiver.protocol.limits import MOST_ITEM_BYTES, MOST_TRANSACTION_BYTES
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
@@ -98,6 +99,15 @@ def test_the_reason_that_counts(reasons: str | None, answer: str | Conflict | Ac
         assert why(told).startswith("TransactionCanceledException from ")
     if isinstance(told, NotApplied):
         assert told.own is (codes[0] in ("None", "-"))
+
+
+@pytest.mark.parametrize("operation", ["TransactWriteItems", "PutItem", "BatchExecuteStatement"])
+def test_of_what_is_invalid_only_a_transaction_may_be_at_fault_itself(operation: str) -> None:
+    """A record's own request has nothing of a handler's."""
+    told = write_failed("ValidationException", ApiCall(operation, "records"))
+
+    assert isinstance(told, NotApplied)
+    assert told.own is (operation == "TransactWriteItems")
 
 
 def test_an_invalid_expression_is_shown() -> None:

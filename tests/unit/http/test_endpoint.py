@@ -203,10 +203,12 @@ def test_a_request_may_wait_for_the_one_that_runs_and_get_its_answer() -> None:
     assert len(api.clock.sleeps) < 12
 
 
-@pytest.mark.parametrize(("seconds", "waited"), [(30, 5), (4, 3)])
-def test_a_wait_is_bounded_by_the_option_and_by_the_deadline(seconds: float, waited: float) -> None:
+@pytest.mark.parametrize(("seconds", "asking", "waited"), [(30, 0, 5), (4, 0, 3), (30, 2, 7)])
+def test_a_wait_is_bounded_by_the_option_and_by_the_deadline(seconds: float, asking: float, waited: float) -> None:
+    """It begins once the store has told that the other still runs."""
     api = Api(wait_seconds=5)
     started(api, lease_seconds=60)
+    api.store.before = lambda name: api.clock.sleep(asking * (name == "insert"))
 
     problem(api(request(), seconds=seconds), 409)
     assert api.clock.seconds == pytest.approx(waited)

@@ -226,74 +226,60 @@ class Handlers:
 def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
+A_SCOPE = r"scope must be a callable .*header\('X-Tenant'\); it is"
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "error", "text"),
+    [
+        *(("key", wrong, TypeError, "key must be") for wrong in (header, message_id, body_field)),
+        ("key", "Idempotency-Key", TypeError, r"key must be header\(name\), "),
+        ("key", payload_key("id"), ValueError, "a key made of the payload needs a scope.*lambda event: .*scope=None"),
+        *(("scope", wrong, TypeError, A_SCOPE) for wrong in ("tenant", header, payload_key("tenant"), payload_key)),
+        ("payload", Payload, TypeError, r"payload must be a Payload\(fields"),
+        ("error_texts", "false", TypeError, "error_texts must be True or False"),
+        ("required", None, TypeError, "required must be True or False"),
+        *(("wait_seconds", wrong, ValueError, "wait_seconds") for wrong in (float("nan"), -1)),
+        *(("retry_after_seconds", wrong, ValueError, "retry_after_seconds must") for wrong in (0, 0.5, None, True)),
+        ("headers", {"X": "1"}, TypeError, "headers must be a callable"),
+        ("is_final", None, TypeError, "is_final must be a callable"),
+        ("logger", 3, TypeError, "logger must be a Powertools Logger or a logging"),
+        ("metrics", 3, TypeError, "metrics must be Powertools Metrics or the like"),
+        ("on_exception", "keep", ValueError, "'retry' or 'replay'"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused_at_set_up(
+    option: str, wrong: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        http_endpoint(MemoryStore("a"), **{option: wrong})
+
+
+def test_a_key_made_of_the_payload_needs_a_scope_though_no_key_is_required() -> None:
+    with pytest.raises(ValueError, match="a key made of the payload needs a scope"):
+        http_endpoint(MemoryStore("a"), key=payload_key("id"), required=False)
+
+
+TAKES = r" must take \(event, context\), or \(event, context, tx: Transaction\)"
+WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.method)
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "text"),
     [
         (lambda: http_endpoint(handle), TypeError, "@http_endpoint.store"),
         (lambda: http_endpoint(MemoryStore()), ValueError, "namespace"),
-        (lambda: http_endpoint(MemoryStore("a"), key=header), TypeError, "key must be"),
-        (lambda: http_endpoint(MemoryStore("a"), key=message_id), TypeError, "key must be"),
-        (lambda: http_endpoint(MemoryStore("a"), key=body_field), TypeError, "key must be"),
-        (lambda: http_endpoint(MemoryStore("a"), key="Idempotency-Key"), TypeError, r"key must be header\(name\), "),
-        *(
-            (
-                lambda wrong=wrong: http_endpoint(MemoryStore("a"), scope=wrong),
-                TypeError,
-                r"scope must be a callable .*header\('X-Tenant'\); it is",
-            )
-            for wrong in ("tenant", header, payload_key("tenant"), payload_key)
-        ),
-        (lambda: http_endpoint(MemoryStore("a"), payload=Payload), TypeError, r"payload must be a Payload\(fields"),
-        (lambda: http_endpoint(MemoryStore("a"), error_texts="false"), TypeError, "error_texts must be True or False"),
-        (lambda: http_endpoint(MemoryStore("a"), wait_seconds=float("nan")), ValueError, "wait_seconds"),
-        (
-            lambda: http_endpoint(MemoryStore("a"), key=payload_key("order_id")),
-            ValueError,
-            r"a key made of the payload needs a scope.*scope=lambda event: .*scope=None",
-        ),
-        (lambda: http_endpoint(MemoryStore("a"), headers={"X": "1"}), TypeError, "headers must be a callable"),
-        (lambda: http_endpoint(MemoryStore("a"), is_final=None), TypeError, "is_final must be a callable"),
-        (lambda: http_endpoint(MemoryStore("a"), required=None), TypeError, "required must be True or False"),
-        (lambda: http_endpoint(MemoryStore("a"), error_texts="no"), TypeError, "error_texts must be True or False"),
-        (
-            lambda: http_endpoint(MemoryStore("a"), logger=3),
-            TypeError,
-            "logger must be a Powertools Logger or a logging",
-        ),
-        (
-            lambda: http_endpoint(MemoryStore("a"), metrics=3),
-            TypeError,
-            "metrics must be Powertools Metrics or the like",
-        ),
-        (lambda: http_endpoint(MemoryStore("a"), wait_seconds=-1), ValueError, "wait_seconds"),
-        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=0), ValueError, "retry_after_seconds must be"),
-        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=0.5), ValueError, "retry_after_seconds must be"),
-        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=None), ValueError, "retry_after_seconds must be"),
-        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=True), ValueError, "retry_after_seconds must be"),
-        (lambda: http_endpoint(MemoryStore("a"), on_exception="keep"), ValueError, "'retry' or 'replay'"),
-        (lambda: http_endpoint(MemoryStore("a"))(coroutine), TypeError, "coroutine"),
-        (lambda: http_endpoint(MemoryStore("a"))(generator), TypeError, "^generator is a generator"),
-        *(
-            (
-                lambda wrong=wrong: http_endpoint(MemoryStore("a"))(wrong),
-                TypeError,
-                rf"^{wrong.__qualname__} must take \(event, context\), or \(event, context, tx: Transaction\)",
-            )
-            for wrong in (without_a_context, unannotated, transaction_first, Handlers.method)
-        ),
-        (
-            lambda: http_endpoint(MemoryStore("a"))(optional),
-            TypeError,
-            "^optional: annotate 'tx' with Transaction alone, .* every call gets one",
-        ),
-        (lambda: http_endpoint(MemoryStore("a"))(unresolved), TypeError, "^unresolved: an annotation cannot be"),
+        (coroutine, TypeError, "coroutine"),
+        (generator, TypeError, "^generator is a generator"),
+        *((wrong, TypeError, f"^{wrong.__qualname__}{TAKES}") for wrong in WRONG_HANDLERS),
+        (optional, TypeError, "^optional: annotate 'tx' with Transaction alone, .* every call gets one"),
+        (unresolved, TypeError, "^unresolved: an annotation cannot be"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
-        (lambda: header(""), ValueError, "Idempotency-Key"),
-        (lambda: header(" "), ValueError, "Idempotency-Key"),
-        (lambda: header(None), ValueError, "Idempotency-Key"),
-        (lambda: header(5), ValueError, "Idempotency-Key"),
+        *((lambda name=name: header(name), ValueError, "Idempotency-Key") for name in ("", " ", None, 5)),
     ],
 )
-def test_what_can_be_known_at_set_up_is_said_there(wrong: Any, error: type[Exception], text: str) -> None:
+def test_what_can_be_known_of_a_handler_or_a_store_is_said_at_set_up(
+    wrong: Any, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
-        wrong()
+        wrong() if wrong.__name__ == "<lambda>" else http_endpoint(MemoryStore("a"))(wrong)

@@ -18,7 +18,7 @@ from idempotent_receiver.protocol.exchange import (
     commit,
 )
 from idempotent_receiver.protocol.record import Change, Record, attributes
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, Unknown
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     Claimed,
@@ -131,6 +131,28 @@ def test_only_what_was_throttled_is_sent_again() -> None:
 
     assert [type(answer) for answer in answers] == [*[Claimed] * 23, Unknown, Claimed]
     assert [len(argument) for _, argument in store.calls] == [25, 1]
+
+
+def test_what_cannot_be_read_keeps_nothing_else_unread() -> None:
+    """The other's answer stands, and it is not asked for again."""
+    store = Script([LOST, COMPLETED], *[[LOST]] * 10)
+
+    unread, done = ask_many(store, (Peek(claim("a")), Unread()), (Peek(claim("k")), Unread()))
+
+    assert (unread, done) == (Unknown("the answer was lost"), AlreadyCompleted(COMPLETED))
+    assert [argument for _, argument in store.calls] == [["a", "k"], *[["a"]] * CLAIM_RETRIES]
+
+
+def test_a_handlers_own_throttled_item_is_an_error_and_no_contention() -> None:
+    store = Script()
+    mine = claimed(store)
+    operation = Operation(transitions.complete(mine, "1"), mine.record, actions=put().actions)
+    store.entries = [[NotApplied("throttled", retry=True, own=True)]] * 300
+
+    run_to_completion([operation], store, deadline(600), max_retries=CLAIM_RETRIES)
+
+    assert (operation.contended, operation.own) == (False, True)
+    assert store.names == ["commit"] * (1 + CLAIM_RETRIES)
 
 
 # What a store raises.

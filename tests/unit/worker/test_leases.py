@@ -140,6 +140,7 @@ def test_the_timer_follows_the_earliest_lease(world: World) -> None:
     world.leases.settling(a)
     assert world.timer.fires == 2 + LEASE - MARGIN
     world.clock.seconds += 3
+    world.store.before = lambda changes: world.clock.sleep(2)
     world.leases.renew()
 
     assert world.timer.fires == 5 + LEASE - MARGIN

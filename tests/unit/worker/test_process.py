@@ -43,6 +43,7 @@ class Queue:
         self.changed: list[tuple[str, int]] = []
         self.answers = threading.Event()
         self.answers.set()
+        self.arrives: Callable[[], None] = lambda: None
 
     def send(self, *messages: tuple[str, str]) -> None:
         """These are received together, each an id and a receipt handle."""
@@ -51,9 +52,11 @@ class Queue:
     def receive(self, most: int, **_: int) -> list[dict[str, Any]]:
         self.most.append(most)
         try:
-            return self.batches.get(timeout=0.02)
+            batch = self.batches.get(timeout=0.02)
         except Empty:
             return []
+        self.arrives()
+        return batch
 
     def delete(self, handles: Sequence[str]) -> list[str]:
         self.deleted += handles
@@ -289,6 +292,20 @@ def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., W
     worker.ends()
 
     assert worker.queue.deleted == ["1"]
+    assert worker.started.empty()
+
+
+def test_what_a_poll_brings_after_draining_has_begun_goes_back_at_once_and_does_not_start(
+    start: Callable[..., Worker],
+) -> None:
+    worker = start()
+    worker.queue.arrives = lambda: setattr(worker.process, "draining", True)
+    worker.receives(("a", "1"), ("b", "2"))
+
+    until(lambda: worker.queue.changed)
+    worker.ends()
+
+    assert worker.queue.changed == [("1", 0), ("2", 0)]
     assert worker.started.empty()
 
 
@@ -570,13 +587,25 @@ def test_what_had_started_comes_again_after_a_backoff_and_its_neighbours_at_once
 
 
 def test_what_another_worker_has_taken_over_is_not_released() -> None:
+    """And what comes after it is."""
     store = MemoryStore()
     theirs = {"id": "r", "status": "INPROGRESS", "version": "v", "owner": "another", "in_progress_expiration": 5}
-    store.items["r"] = dict(theirs)
+    store.items |= {"r": dict(theirs), "s": theirs | {"id": "s", "owner": "dead"}}
 
-    given_back(store, ORPHAN)
+    given_back(store, ORPHAN, ORPHAN | {"id": "b", "handle": "2", "record": "s"})
 
     assert store.items["r"] == theirs
+    assert store.items["s"]["version"] != "v"
+
+
+def test_only_what_had_started_is_suspect() -> None:
+    """What merely waited has ended no process, and need not run alone."""
+    orphans: Any = [ORPHAN, ORPHAN | {"id": "b", "handle": "2", "record": None, "started": False}]
+    queue: Any = Queue()
+
+    later = give_back(orphans, MemoryStore(), queue, ManualClock(), logger, backoff=Backoff())
+
+    assert [*later] == [ORPHAN["id"]]
 
 
 def test_what_a_store_raises_keeps_no_process_from_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,8 +129,13 @@ class Deployment:
 
     @cached_property
     def queue(self) -> Queue:
-        """The consumer's queue."""
-        return self._queue(self._given("queue", "QueueUrl"), self._correction("queue"))
+        """The consumer's queue. One that is not the stack's is refused: what the stack says is of another consumer."""
+        found = self._queue(self._given("queue", "QueueUrl"), self._correction("queue"))
+        own = self.outputs.get("QueueUrl")
+        if own is not None and _name(own) != _name(found.arn):
+            stack = self.options.stack
+            raise UsageError(f"{found.arn} is not the queue of stack {stack}: give --stack or --queue, not both")
+        return found
 
     @cached_property
     def dead_letter_queue(self) -> Queue:
@@ -312,6 +317,11 @@ class Deployment:
         return Queue(url, found.get("QueueArn", ""), None if policy is None else policy[1])
 
 
+def _name(queue: str) -> str:
+    """The name of a queue that is given by URL, ARN or name."""
+    return re.split("[/:]", queue)[-1]
+
+
 def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the common options to a command that takes a `deployment` and a `terminal`.
 
@@ -330,14 +340,14 @@ def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        options = Options(**{name: given.pop(name) for name in shared})
-        for name, kind in made.items():
-            given[name] = kind(**{each: given.pop(each) for each in fields[name]})
-        terminal = Terminal(as_json=options.json)
+        terminal = Terminal(as_json=given["json"])
         try:
+            options = Options(**{name: given.pop(name) for name in shared})
+            for name, kind in made.items():
+                given[name] = kind(**{each: given.pop(each) for each in fields[name]})
             command(deployment=Deployment(options), terminal=terminal, **given)
         except (UsageError, NotKept, ClientError, BotoCoreError) as error:
-            if options.json and not terminal.answered:
+            if terminal.as_json and not terminal.answered:
                 terminal.answer({"error": str(error)}, "")
             raise
 

@@ -155,7 +155,9 @@ def resend(
     options = {"take_back": take_back, "force": force}
     saved = acting.saved("resend", deployment, [*named.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
-    session = queue_session(deployment, terminal, acting.hold, force=options["force"])
+    # With another body, what failed for good may succeed; what is older than its record may have been done anyway.
+    rules = {"include_permanent": True, "force": options["force"]}
+    session = queue_session(deployment, terminal, acting.hold, **rules)
     selection = acting.selection(named, terminal.clock.epoch_ms(), saved)
     asked = Asked(body=body, options=options, selection=selection, acting=acting, saved=saved)
     act(resend_task(asked, session, deployment, terminal), session, deployment, terminal)

@@ -9,6 +9,7 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Group, RenderableType
 
+from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.dlq_options import Task, none_of, write_plan
@@ -23,6 +24,7 @@ from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan
 from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.triage import Rules
+from idempotent_receiver.operations.description import differences
 from idempotent_receiver.operations.mappings import DISABLED, mappings_of
 
 BEHIND = {
@@ -123,6 +125,7 @@ class _Command:
         if seconds > 0:
             self.terminal.show(f"At {self.run.rate:g} messages a second, this takes about {seconds} s (see --rate).")
         self._note_paused(plan)
+        self._note_other_consumer()
         return {each.dead_letter.id for each in plan.decisions}
 
     def _more(self, plan: Plan) -> bool:
@@ -147,6 +150,14 @@ class _Command:
             self.values["paused"] = paused = bool(found) and all(each.state == DISABLED for each in found)
             if paused:
                 self.terminal.note("The consumer is paused: messages stay in the queue until `receiver resume`.")
+
+    def _note_other_consumer(self) -> None:
+        """Say where --consumer contradicts the stack: by the key of another consumer, what was done would run again."""
+        given, stack = self.deployment.given, None
+        with suppress(UsageError):  # what cannot be read is overridden
+            stack = self.deployment.stated
+        for name, (ours, theirs) in ({} if given is None or stack is None else differences(given, stack)).items():
+            self.terminal.note(f"--consumer says {name} {ours}, and the stack {theirs}: see receiver doctor.")
 
     def _carry_out(self, plan: Plan) -> None:
         self.run.journal = self._journal()

@@ -47,6 +47,8 @@ def history(
     Each act shows who did it, when, why, on which key and message, from which plan, and the result. Without --key, the
     command reads the whole history table.
     """
+    if key == "":
+        raise UsageError("--key is empty: give it a value, or leave it out")
     now_ms = terminal.clock.epoch_ms()
     since_ms = 0 if since is None else epoch_ms("--since", since, now_ms)
     # Another operator's clock may be ahead: without --until, no act is too late.

@@ -83,6 +83,8 @@ def _switch(
     because: str,
     yes: bool,
 ) -> None:
+    if function == "":
+        raise UsageError("--function is empty: give it a value, or leave it out")
     queue, functions = deployment.queue, deployment.client("lambda")
     found = mappings_of(functions, queue.arn)
     chosen = _chosen(deployment, found, function)

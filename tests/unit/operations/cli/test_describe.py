@@ -143,3 +143,10 @@ def test_an_output_that_cannot_be_read_is_named(receiver: Receiver, stack: Stack
 def test_a_pause_needs_no_consumer(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["ConsumerDescription"]
     assert receiver.on("pause --yes").code == 0
+
+
+def test_an_act_says_where_what_is_given_contradicts_the_stack(receiver: Receiver, stack: Stack) -> None:
+    """By the key of another consumer, a letter that is done would run again."""
+    said = receiver.on("dlq redrive --consumer orders.json").said
+    assert '--consumer says key {"body_field": "id"}, and the stack "message_id"' in said
+    assert "--consumer says" not in receiver.on("dlq redrive --consumer ids.json").said

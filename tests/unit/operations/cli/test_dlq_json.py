@@ -54,6 +54,12 @@ def test_where_others_hold_all_of_it_the_answer_is_whole(receiver: Receiver, sta
     assert (ran.code, set(ran.json), ran.json["held_elsewhere"]) == (Exit.HELD, WHOLE - {"paused"}, 4)
 
 
+@pytest.mark.parametrize("given", ["--stack ''", "--key ''", "--because ''"])
+def test_an_empty_option_is_an_error_in_json_too(receiver: Receiver, given: str) -> None:
+    ran = receiver(f"dlq redrive --json {given}")
+    assert (ran.code, "is empty" in ran.json["error"]) == (Exit.USAGE, True)
+
+
 def test_a_defect_is_told_apart_from_every_outcome(
     receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

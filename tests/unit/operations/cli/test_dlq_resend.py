@@ -40,6 +40,17 @@ def test_without_permission_to_write_records_nothing_is_sent_and_nothing_deleted
     assert {each["outcome"] for each in stack.acts} == {"refused"}
 
 
+def test_what_failed_for_good_and_is_older_than_records_last_is_sent_only_by_force(
+    receiver: Receiver, stack: Stack
+) -> None:
+    """Another copy of it may have been done, and its record is gone."""
+    stack.bury("old", "old", reason="account closed", first_received="2024-01-01T00:00:00+00:00")
+    ran = receiver.on("dlq resend --key old --body body.json --yes --json")
+    assert (ran.code, [each["verdict"] for each in ran.json["left"]]) == (Exit.LEFT, ["TOO_OLD"])
+    assert receiver.on("dlq resend --key old --body body.json --force --yes").code == Exit.OK
+    assert len(stack.received(stack.queue)) == 1
+
+
 def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_another_body(
     receiver: Receiver, stack: Stack
 ) -> None:

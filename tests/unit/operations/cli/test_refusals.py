@@ -80,6 +80,12 @@ REFUSED: list[tuple[str, str]] = [
     *((f"dlq list --{option} ''", f"--{option} is empty") for option in EMPTY),
     *((f"{command} --stack ''", "--stack is empty") for command in ("trace k", "stuck --yes", "dlq redrive", "doctor")),
     ("trace '' --stack transfers", "KEY is empty"),
+    ("dlq history --key '' --stack transfers", "--key is empty"),
+    ("pause --function '' --stack transfers --yes", "--function is empty"),
+    *(
+        (f"{command} --stack transfers --queue transfers-dead --yes", "transfers-dead is not the queue of stack")
+        for command in ("pause", "dlq redrive --dlq transfers-dead")
+    ),
     # Which dead letters.
     *((f"dlq list --stack transfers {given}", says) for given, says in CHOICES.items()),
     ("dlq redrive --stack transfers --yes --since yesterday", "--since yesterday is not a time"),

@@ -1,0 +1,86 @@
+"""The end of an invocation: for how long it waits for what is left behind, and what it leaves to SQS."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, PermanentError, sqs_consumer
+from idempotent_receiver.testing.worker import SILENT
+from tests.contexts import Context
+from tests.manual_clock import ManualClock
+from tests.simulation.world import sqs_record
+from tests.unit.batch.at_once import AtOnce
+
+
+class Closed(AtOnce):
+    """An executor that notes for how long it is told to wait at its end."""
+
+    within: float | None = -1
+
+    def close(self, within_seconds: float | None) -> None:
+        Closed.within = within_seconds
+
+
+class Queue:
+    """A client whose sends are refused."""
+
+    meta = SimpleNamespace(endpoint_url="https://sqs.example.com")
+
+    def __init__(self) -> None:
+        self.seconds: list[int] = []
+
+    def send_message(self, **arguments: object) -> None:
+        raise ConnectionError
+
+    def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[Any]) -> None:  # noqa: N803
+        self.seconds += [entry["VisibilityTimeout"] for entry in Entries]
+
+
+@pytest.mark.parametrize(
+    ("fails", "body", "took_seconds", "within"),
+    [
+        (False, "{}", 0, 1.0),
+        (False, "no JSON", 0, 1.0),
+        (False, "{}", 29.5, 0.25),
+        (True, "{}", 0, None),
+    ],
+)
+def test_only_behind_a_handler_that_has_raised_an_invocation_waits_without_a_bound(
+    fails: bool, body: str, took_seconds: float, within: float | None
+) -> None:
+    """What it left behind must not wake up beside its next attempt. A body that does not validate starts nothing."""
+    clock = ManualClock()
+
+    @sqs_consumer(MemoryStore(), clock=clock, executor=Closed, metrics=SILENT, logger=SILENT)
+    def handle(order: dict) -> None:
+        clock.seconds += took_seconds
+        if fails:
+            raise ValueError
+
+    handle({"Records": [sqs_record("1", body)]}, Context(clock, 30))
+
+    assert Closed.within == within
+
+
+def test_a_dead_letter_of_ours_that_is_not_confirmed_backs_off_because_sqs_moves_nothing() -> None:
+    clock, queue = ManualClock(fraction=0.999_999), Queue()
+    sqs: Any = queue
+
+    @sqs_consumer(
+        MemoryStore(),
+        sqs=sqs,
+        dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead",
+        clock=clock,
+        executor=AtOnce,
+        metrics=SILENT,
+        logger=SILENT,
+    )
+    def handle(order: dict) -> None:
+        raise PermanentError("closed")
+
+    handle({"Records": [sqs_record("1", "{}", receives=3)]}, Context(clock, 30))
+
+    assert queue.seconds == [16]

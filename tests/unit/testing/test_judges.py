@@ -1,0 +1,107 @@
+"""What judges a schedule is judged itself: worlds and courses in which it must find what is wrong."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Message
+from idempotent_receiver.testing import explore
+from idempotent_receiver.testing.baseline import Baseline
+from tests.unit.testing import handlers
+from tests.unit.testing.handlers import ORDER, accounts, services
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
+    from idempotent_receiver.testing import Calls
+
+
+class LosingRecords(MemoryStore):
+    """A store that loses each record that it commits."""
+
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        answers = super().commit(commits)
+        for commit in commits:
+            self.items.pop(commit.change.new.id, None)
+        return answers
+
+
+class LosingEffects(MemoryStore):
+    """A store that loses the effects of whoever takes a claim over."""
+
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        before = {name: dict(table.items) for name, table in self.tables.items()}
+        answers = super().commit(commits)
+        if any((commit.change.new.attempts or 1) > 1 for commit in commits):
+            for name, items in before.items():
+                self.tables[name].items.update(items)
+        return answers
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        (LosingRecords, "message-1 was acknowledged although its record is not COMPLETED"),
+        (LosingEffects, "the table accounts holds {'account': 'alice', 'balance': 100} instead of"),
+    ],
+)
+def test_what_a_store_loses_is_found(store: type[MemoryStore], told: str) -> None:
+    """An acknowledgement without any record; effects that are missing only where something goes wrong."""
+    result = explore(handlers.transactional, ORDER, tables=accounts(), store=store, check=False)
+
+    assert told in str(result)
+
+
+def test_a_call_that_only_a_later_attempt_does_not_await_is_found(calls: Calls) -> None:
+    calls.replace(services, "notify", key="key")
+
+    @handlers.consumer
+    async def _forgetful(order: dict, message: Message) -> None:
+        promise = services.notify("sold", message.idempotency_key)
+        if message.attempt == 1:
+            await promise
+
+    result = explore(_forgetful, ORDER, check=False)
+
+    assert "notify was called for message-1 and had not been awaited" in str(result)
+
+
+@handlers.consumer
+def _idle(order: dict) -> None: ...
+
+
+def test_a_reason_for_the_network_is_none_for_doing_nothing() -> None:
+    result = explore(_idle, ORDER, network="a local emulator", check=False)
+
+    assert "nothing that it does can be seen" in str(result)
+
+
+def test_a_search_that_is_cut_short_warns() -> None:
+    with pytest.warns(UserWarning, match="explore played 1 schedules and not all of them"):
+        assert not explore(handlers.transactional, ORDER, tables=accounts(), most_schedules=1).complete
+
+
+def course(*calls: str, ends: str = "completed", items: int = 1) -> Any:
+    """How messages are handled where nothing goes wrong."""
+    told = [SimpleNamespace(name=name, given=()) for name in calls]
+    tables = {"orders": [{"order": number} for number in range(items)]}
+    return SimpleNamespace(ends={"message-1": ends}, tables=tables, calls=told, state={}, results={})
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (course("charge", ends="dead letter"), "the messages end as"),
+        (course("charge", items=2), "the table orders holds 1 items first, and then 2"),
+        (course(), "it calls charge first, and then nothing"),
+        (course("charge"), "None"),
+    ],
+)
+def test_courses_that_differ_in_more_than_values_are_compared_with_nothing(other: Any, told: str) -> None:
+    courses = iter([course("charge"), other])
+
+    assert told in str(Baseline(lambda: next(courses)).unrepeatable)

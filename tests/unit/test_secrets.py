@@ -365,7 +365,7 @@ def test_a_dead_letter_keeps_what_its_sender_wrote(run: Run) -> None:
         ("a transaction of another expression", "ReturnValuesOnConditionCheckFailure takes ALL_OLD or NONE"),
         ("a transaction that is too deep", "nests more than 32 levels"),
         ("a coroutine that nobody ran", "the handler returned a coroutine, which nobody has run: await it"),
-        ("a claim of nobody's", "current_claim() works only inside a wrapped handler"),
+        ("a claim of nobody's", "current_claim() is only known inside a wrapped handler"),
         ("a call of nobody's", "call does not know how long it may run"),
     ],
 )

@@ -50,7 +50,7 @@ _HOLDING = (dict, *_LISTS, Mapping)
 _IN_KEYS = (str, int, Decimal, bytes)
 """The types of values that a key may hold."""
 
-_SETS = ": a set holds only str, only numbers (int, Decimal) or only bytes"
+_SETS = ": a set is of str, of numbers (int, Decimal) or of bytes"
 
 
 class ConditionFailed(Exception):
@@ -79,8 +79,8 @@ class Action:
 
 
 _ENDED = (
-    "the handler has already returned or raised, so this cannot be committed; wait for threads and tasks before "
-    "returning, and do not reuse a transaction for another message"
+    "the handler has returned or raised, so this could no longer be committed; wait for threads and tasks before "
+    "returning, and keep no transaction for another message"
 )
 
 ActionItem = tuple[object, ...] | None
@@ -191,7 +191,7 @@ class Transaction:
             if self._sealed is not None:
                 raise misuse(RuntimeError(f"a transaction's {kind}: {self._sealed}"))
             if len(self._actions) == MOST_ACTIONS:
-                text = f"a transaction takes at most {MOST_ACTIONS} actions besides the message's own record"
+                text = f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record"
                 raise misuse(ValueError(text))
             self._actions.append(action)
 
@@ -201,19 +201,19 @@ def _copied(kind: ActionKind, name: str, value: object) -> Any:
     place = f"a transaction's {kind}: {name}"
     match name:
         case "TableName" | "ConditionExpression" | "UpdateExpression":
-            _require(place, value, str, "a non-empty str", valid=bool)
+            _require(place, value, str, "a str that is not empty", valid=bool)
         case "Key" | "Item":
-            _require(place, value, _MAPPINGS, "a non-empty mapping", valid=bool)
+            _require(place, value, _MAPPINGS, "a mapping that is not empty", valid=bool)
         case "ReturnValuesOnConditionCheckFailure":
             _require(place, value, str, "ALL_OLD or NONE", valid=("ALL_OLD", "NONE").__contains__)
         case _:
-            _require(place, value, _MAPPINGS, "a non-empty mapping: omit it", valid=bool)
+            _require(place, value, _MAPPINGS, "a mapping that is not empty: leave it out", valid=bool)
     copy = plain_copy(value, place)
     if name == "ExpressionAttributeNames":
         for placeholder, attribute in copy.items():
             _require(f"{place}.{placeholder}", attribute, str, "a str")
     if name == "Key":
-        takes = "a non-empty plain str, number or bytes"
+        takes = "a plain str, number or bytes, and not an empty one"
         for attribute, part in copy.items():
             _require(f"{place}.{attribute}", part, _IN_KEYS, takes, valid=lambda part: part or part == 0)
     return copy
@@ -250,7 +250,7 @@ def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) 
             return _set(value, place)
         raise _refusal(TypeError, place, f" is {_refused(value)}")
     if levels < 0:
-        what = f"... nests more than {MOST_LEVELS} levels: does it contain itself?"
+        what = f"... nests more than {MOST_LEVELS} levels: does it hold itself?"
         raise _refusal(ValueError, place, what, _LONGEST_PLACE)
     if isinstance(value, _LISTS):
         return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]

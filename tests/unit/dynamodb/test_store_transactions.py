@@ -219,12 +219,9 @@ REFUSED_ACTIONS = {
     ),
     "a long key of a record": ([put(TABLE, id="x" * 2049)], "its key 'id' has 2049 bytes"),
     "an empty key of a record": ([put(TABLE, id="")], "its key 'id' has 0 bytes"),
-    "a record without an id": (
-        [put(TABLE, key="other")],
-        r"action 1 \(Put on records\) .* whose only key is the string 'id'",
-    ),
-    "a record's id of bytes": ([delete(ARN, id=b"other")], "whose only key is the string 'id'"),
-    "a record with a sort key": ([delete(TABLE, id="other", line=1)], "whose only key is the string 'id'"),
+    "a record without an id": ([put(TABLE, key="other")], r"action 1 \(Put on records\) .* the string 'id' alone"),
+    "a record's id of bytes": ([delete(ARN, id=b"other")], "the string 'id' alone"),
+    "a record with a sort key": ([delete(TABLE, id="other", line=1)], "the string 'id' alone"),
 }
 
 

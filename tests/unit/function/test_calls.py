@@ -248,7 +248,7 @@ def test_another_payload_under_the_same_key_is_a_mismatch(once: Any) -> None:
     work = once()(lambda order, note=None: runs.append(order))
     work({"id": "1", "amount": 5})
     work({"amount": 5, "id": "1"}, None)
-    with pytest.raises(FingerprintMismatch, match="use a new key"):
+    with pytest.raises(FingerprintMismatch, match="take a new key"):
         work({"id": "1", "amount": 6})
     assert len(runs) == 1
 
@@ -294,7 +294,7 @@ def test_an_event_is_known_by_its_id_whatever_carries_it(clock: ManualClock, wit
     for event in (bridge, sns, bridge, sns):
         handler(event, Invocation(clock))
     assert runs == [bridge, sns]
-    with pytest.raises(UnusableKey, match="not an event from EventBridge, SNS or S3"):
+    with pytest.raises(UnusableKey, match="not an event of EventBridge, SNS or S3"):
         handler({"id": "1"}, Invocation(clock))
 
 
@@ -388,7 +388,7 @@ def yields(order: dict[str, Any]) -> Any:
         (MemoryStore("a"), {"lease_seconds": -1}, None, ValueError, "lease_seconds"),
         (MemoryStore("a"), {"payload": "id"}, None, TypeError, "Payload\\("),
         (MemoryStore("a"), {"results": "bucket"}, None, TypeError, "S3Results"),
-        (MemoryStore("a"), {}, wants_two, TypeError, "each call has one"),
+        (MemoryStore("a"), {}, wants_two, TypeError, "one a call"),
         (MemoryStore("a"), {}, may_want_one, TypeError, "annotate 'tx' with Transaction alone"),
         (NoTransactions(), {}, wants_one, TypeError, "has none"),
         (MemoryStore("a"), {}, yields, TypeError, "generator"),

@@ -191,7 +191,7 @@ def test_what_nobody_has_run_is_no_result_and_is_closed(make: Any) -> None:
     loop.close()
 
     assert isinstance(handled, Raised)
-    assert (handled.failure.type, "which never ran" in str(handled.error)) == ("TypeError", True)
+    assert (handled.failure.type, "which nobody has run" in str(handled.error)) == ("TypeError", True)
     frames = [getattr(result, name) for name in ("cr_frame", "gi_frame") if hasattr(result, name)]
     assert frames == [None] or make is asynchronous_steps or result.cancelled()
 

@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_is_not_said_to_have_cleared_up(capsys: pytest.CaptureFi
             signal.raise_signal(signal.SIGINT)
         return 0
 
-    assert ended(impatient, capsys) == (130, "stopped during cleanup: what it created may remain")
+    assert ended(impatient, capsys) == (130, "stopped while it was clearing up: what it had made may be left")
 
 
 @pytest.mark.parametrize("error", [WaiterError("StackDeleteComplete", "it failed", {}), refused("AccessDenied")])
@@ -155,7 +155,7 @@ def test_a_removal_that_is_cut_off_is_not_said_to_have_ended(monkeypatch: pytest
     monkeypatch.setattr(places, "_remove", raising(program.StoppedTwice()))
     with pytest.raises(KeyboardInterrupt), places._removed(None, NAME, results):  # type: ignore[arg-type]
         raise KeyboardInterrupt
-    assert results.checks["removal"].startswith("failed: it did not finish")
+    assert results.checks["removal"].startswith("failed: it did not come to its end")
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_rehearsal_that_fails_is_in_the_report_and_asks_aws_for_nothing(
     monkeypatch.setattr(steps, "take", take)
     monkeypatch.setattr(trial, "on_aws", raising(AssertionError("it is deployed")))
     status, said = ended(trial.perform, capsys)
-    assert (status, "AWS was not used further" in said) == (1, True)
+    assert (status, "AWS was asked for nothing more" in said) == (1, True)
     assert "| story | not run | failed: status 1 |" in the_report(agreed)
 
 

@@ -127,10 +127,10 @@ def test_a_responses_own_headers_stay() -> None:
     ("headers", "error", "said"),
     [
         (raising(KeyError("secret")), "KeyError", f"KeyError at {raising.__module__}.raises"),
-        (lambda event: None, "TypeError", "headers must return a mapping of str to str"),
-        (lambda event: {"X-Added": 1}, "TypeError", "headers must return a mapping of str to str"),
-        (lambda event: {b"x-added": "1"}, "TypeError", "headers must return a mapping of str to str"),
-        (lambda event: {"X-Added": ["1"]}, "TypeError", "headers must return a mapping of str to str"),
+        (lambda event: None, "TypeError", "headers must make a mapping of str to str"),
+        (lambda event: {"X-Added": 1}, "TypeError", "headers must make a mapping of str to str"),
+        (lambda event: {b"x-added": "1"}, "TypeError", "headers must make a mapping of str to str"),
+        (lambda event: {"X-Added": ["1"]}, "TypeError", "headers must make a mapping of str to str"),
     ],
 )
 def test_headers_that_cannot_be_made_change_no_response_and_are_logged(headers: Any, error: str, said: str) -> None:

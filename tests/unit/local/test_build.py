@@ -160,7 +160,7 @@ def test_where_there_is_no_code_or_no_make_that_is_told(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = replace(target(tmp_path), code=tmp_path / "source")
-    with pytest.raises(DeployError, match="does not exist: correct CodeUri"):
+    with pytest.raises(DeployError, match="there is no such folder: correct CodeUri"):
         build_by_make(absent, tmp_path / "build")
     (tmp_path / "Makefile").write_text(SAYS)
     monkeypatch.setenv("PATH", str(tmp_path))

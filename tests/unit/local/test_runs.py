@@ -187,5 +187,5 @@ def test_a_template_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None
     with pytest.raises(TrialError, match=r"there is no template .*: name yours"):
         runs_of(tmp_path).found()
     (tmp_path / "template.yaml").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(TrialError, match="is not text"):
+    with pytest.raises(TrialError, match="is no text"):
         runs_of(tmp_path).found()

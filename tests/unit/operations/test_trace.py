@@ -40,7 +40,7 @@ def written(status: str, **attributes: Any) -> Record:
     return Record(id="k", status=status, version="v", expiration=NOW_MS // 1000 + 30 * 86_400, **attributes)
 
 
-END = (NOW_MS + 30 * DAY_MS, "end of the record: the key is free from then on")
+END = (NOW_MS + 30 * DAY_MS, "end of the record: from then on, the key is free")
 
 
 def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:

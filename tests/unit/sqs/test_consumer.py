@@ -73,7 +73,7 @@ def test_a_custom_key_needs_a_namespace() -> None:
 def test_a_part_of_the_payload_needs_a_key_of_ones_own() -> None:
     """The body of a messageId is always the same."""
     sqs_consumer(MemoryStore("n"), key=body_field("id"), payload=Payload("id"))
-    with pytest.raises(ValueError, match="payload needs a key other than messageId"):
+    with pytest.raises(ValueError, match="a key of your own"):
         sqs_consumer(MemoryStore("n"), payload=Payload("id"))
 
 
@@ -405,8 +405,8 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
     ("told", "wrong"),
     [
         ("key must be message_id", {"key": "order_id"}),
-        ("call it with a name", {"key": message_attribute}),
-        ("call it with a name", {"key": body_field}),
+        ("wants to be called with a name", {"key": message_attribute}),
+        ("wants to be called with a name", {"key": body_field}),
         ("sqs must be a boto3 client of sqs", {"sqs": DYNAMODB}),
         ("a queue's URL, not its name or ARN", {"sqs": object(), "dead_letter_queue": URL.replace("https://", "arn:")}),
         (r"sqs=boto3.client\('sqs'\)", {"dead_letter_queue": URL}),

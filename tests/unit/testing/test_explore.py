@@ -267,8 +267,8 @@ WRONG = [
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is as it should be only the first time"),
     (handlers.remembering_items, {}, "the table accounts holds 2 items first, and then 1"),
-    (handlers.never_ready, {}, "message-1 is never acknowledged, even without wrong:\n  closed"),
-    (handlers.failing, {}, "message-1 is never acknowledged, even without wrong:\n  ValueError: always"),
+    (handlers.never_ready, {}, "message-1 is never acknowledged, even where nothing goes wrong:\n  closed"),
+    (handlers.failing, {}, "message-1 is never acknowledged, even where nothing goes wrong:\n  ValueError: always"),
     (handlers.keyed_at_random, {}, "the key of message-1 is another at each delivery"),
     (handlers.keyed_by_delivery, {}, "the key of message-1 is another at each delivery"),
     # The strategy `message_id` knows that a redriven message has another messageId; a callable of one's own may not.
@@ -469,7 +469,7 @@ def test_a_lock_that_another_attempt_holds_ends_with_its_story(calls: Calls, mon
 
     with pytest.raises(AssertionError, match=r"did not go on for 0\.3 seconds, and was stopped") as caught:
         explore(locking, ORDER)
-    assert "  12. the handler of C makes no progress\n  Remedy: " in str(caught.value)
+    assert "  12. the handler of C does not go on\n  Remedy: " in str(caught.value)
     assert not lock.locked()
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (signal.SIG_DFL, (0.0, 0.0))
 
@@ -603,9 +603,9 @@ def plain(order: dict) -> None:
 REFUSED = [
     ((plain, ORDER), {}, TypeError, "plain is none: decorate it"),
     ((http_endpoint(MemoryStore("h"))(lambda event, context: {}), ORDER), {}, TypeError, "cannot be explored"),
-    ((handlers.transactional, []), {}, ValueError, "needs at least one message"),
+    ((handlers.transactional, []), {}, ValueError, "needs a message at least"),
     ((handlers.transactional, [object()]), {}, TypeError, "can be written as JSON"),
-    ((handlers.transactional, {"Records": [{"messageId": "m"}]}), {}, ValueError, "create it with sqs_event"),
+    ((handlers.transactional, {"Records": [{"messageId": "m"}]}), {}, ValueError, "make it with sqs_event"),
     ((handlers.transactional, ORDER), {"workers": 0}, ValueError, "workers must be a whole number from 1 to 4"),
     ((handlers.transactional, ORDER), {"workers": 2.0}, ValueError, "workers"),
     ((handlers.transactional, ORDER), {"faults": -1}, ValueError, "faults must be a whole number from 0 to 3"),
@@ -617,8 +617,8 @@ REFUSED = [
     ((handlers.transactional, ORDER), {"state": {"n": {"lock": Lock()}}}, TypeError, "state n cannot be put back"),
     ((handlers.transactional, ORDER), {"network": True}, TypeError, "network must be the reason, a str"),
     ((handlers.transactional, ORDER), {"no_effects": " "}, TypeError, "no_effects must be the reason, a str"),
-    ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay must be the end of a story"),
-    ((handlers.transactional, ORDER), {"replay": 2}, ValueError, "replay must be the end of a story"),
+    ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay is what a story ends with"),
+    ((handlers.transactional, ORDER), {"replay": 2}, ValueError, "replay is what a story ends with"),
     ((handlers.transactional, ORDER), {"tables": ["accounts"]}, TypeError, "tables must be a dict"),
     ((handlers.transactional, ORDER), {"state": [balances]}, TypeError, "state must be a dict"),
     ((handlers.transactional, ORDER), {"store": MemoryStore()}, TypeError, "store must be MemoryStore, or a class"),
@@ -649,7 +649,7 @@ def test_a_write_by_a_client_of_ones_own_is_refused_and_told(suppressed: bool) -
             if not suppressed:
                 raise
 
-    with pytest.raises(AssertionError, match=r"(?s)the handler sends DynamoDB\.DeleteItem with its own client"):
+    with pytest.raises(AssertionError, match=r"(?s)the handler sends DynamoDB\.DeleteItem by a client of its own"):
         explore(handler, ORDER, tables=accounts())
 
 
@@ -678,7 +678,7 @@ def requesting(server: socket.socket, connected: socket.socket | None = None) ->
 
 def test_nothing_connects_to_anything_until_it_is_over(server: socket.socket) -> None:
     host, port = server.getsockname()
-    with pytest.raises(AssertionError, match=f"the handler connects to {host}:{port} with its own client"):
+    with pytest.raises(AssertionError, match=f"the handler connects to {host}:{port} by a client of its own"):
         explore(requesting(server), ORDER, tables=accounts())
     server.setblocking(False)
     with pytest.raises(BlockingIOError):
@@ -690,7 +690,7 @@ def test_nothing_connects_to_anything_until_it_is_over(server: socket.socket) ->
 def test_what_is_connected_before_sends_nothing(server: socket.socket) -> None:
     """A connection that is kept by a client, for example."""
     with socket.create_connection(server.getsockname()) as client, server.accept()[0] as accepted:
-        with pytest.raises(AssertionError, match=r"the handler sends to 127\.0\.0\.1:\d+ with its own client"):
+        with pytest.raises(AssertionError, match=r"the handler sends to 127\.0\.0\.1:\d+ by a client of its own"):
             explore(requesting(server, client), ORDER, tables=accounts())
         client.sendall(b"after")
         assert accepted.recv(100) == b"after"
@@ -746,7 +746,7 @@ def test_a_client_under_moto_is_refused_too() -> None:
         handlers.debit(order, tx)
         client.create_bucket(Bucket="receipts")
 
-    with pytest.raises(AssertionError, match=r"the handler sends S3\.CreateBucket with its own client") as failed:
+    with pytest.raises(AssertionError, match=r"the handler sends S3\.CreateBucket by a client of its own") as failed:
         explore(uploading, ORDER, tables=accounts())
     assert "put a fake in the client's place" in str(failed.value)
     assert client.list_buckets()["Buckets"] == []
@@ -759,7 +759,7 @@ def test_a_handler_of_which_nothing_can_be_seen_tests_nothing() -> None:
     def filtering(order: dict[str, Any]) -> str:
         return "nothing to do" if order["cents"] else "free"
 
-    with pytest.raises(AssertionError, match="has no visible effect: it touches no table, no state and no"):
+    with pytest.raises(AssertionError, match="nothing that it does can be seen: it touches no table, no state and no"):
         explore(filtering, ORDER, tables=accounts(), state={"balances": balances})
     assert explore(filtering, ORDER, no_effects="it only looks").complete
 
@@ -803,7 +803,7 @@ def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("replay", ["90:crash-after", "0:raises"])
 def test_a_replay_of_another_handler_says_so(replay: str) -> None:
     """The points of a schedule are those of one handler, and so is what may happen there."""
-    with pytest.raises(AssertionError, match="different calls from run to run"):
+    with pytest.raises(AssertionError, match="other calls from one schedule to the next"):
         explore(handlers.transactional, ORDER, tables=accounts(), replay=replay)
 
 
@@ -836,7 +836,7 @@ def test_what_is_not_found_again_is_told_as_such(calls: Calls) -> None:
 
     with pytest.raises(AssertionError, match="the same schedule ends differently") as caught:
         explore(handle, ORDER, tables=accounts())
-    assert "not called for without faults" not in str(caught.value)
+    assert "not called where nothing goes wrong" not in str(caught.value)
 
 
 tenant: ContextVar[str] = ContextVar("tenant")
@@ -895,10 +895,10 @@ def test_a_decorators_response_is_read_as_lambda_reads_it(response: Any, acknowl
         return response
 
     result = explore(decorated, ORDER, tables=accounts(), faults=1, check=False, most_schedules=40)
-    told = "was acknowledged although its record" if acknowledges else "is never acknowledged, even without"
+    told = "was acknowledged although its record" if acknowledges else "is never acknowledged, even where nothing goes"
     assert told in str(result.violations[0])
     if acknowledges:
-        assert result.violations[0].remedy.startswith("decorators around the consumer must pass on")
+        assert result.violations[0].remedy.startswith("let what decorates the consumer hand on")
 
 
 def test_what_a_consumer_decorates_is_explored(calls: Calls) -> None:

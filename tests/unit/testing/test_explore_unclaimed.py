@@ -130,7 +130,7 @@ def test_what_is_done_outside_of_the_transaction_is_found_to_happen_twice() -> N
     assert violation.what == "mails is ['o-1', 'o-1'] in the end, and ['o-1'] where nothing goes wrong"
     assert violation.remedy.startswith("write it through the Transaction: effects='transaction' says that the handler")
     assert sum("runs the handler for message-1" in line for line in violation.story) == 2
-    assert "refused, because the record has changed" in "".join(violation.story)
+    assert "refused, as the record has changed" in "".join(violation.story)
 
 
 def test_a_call_without_a_key_is_found_and_the_story_tells_who_runs_it_at_once(calls: Calls) -> None:
@@ -141,7 +141,7 @@ def test_a_call_without_a_key_is_found_and_the_story_tells_who_runs_it_at_once(c
 
     (violation,) = result.violations
     assert violation.what == "charge was called 2 times for message-1, without an idempotency key"
-    assert "or keep effects='any'" in violation.remedy
+    assert "or leave effects='any'" in violation.remedy
     assert violation.story[:4] == (
         "worker A receives message-1",
         "A runs the handler for message-1",

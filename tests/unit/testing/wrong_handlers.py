@@ -106,7 +106,7 @@ def key_for_two_calls(order: dict, message: Message) -> None:
     services.charge(3, message.idempotency_key)
 
 
-@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two identical calls")
+@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two calls that are alike")
 @consumer
 def key_for_two_equal_calls(order: dict, message: Message) -> None:
     for _ in range(2):
@@ -288,7 +288,7 @@ def line_by_line(order: dict, message: Message, tx: Transaction) -> None:
 
 # Fallbacks: what is only done where the answer was lost, and the call took effect.
 
-FALLBACK = "which is not called for without faults"
+FALLBACK = "which is not called where nothing goes wrong"
 
 
 @wrong("fallbacks", "both services charge where an answer is lost", FALLBACK)
@@ -387,7 +387,7 @@ def begun_is_done(order: dict, tx: Transaction) -> None:
         debit(order, tx)
 
 
-@wrong("caches", "the same, and `explore` was not told of the cache", "correct only the first time")
+@wrong("caches", "the same, and `explore` was not told of the cache", "as it should be only the first time")
 @consumer
 def hidden_cache(order: dict, tx: Transaction) -> None:
     if order["order"] not in seen:
@@ -406,7 +406,7 @@ def _charge_once(cents: int, key: str) -> None:
     services.charge(cents, key)
 
 
-@wrong("caches", "a balance from memory is written", "at the end", state=STATE)
+@wrong("caches", "a balance from memory is written", "in the end", state=STATE)
 @consumer
 def cached_balance(order: dict, tx: Transaction) -> None:
     balances["alice"] -= order["cents"]
@@ -423,7 +423,7 @@ def journal_of_attempts(order: dict, tx: Transaction) -> None:
 @wrong(
     "caches",
     "what waits in memory for the next message is gone",
-    "for message-1, which is not called for without faults",
+    "for message-1, which is not called where nothing goes wrong",
     messages=ORDERS,
     state=STATE,
 )
@@ -670,7 +670,7 @@ def mail_for_each_attempt(order: dict, tx: Transaction) -> None:
 
 # Nothing that `explore` could see.
 
-NOTHING = "has no visible effect"
+NOTHING = "nothing that it does can be seen"
 
 
 @wrong("unseen", "a list of the module has each attempt, and `explore` was not told", NOTHING)
@@ -780,7 +780,7 @@ async def asyncio_connection(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
-CLIENT = "with its own client"
+CLIENT = "by a client of its own"
 ACCESS = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 

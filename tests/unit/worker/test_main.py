@@ -54,7 +54,7 @@ def test_a_store_that_can_have_no_client_is_no_reason_to_try_again(monkeypatch: 
     with pytest.raises(Exception, match="You must specify a region") as raised:
         limits_of(wanting, {})
     assert isinstance(raised.value, ValueError)
-    assert "the store cannot be used" in str(raised.value)
+    assert "the store cannot be asked" in str(raised.value)
 
 
 def test_what_decorates_a_handler_for_lambda_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_plan_is_never_replaced(receiver: Receiver) -> None:
     assert (ran.code, "plan.json: No such file or directory" in ran.err) == (2, True)
 
 
-UNREADABLE = "is not a plan that this version can read"
+UNREADABLE = "holds no plan that this version reads"
 
 
 @pytest.mark.parametrize(

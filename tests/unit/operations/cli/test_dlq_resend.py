@@ -143,10 +143,10 @@ def test_a_second_body_for_what_has_no_key_and_was_sent_already_is_warned_of(
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        ({"status": {"S": "COMPLETED"}}, "it has already completed"),
+        ({"status": {"S": "COMPLETED"}}, "it is done already"),
         (
             {"status": {"S": "INPROGRESS"}, "in_progress_expiration": {"N": "9999999999000"}},
-            "a worker holds its claim and may still complete the old body",
+            "a worker holds its claim, and may do it as it is",
         ),
     ],
     ids=["done, of a payload that its record does not tell", "claimed"],

@@ -125,7 +125,7 @@ def test_a_queue_that_only_containers_read_gets_a_clear_answer(receiver: Receive
 @pytest.mark.parametrize(
     ("interrupted", "code", "says"),
     [
-        (False, Exit.LEFT, "Run the same command again."),
+        (False, Exit.LEFT, "Give the same command again."),
         (True, Exit.STOPPED, "Lambda takes up to two minutes"),
     ],
 )

@@ -254,7 +254,7 @@ def test_a_dead_letter_whose_body_is_no_longer_as_planned_stays_and_is_listed() 
     summary = bank.redrive(selection=Selection.of_plan(letters))
     assert summary.done["moved"] == 1
     assert [(each.message_id, each.why) for each in summary.left] == [
-        (letters[0].message_id, "its body differs from the planned one")
+        (letters[0].message_id, "its body is not the one that was planned for")
     ]
 
 

@@ -262,9 +262,9 @@ def test_no_option_moves_or_drops_what_is_not_safe_to_move_or_drop() -> None:
 # Reasons and groups.
 
 GONE_WRONG = "app.ledger.charge:17"
-DUPLICATE = "done: its acknowledgement was lost, or SQS delivered it again"
-CLAIMED = "received too often while claimed: its worker crashed, timed out or is still running"
-WAITED = "received too often and never started: no time was left, or it waited behind a failure in its FIFO group"
+DUPLICATE = "done: its acknowledgement was lost, or it was delivered once more"
+CLAIMED = "received too often while claimed: its worker crashed, timed out or is still at work"
+WAITED = "received too often and never started: no time was left, or it stood behind a failure of its FIFO group"
 NO_REASON = "failed, with no reason recorded"
 
 

@@ -181,7 +181,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: without_alarm("Unsettled"), ["on unsettled messages;"]),
         (lambda: without_alarm("ClaimFailures"), ["on failed claims;"]),
         (lambda: without_alarm("Failed"), ["on messages that keep failing;"]),
-        (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and timeouts;"]),
+        (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and time-outs;"]),
         (lambda: without_alarm("Throttles"), []),
         (lambda: without_alarm("Errors"), []),
         (UNWATCHED_WORKERS, ["on lost claims, unsettled messages;", "of watch.yaml and container.yaml"]),
@@ -196,7 +196,7 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         (
             lambda: replace(SHIPPED, given=IN_CODE, stated=replace(IN_CODE, retention_days=7)),
-            ["retention_days is 30 by", "and 7 by", "set the same value here"],
+            ["retention_days is 30 by", "and 7 by", "set the variable here"],
         ),
     ],
     "one-table": [
@@ -323,7 +323,7 @@ def test_a_table_in_which_two_regions_can_both_claim_a_key_is_found_and_is_not_p
 
     assert [each.check for each in found] == ["global-table"]
     assert "two regions can both claim one key" in str(found[0])
-    assert "in a single-region table" in str(found[0])
+    assert "in a table of one region" in str(found[0])
     not_promised = (ROOT / "docs/guarantees.md").read_text().partition("\n## Not promised\n")[2]
     assert "global table" in not_promised
 
@@ -337,7 +337,7 @@ def test_the_global_table_that_is_let_pass_is_named_with_what_it_lacks(document:
     assert examine(amended("table", **STRONG)) == []
     findings_text = (ROOT / document).read_text().partition(begins)[2]
     paragraph = " ".join(findings_text.partition("\n- **" if begins.startswith("-") else "\n")[0].split())
-    for word in ("multi-Region strong consistency", "rejects transactions", "no TTL", "`Transaction`"):
+    for word in ("multi-Region strong consistency", "no transactions", "no TTL", "`Transaction`"):
         assert word in paragraph
 
 

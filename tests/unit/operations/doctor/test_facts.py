@@ -273,7 +273,7 @@ ELSEWHERE = "http://127.0.0.1"
             "cluster cluster has no service service",
         ),
         (WORKERS, {TASKS: {"taskDefinition": TASK | {"containerDefinitions": []}}}, "container", "no container worker"),
-        (WORKERS, {TASKS: {"taskDefinition": without(TASK, "taskRoleArn")}}, "denied", "the task has no task role"),
+        (WORKERS, {TASKS: {"taskDefinition": without(TASK, "taskRoleArn")}}, "denied", "the task has no role"),
         (BY_NAME, TWO, "mapping", "^orders consumes 2 queues, .*: use --stack, or --function NAME:ALIAS if"),
         (BY_NAME, {"members": []}, "instances", "upgrade boto3"),
         (BY_NAME, BARE, "table", "^the environment has no RECORDS_TABLE: name the table with --table$"),

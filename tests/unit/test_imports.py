@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.progress", "batch.settlements",
     "batch.receiver", "batch.runs", "batch.settings", "batch.turns", "clock", "dynamodb",
-    "dynamodb.client", "dynamodb.errors", "dynamodb.packs", "dynamodb.statements", "dynamodb.store",
+    "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs", "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
     "handler.outcome", "handler.results", "options", "payload", "process_end",
     "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",

@@ -338,6 +338,7 @@ def test_the_application_ends_its_processes_where_lambda_does_not(
 
         return spy
 
+    monkeypatch.delitem(sys.modules, module, raising=False)  # runpy warns of what another test has imported
     monkeypatch.setattr(idempotent_receiver, "sqs_consumer", spied(sqs_consumer))
     monkeypatch.setattr(idempotent_receiver, "http_endpoint", spied(http_endpoint))
     for name in ("RECORDS", "ACCOUNTS", "ENTRIES", "TRANSFERS"):

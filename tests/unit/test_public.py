@@ -53,7 +53,9 @@ def test_the_package_says_which_names_are_public() -> None:
     """One sentence, with each package in it."""
     assert set(PUBLIC[1:]) == {
         f"idempotent_receiver.{name}"
-        for name in re.findall(r"`(\w+)`", (idempotent_receiver.__doc__ or "").split("Public is")[1].split(".\n")[0])
+        for name in re.findall(
+            r"`(\w+)`", (idempotent_receiver.__doc__ or "").split("public names are")[1].split(".\n")[0]
+        )
     } - {"idempotent_receiver.__all__"}
 
 

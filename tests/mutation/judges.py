@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 SELECTION = ["tests/unit", "tests/contract", "tests/workflow", "tests/simulation/test_scenarios_*.py"]
 LEFT_OUT = [  # they test what is not mutated, or processes, which are not
     *(f"tests/unit/{folder}/*" for folder in ("benchmarks", "harness", "local", "templates", "testing", "worker")),
-    *(f"tests/unit/test_{name}.py" for name in ("imports", "layers")),
+    *(f"tests/unit/test_{name}.py" for name in ("imports", "layers", "names", "pages")),
+    *(f"tests/unit/operations/dead_letters/test_{name}.py" for name in ("many", "matrix")),  # minutes in one process
     "tests/unit/operations/cli/test_terminal.py",
     *(f"tests/contract/test_{name}.py" for name in ("packs_isolation", "store_processes")),
 ]

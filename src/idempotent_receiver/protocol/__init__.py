@@ -7,6 +7,7 @@ from idempotent_receiver.protocol.store import (
     Commit,
     Conflict,
     NotApplied,
+    ReadingStore,
     RecordStore,
     TransactionalStore,
     Unknown,
@@ -15,6 +16,6 @@ from idempotent_receiver.protocol.store import (
 from idempotent_receiver.protocol.transaction import Action
 
 __all__ = [
-    "Action", "ActionFailed", "Applied", "Change", "Commit", "Conflict", "NotApplied", "Record", "RecordStore",
-    "Status", "TransactionalStore", "Unknown", "Written",
+    "Action", "ActionFailed", "Applied", "Change", "Commit", "Conflict", "NotApplied", "ReadingStore", "Record",
+    "RecordStore", "Status", "TransactionalStore", "Unknown", "Written",
 ]  # fmt: skip

@@ -125,6 +125,10 @@ class Operation(Generic[AnswerT]):
             case NotApplied(why, retry, contended, own):
                 self.error, self.contended, self.own = why, contended, own
                 self.answer = None if retry else Unknown(why, retry=False)
+            case ActionFailed(stale=True) if self.in_doubt:
+                # An earlier copy of this commit may still take effect.
+                self.own = True
+                self.answer = Unknown("what was read has changed, and an earlier answer was lost", retry=False)
             case ActionFailed():
                 self.answer = written  # type: ignore[assignment]  # only a commit answers so, and it may
 

@@ -5,10 +5,11 @@ done. A single record is a batch of one. If a store cannot tell, it answers `Unk
 consistent read. An exception from a store is a defect and is not retried.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.transaction import Action
 
@@ -68,9 +69,22 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """A transaction was refused because the condition of action `index` (from 0) failed; nothing took effect."""
+    """A transaction was refused because the condition of action `index` (from 0) failed; nothing took effect.
+
+    `stale` tells that what the handler had read there has changed.
+    """
 
     index: int
+    stale: bool = False
+
+
+def action_failed(actions: Sequence[Action], met: Mapping[int, PlainItem | None]) -> ActionFailed:
+    """What it means that the conditions of these actions failed, by their indices and the items that they met.
+
+    A read that no longer stands comes first: had the handler known, it might not have asked for the others.
+    """
+    stale = [index for index, item in met.items() if actions[index].is_stale(item)]
+    return ActionFailed(stale[0], stale=True) if stale else ActionFailed(min(met))
 
 
 Written = Applied | Conflict | Unknown | NotApplied
@@ -113,3 +127,11 @@ class TransactionalStore(RecordStore, Protocol):
         The store may group commits into requests, but each has its own answer, and none fails because of another. A
         repeated commit takes effect once. Actions that no transaction may hold are `NotApplied`, without being sent.
         """
+
+
+@runtime_checkable
+class ReadingStore(TransactionalStore, Protocol):
+    """A store through which a handler's transaction can also read."""
+
+    def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
+        """Read the item with this key consistently, in plain values; None if there is none."""

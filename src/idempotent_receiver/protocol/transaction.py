@@ -1,17 +1,25 @@
-"""The writes that a handler wants committed together with its completion. Collected here; sent by a store.
+"""What a handler reads, and the writes that it wants committed together with its completion. Collected here; sent by a
+store.
 
-Values are plain Python and copied, so that nobody else can change them. Limits that only an engine knows (on digits,
-texts and bytes) are not checked here.
+Values are plain Python and copied, so that nobody else can change them.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from idempotent_receiver.errors import misuse
+from idempotent_receiver.protocol.reads import (
+    PlainItem,
+    Read,
+    names_of,
+    require_expressible,
+    table_name,
+    with_condition,
+    with_ints,
+)
+from idempotent_receiver.protocol.values import KEY_TYPES, checked_arguments, named_type
 
 MOST_ACTIONS = 99
 """DynamoDB allows 100 actions in a transaction, and one is the record's own."""
@@ -27,31 +35,6 @@ _OPTIONAL = frozenset(
     }
 )
 
-MOST_LEVELS = 32
-"""DynamoDB's maximum nesting of an item's attributes, including the item's own level. This also stops a value that
-contains itself.
-"""
-
-_LONGEST_PLACE = 80
-_KEPT = frozenset({str, int, bytes, bool, type(None)})
-"""The types of most values. They are immutable, so they need no copy."""
-
-ValuePlace = str | tuple["ValuePlace", str | int]
-"""Where a value is: a name, or a name or index within another place. It becomes text only for an error, because names
-may be long and a list may hold thousands of values.
-"""
-
-# Most frequent type first, because checking an abstract class takes longer.
-_MAPPINGS = (dict, Mapping)
-_LISTS = (list, tuple)
-_HOLDING = (dict, *_LISTS, Mapping)
-"""The types of values that contain other values."""
-
-_IN_KEYS = (str, int, Decimal, bytes)
-"""The types of values that a key may hold."""
-
-_SETS = ": a set is of str, of numbers (int, Decimal) or of bytes"
-
 
 class ConditionFailed(Exception):
     """A condition of the handler's transaction failed, and the handler named no error for it."""
@@ -64,9 +47,19 @@ class Action:
     kind: ActionKind
     arguments: Mapping[str, Any]
     otherwise: BaseException | None = None
+    read: Read | None = None
+    """What was read of the item: the condition includes that it still stands."""
+    conditional: bool = True
+    """Whether the handler has given a condition, beside that of what was read."""
 
-    def error(self, number: int) -> BaseException:
+    def is_stale(self, found: PlainItem | None) -> bool:
+        """Whether a failed condition means that what was read has changed, judged by the item that it met."""
+        return self.read is not None and not (self.conditional and self.read.stands(found))
+
+    def error(self, number: int, *, stale: bool = False) -> BaseException:
         """The error for a failed condition of this action, which has this number in its transaction, from 1."""
+        if stale:
+            return misuse(ConditionFailed(f"what was read of {self.named(number)} was changed before each commit"))
         if self.otherwise is not None:
             return self.otherwise
         return misuse(
@@ -91,8 +84,8 @@ class Items:
     """Finds the item of each action. A transaction may not have two actions on one item, and concurrent transactions on
     one item conflict.
 
-    A Put does not say which of its attributes form the key, so it is learnt from other actions on that table, once
-    there has been one. `key_names` are those of tables known in advance.
+    A Put does not say which of its attributes form the key, so it is learnt from reads and other actions on that table,
+    once there has been one. `key_names` are those of tables known in advance.
     """
 
     def __init__(self, key_names: Mapping[str, tuple[str, ...]] | None = None) -> None:
@@ -101,43 +94,62 @@ class Items:
     def of(self, actions: Sequence[Action]) -> list[ActionItem]:
         """Each action's item."""
         for action in actions:
-            if action.kind != "Put" and (table := _table(action)) not in self._key_names:
-                self._key_names[table] = tuple(sorted(action.arguments["Key"]))
+            key = action.arguments.get("Key") if action.read is None else action.read.key
+            if key is not None and (table := _table(action)) not in self._key_names:
+                self._key_names[table] = tuple(sorted(key))
         return [self._item(action) for action in actions]
 
     def _item(self, action: Action) -> ActionItem:
-        table = _table(action)
-        source = action.arguments["Item" if action.kind == "Put" else "Key"]
+        table, source = _table(action), _source(action)
         key = [source.get(name) for name in self._key_names.get(table, ())]
-        return (table, *key) if key and all(isinstance(value, _IN_KEYS) for value in key) else None
+        return (table, *key) if key and all(isinstance(value, KEY_TYPES) for value in key) else None
 
 
 def _table(action: Action) -> str:
-    """The table's name, which may be given as an ARN."""
-    return str(action.arguments["TableName"]).rpartition("/")[2]
+    return table_name(action.arguments["TableName"])
+
+
+def _source(action: Action) -> PlainItem:
+    """What holds the key of an action's item."""
+    found: PlainItem = action.arguments["Item" if action.kind == "Put" else "Key"]
+    return found
+
+
+Fetch = Callable[[str, PlainItem], PlainItem | None]
+"""Reads the item with a key in a table, consistently. Raises an error if it cannot."""
+
+
+def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
+    raise misuse(TypeError("a transaction's get: this transaction has no store to read from"))
 
 
 class Transaction:
-    """Writes that take effect exactly once: together with the message's completion, or not at all.
+    """Reads that still stand, and writes that take effect exactly once: with the message's completion, or not at all.
 
     Each method takes the arguments that DynamoDB's TransactWriteItems takes for that action (`TableName`, `Key` or
     `Item`, `ConditionExpression`, `UpdateExpression`, `ExpressionAttributeNames`, `ExpressionAttributeValues`) with
     plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Each call checks and copies them: a
     wrong argument raises TypeError or ValueError there, and later changes to your dicts change nothing.
 
-    Nothing is sent before the handler has returned. Conditions are evaluated then, so `otherwise` says what error a
+    Nothing is written before the handler has returned. Conditions are evaluated then, so `otherwise` says what error a
     failed one means: a `PermanentError` goes to the dead-letter queue, anything else (the default) is retried. After
     the handler has returned, each method raises RuntimeError: an action that a thread or task adds later could not be
     committed.
 
-    At most 99 actions, on distinct items, none on the message's own record.
+    At most 99 actions, on distinct items, none on the message's own record. An item that was read and is not written
+    counts as one.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fetch: Fetch = _nowhere, *, asynchronous: bool = False) -> None:
+        self._fetch = fetch
+        self._asynchronous = asynchronous
         self._actions: list[Action] = []
+        self._reads: list[Read] = []
         self._sealed: str | None = None
         self._adding = threading.Lock()
+        self.unread: BaseException | None = None
+        """Why the first failed `get` failed. Then nothing may commit: the handler may have gone by what it lacks."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -145,13 +157,47 @@ class Transaction:
         return tuple(self._actions)
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
-        """Accept no more actions, and return those requested. Called when the handler has returned or raised.
+        """Accept no more actions, and return those requested, with the checks of what was read. Called when the handler
+        has returned or raised.
 
         `why` is the text of the RuntimeError that later calls raise.
         """
         with self._adding:
             self._sealed = why
-            return tuple(self._actions)
+            return (*map(self._guarded, self._actions), *map(_check_of, self._unwritten()))
+
+    def checks(self) -> tuple[Action, ...]:
+        """The checks of everything that was read, without any write."""
+        return tuple(_check_of(read) for read in self._reads if read.checked)
+
+    def get(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
+        """Read the item with this `Key` in this `TableName`, consistently: a dict of plain values, or None.
+
+        What was read still stands when the outcome commits (the writes, a return without any, or a PermanentError).
+        Otherwise nothing of it commits, and the handler runs again at once, on what is there now.
+
+        `attributes` are the names that are read and checked, present or absent, or a pydantic model, which is then what
+        this returns. Without it they are all that the item has, and each missing name that you ask the dict for. With
+        `check=False` the item may change meanwhile.
+
+        Reading an item again gives another copy, without a request. Raises ValueError for an item that was written
+        before in this transaction, or that has more attributes than a condition can check; StoreUnavailable if there
+        was no answer. After any error from here nothing commits, even if you catch it. In an `async def` handler, use
+        `await tx.aget(...)`: there this raises RuntimeError.
+        """
+        if self._asynchronous and _in_event_loop():
+            text = "a transaction's get would block the event loop: in an `async def` handler, `await tx.aget(...)`"
+            error = misuse(RuntimeError(text))
+            self.unread = self.unread or error
+            raise error
+        return self._get(attributes, check, arguments)
+
+    async def aget(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
+        """The same as `get`, for an `async def` handler."""
+        # Imported here because most handlers run without it.
+        from asyncio import to_thread  # noqa: PLC0415
+
+        return await to_thread(self._get, attributes, check, arguments)
 
     def put(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
         """Put an item: `TableName`, `Item`, and optionally a `ConditionExpression` with its names and values."""
@@ -169,164 +215,102 @@ class Transaction:
         """Check a condition on an item that is not written: `TableName`, `Key`, `ConditionExpression`."""
         self._add("ConditionCheck", ("TableName", "Key", "ConditionExpression"), arguments, otherwise)
 
+    def _get(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> Any:
+        try:
+            given, names = checked_arguments("get", ("TableName", "Key"), frozenset(), arguments), names_of(attributes)
+            table, key = given["TableName"], given["Key"]
+            with self._adding:
+                known = self._known(table, key)
+            if known is None:
+                item = self._fetch(table, key)
+                known = Read(table, key, None if item is None else with_ints(dict(item)))
+            with self._adding:
+                # Another thread may have read or written the item meanwhile.
+                read = self._known(table, key) or known
+                self._require_room(check and not read.checked)
+                if read not in self._reads:
+                    self._reads.append(read)
+                found = read.taken(names, check=check)
+            if found is None or not hasattr(attributes, "model_validate"):
+                return found
+            return attributes.model_validate(dict(found))
+        except BaseException as error:
+            self.unread = self.unread or error
+            raise
+
+    def _known(self, table: str, key: PlainItem) -> Read | None:
+        """The item, if it has been read. Raises if it can no longer be."""
+        self._require_open("get")
+        for number, action in enumerate(self._actions, 1):
+            if Read(table, key, None).covers(action.arguments["TableName"], _source(action)):
+                text = f"{action.named(number)} writes this item: read it before, and keep what you wrote"
+                raise misuse(ValueError(f"a transaction's get: {text}"))
+        return next((read for read in self._reads if read.covers(table, key)), None)
+
     def _add(
         self, kind: ActionKind, required: tuple[str, ...], arguments: dict[str, Any], otherwise: BaseException | None
     ) -> None:
-        missing = [name for name in required if name not in arguments]
-        if missing:
-            raise misuse(TypeError(f"a transaction's {kind} needs {', '.join(missing)}, as TransactWriteItems does"))
-        # A misspelled condition would be ignored.
-        unknown = sorted(arguments.keys() - _OPTIONAL - set(required))
-        if unknown:
-            raise misuse(TypeError(f"a transaction's {kind} takes no {', '.join(unknown)}: see TransactWriteItems"))
+        given = checked_arguments(kind, required, _OPTIONAL, arguments)
         if otherwise is not None and not isinstance(otherwise, BaseException):
             raise misuse(
                 TypeError(
                     f"otherwise must be an error, like PermanentError('overdrawn'); it is {named_type(otherwise)}"
                 )
             )
-        action = Action(kind, {name: _copied(kind, name, value) for name, value in arguments.items()}, otherwise)
+        action = Action(kind, given, otherwise)
         # Under the same lock as `seal`, so that every action is either committed or refused.
         with self._adding:
-            if self._sealed is not None:
-                raise misuse(RuntimeError(f"a transaction's {kind}: {self._sealed}"))
-            if len(self._actions) == MOST_ACTIONS:
-                text = f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record"
-                raise misuse(ValueError(text))
+            self._require_open(kind)
+            read = self._read_by(action)
+            if read is not None:
+                if kind == "Put" and read.names is not None:
+                    text = "replaces the whole item, of which `attributes=` were read: read it without, or use update"
+                    raise misuse(ValueError(f"a transaction's Put on {read.table} {text}"))
+                require_expressible(with_condition(given, read), read.table)
+            self._require_room(read is None)
             self._actions.append(action)
 
+    def _require_open(self, what: str) -> None:
+        if self._sealed is not None:
+            raise misuse(RuntimeError(f"a transaction's {what}: {self._sealed}"))
 
-def _copied(kind: ActionKind, name: str, value: object) -> Any:
-    """A copy of an argument, after checking that the action accepts it under that name."""
-    place = f"a transaction's {kind}: {name}"
-    match name:
-        case "TableName" | "ConditionExpression" | "UpdateExpression":
-            _require(place, value, str, "a str that is not empty", valid=bool)
-        case "Key" | "Item":
-            _require(place, value, _MAPPINGS, "a mapping that is not empty", valid=bool)
-        case "ReturnValuesOnConditionCheckFailure":
-            _require(place, value, str, "ALL_OLD or NONE", valid=("ALL_OLD", "NONE").__contains__)
-        case _:
-            _require(place, value, _MAPPINGS, "a mapping that is not empty: leave it out", valid=bool)
-    copy = plain_copy(value, place)
-    if name == "ExpressionAttributeNames":
-        for placeholder, attribute in copy.items():
-            _require(f"{place}.{placeholder}", attribute, str, "a str")
-    if name == "Key":
-        takes = "a plain str, number or bytes, and not an empty one"
-        for attribute, part in copy.items():
-            _require(f"{place}.{attribute}", part, _IN_KEYS, takes, valid=lambda part: part or part == 0)
-    return copy
+    def _require_room(self, more: bool) -> None:
+        if len(self._actions) + len(self._unwritten()) + more > MOST_ACTIONS:
+            text = f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record"
+            raise misuse(ValueError(text))
 
+    def _read_by(self, action: Action) -> Read | None:
+        """The read whose item an action writes or checks."""
+        table, source = action.arguments["TableName"], _source(action)
+        return next((read for read in self._reads if read.checked and read.covers(table, source)), None)
 
-def _require(
-    place: str,
-    value: object,
-    kinds: type | tuple[type, ...],
-    takes: str,
-    *,
-    valid: Callable[[Any], bool] = lambda value: True,
-) -> None:
-    # True is an int in Python but not a key in DynamoDB; no argument is a bool.
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        raise misuse(TypeError(f"{place} takes {takes}; it is {named_type(value)}"))
-    if not valid(value):
-        raise misuse(ValueError(f"{place} takes {takes}"))
+    def _unwritten(self) -> list[Read]:
+        """The reads to check with an action of their own."""
+        if not self._reads:
+            return []
+        written = [self._read_by(action) for action in self._actions]
+        return [read for read in self._reads if read.checked and read not in written]
+
+    def _guarded(self, action: Action) -> Action:
+        """An action that holds only while what was read of its item stands."""
+        if (read := self._read_by(action)) is None:
+            return action
+        arguments, own = with_condition(action.arguments, read), "ConditionExpression" in action.arguments
+        return replace(action, arguments=arguments, read=read, conditional=own)
 
 
-def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) -> Any:
-    """A copy of `value` that shares nothing with it. It consists of str, int, Decimal, bytes, bool, None, list, dict
-    and set; a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
-
-    Raises TypeError for anything else, and ValueError for more than `levels` levels below this one. The message names
-    the place (`Item.lines[0].price` if `place` is "Item") and never the value.
-    """
-    if type(value) in _KEPT:
-        return value
-    if not isinstance(value, _HOLDING):
-        if (scalar := _scalar(value, place)) is not None:
-            return scalar
-        if isinstance(value, AbstractSet):
-            return _set(value, place)
-        raise _refusal(TypeError, place, f" is {_refused(value)}")
-    if levels < 0:
-        what = f"... nests more than {MOST_LEVELS} levels: does it hold itself?"
-        raise _refusal(ValueError, place, what, _LONGEST_PLACE)
-    if isinstance(value, _LISTS):
-        return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]
-    return {_name(name, place): plain_copy(held, (place, name), levels - 1) for name, held in value.items()}
+def _check_of(read: Read) -> Action:
+    place = {"TableName": read.table, "Key": read.key}
+    return Action("ConditionCheck", {**place, **read.condition()}, read=read, conditional=False)
 
 
-def named_type(value: object) -> str:
-    """A value's type in words: "an int", "None"."""
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{'an' if name[:1] in tuple('aeiouAEIOU') else 'a'} {name}"
+def _in_event_loop() -> bool:
+    """Whether this thread runs an event loop."""
+    # Imported here because most handlers run without it.
+    from asyncio import get_running_loop  # noqa: PLC0415
 
-
-_Error = TypeVar("_Error", TypeError, ValueError)
-
-
-def _refusal(kind: type[_Error], place: ValuePlace, what: str, longest: int | None = None) -> _Error:
-    """The error about a value, with its place cut to `longest` characters. Logs hide the names inside an attribute's
-    value, which may be data, as in a map by customer.
-    """
-    text, shown = (f"{_text_of(place, hidden=hidden)[:longest]}{what}" for hidden in (False, True))
-    return misuse(kind(text), shown=shown)
-
-
-def _text_of(place: ValuePlace, *, hidden: bool) -> str:
-    """A place in words; if `hidden`, "*" replaces every name except an attribute's own."""
-    parts: list[str] = []
-    while isinstance(place, tuple):
-        place, part = place
-        name = "*" if hidden and isinstance(place, tuple) else part
-        parts.append(f"[{part}]" if isinstance(part, int) else f".{name}")
-    return place + "".join(reversed(parts))
-
-
-def _scalar(value: object, place: ValuePlace) -> str | int | Decimal | bytes | None:
-    """The value without anything a subclass added; None if it is not a scalar."""
-    match value:
-        case str():
-            return str.__str__(value)  # an enumeration's own str() may be its name
-        case int():
-            return int.__int__(value)
-        case Decimal():
-            if not value.is_finite():
-                raise _refusal(TypeError, place, " is a Decimal that is not finite, which DynamoDB cannot store")
-            return Decimal(value)
-        case bytes() | bytearray():
-            return bytes(value)
-    # boto3 reads bytes as its Binary. It is recognised by name, because importing boto3 adds 100 ms to a cold start.
-    held = getattr(value, "value", None) if type(value).__name__ == "Binary" else None
-    return bytes(held) if isinstance(held, bytes | bytearray) else None
-
-
-def _set(value: AbstractSet[object], place: ValuePlace) -> set[str | int | Decimal | bytes]:
-    copied: set[str | int | Decimal | bytes] = set()
-    kinds: set[str] = set()
-    for held in value:
-        scalar = None if isinstance(held, bool) else _scalar(held, place)
-        if scalar is None:
-            raise _refusal(TypeError, place, f" holds {named_type(held)}{_SETS}")
-        copied.add(scalar)
-        kinds.add("numbers" if isinstance(scalar, int | Decimal) else type(scalar).__name__)
-    if len(kinds) > 1:
-        raise _refusal(TypeError, place, f" mixes {' and '.join(sorted(kinds))}{_SETS}")
-    if not kinds:
-        raise _refusal(TypeError, place, " is an empty set, which DynamoDB cannot store: leave the attribute out")
-    return copied
-
-
-def _name(name: object, place: ValuePlace) -> str:
-    if not isinstance(name, str):
-        raise _refusal(TypeError, place, f" has a name that is {named_type(name)}: names are str")
-    return str.__str__(name)
-
-
-def _refused(value: object) -> str:
-    if isinstance(value, float):
-        return "a float: write Decimal(str(x))"
-    return f"{named_type(value)}: plain values are str, int, Decimal, bytes, bool, None, list, dict and set"
+    try:
+        get_running_loop()
+    except RuntimeError:
+        return False
+    return True

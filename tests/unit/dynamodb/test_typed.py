@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.dynamodb.transactions import attribute_value, transact_items
-from idempotent_receiver.protocol.transaction import plain_copy
+from idempotent_receiver.protocol.values import plain_copy
 
 # Within DynamoDB's range, which boto3 does not know: it sends what is refused there.
 numbers = st.integers() | st.decimals(allow_nan=False, allow_infinity=False).filter(

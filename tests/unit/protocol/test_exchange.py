@@ -362,3 +362,17 @@ def test_many_commits_are_one_request_and_each_has_its_answer() -> None:
     assert isinstance(fresh, Claimed)
     assert store.names == ["insert", "commit"]
     assert store.memory.items["b"]["status"] == "INPROGRESS"
+
+
+def test_a_stale_read_is_told_only_if_no_earlier_answer_is_missing() -> None:
+    """An earlier copy may still take effect, so nothing may run again."""
+    for entries, answer in (([], ActionFailed(0, stale=True)), ([[LOST]], Unknown)):
+        store = Script()
+        mine = claimed(store)
+        tx = Transaction(lambda table, key: {"id": "1", "amount": 5})
+        tx.get(TableName="T", Key={"id": "1"})
+        store.entries = list(entries)
+        found = commit(transitions.complete(mine, "1"), tx.seal(), store, deadline())
+        assert found == answer or (isinstance(found, Unknown) and not found.retry)
+        assert isinstance(found, type(answer) if entries == [] else Unknown)
+        assert store.memory.items["k"]["status"] == "INPROGRESS"

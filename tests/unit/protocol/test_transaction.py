@@ -13,7 +13,8 @@ from boto3.dynamodb.types import Binary
 
 from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.errors import failure_of
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS, MOST_LEVELS, Action, ConditionFailed
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS, Action, ConditionFailed
+from idempotent_receiver.protocol.values import MOST_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

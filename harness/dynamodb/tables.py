@@ -156,7 +156,10 @@ class Tables:
 
     def _get_item(self, request: Request) -> dict[str, Any]:
         table = self._table(request["TableName"])
-        stored = table.items.get(table.place(request["Key"]))
+        place = table.place(request["Key"])
+        if len(request["Key"]) != len(table.key):
+            raise Refused("ValidationException", "The provided key element does not match the schema")
+        stored = table.items.get(place)
         self._bill_read(stored, request)
         return {} if stored is None else {"Item": stored.item}
 

@@ -26,8 +26,9 @@ raises it by an eighth.
 import threading
 from collections.abc import Callable, Sequence
 
+from idempotent_receiver.dynamodb.cancellations import Cancelled, Get, answer_unnamed, answers_named
 from idempotent_receiver.dynamodb.errors import Misshapen
-from idempotent_receiver.dynamodb.transactions import Cancelled, Member, answer_unnamed, answers_named
+from idempotent_receiver.dynamodb.transactions import Member
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
 
 MOST_BYTES_IN_COMPANY = 1024 * 1024
@@ -68,11 +69,14 @@ class Bound:
 
 
 class Packs:
-    """Gets the answers to commits, in transactions that `send` sends for a store whose records are in `table`."""
+    """Gets the answers to commits, in transactions that `send` sends for a store whose records are in `table`. `get`
+    reads what a refusal does not show.
+    """
 
-    def __init__(self, table: str, send: Send) -> None:
+    def __init__(self, table: str, send: Send, get: Get) -> None:
         self._table = table
         self._send = send
+        self._get = get
         self.bound = Bound()
 
     def answers(self, members: Sequence[Member]) -> CommitAnswers:
@@ -134,20 +138,27 @@ class Packs:
     def _taken(self, waiting: list[Member], writes: int) -> tuple[list[Member], list[Member], bool]:
         """The next pack, the remaining commits, and whether more writes would have made the pack larger.
 
-        No item is twice in a pack, and no commit overtakes another on the same item.
+        No item is twice in a pack, except for one check that its members share, and no commit overtakes another on the
+        same item.
         """
         pack: list[Member] = []
         left: list[Member] = []
         taken: set[object] = set()
+        checked: dict[object, bytes] = {}
         space, cut_short = MOST_BYTES_IN_COMPANY, False
         for member in waiting:
-            fits = len(member.actions) <= writes
+            shared = {item for item, check in member.checks.values() if checked.get(item) == check}
+            count = len(member.actions) - len(shared)
+            fits = count <= writes
             cut_short |= not fits
-            if not pack or (fits and len(member.text) <= space and taken.isdisjoint(member.items)):
+            if not pack or (fits and len(member.text) <= space and taken.isdisjoint(member.items - shared)):
                 pack.append(member)
-                writes, space = writes - len(member.actions), space - len(member.text)
+                writes, space = writes - count, space - len(member.text)
+                checked |= dict(member.checks.values())
             else:
                 left.append(member)
+                for item in member.items:
+                    checked.pop(item, None)
             taken |= member.items
         return pack, left, cut_short
 
@@ -155,7 +166,7 @@ class Packs:
         """What the answer to a pack says about its members: for a single member, always something."""
         answer = self._send(pack)
         if isinstance(answer, Cancelled):
-            told = answers_named(answer, pack, self._table)
+            told = answers_named(answer, pack, self._table, self._get)
             return told if told or len(pack) > 1 else {pack[0]: answer_unnamed(answer, pack[0], self._table)}
         if isinstance(answer, NotApplied) and not answer.retry and len(pack) > 1:
             return {}

@@ -8,6 +8,7 @@ read     BatchGetItem, consistent                             the same, 100 per 
 replace  UpdateItem with a condition; likewise                BatchExecuteStatement, UPDATE, 25 a request
 commit   TransactWriteItems: the record's Update, or Put if   the same with the actions of several, 100 a request:
          there is none, and the actions                       see `packs.py`
+get      GetItem, consistent, in a handler's table            (one at a time)
 ======== ==================================================== ====================================================
 
 If an engine has no BatchExecuteStatement, as ScyllaDB's Alternator has not, the store learns so from its first error
@@ -29,15 +30,25 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb import errors, statements
+from idempotent_receiver.dynamodb.cancellations import Cancelled
 from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, answered_by_moto, default_client, turn
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.dynamodb.errors import ApiCall
 from idempotent_receiver.dynamodb.packs import Packs
 from idempotent_receiver.dynamodb.statements import RecordItem, Replacement, replacement_of
-from idempotent_receiver.dynamodb.transactions import Cancelled, Member, call_of, members_of, raw, token_of
+from idempotent_receiver.dynamodb.transactions import (
+    Member,
+    attribute_value,
+    call_of,
+    members_of,
+    plain_item,
+    raw,
+    token_of,
+)
 from idempotent_receiver.options import require_client
-from idempotent_receiver.protocol.limits import unsendable
+from idempotent_receiver.protocol.limits import UNSTORABLE, unsendable
 from idempotent_receiver.protocol.namespaces import checked, joined
+from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import (
     READS_A_CALL,
@@ -86,7 +97,7 @@ class DynamoDBStore:
         self.table_name = table_name
         self.namespace = checked(namespace)
         self._requests = Requests(table_name, client)
-        self._packs = Packs(table_name, self._requests.transact)
+        self._packs = Packs(table_name, self._requests.transact, self._requests.get_item)
 
     def named(self, name: str) -> Self:
         """The same table and client with a namespace of its own, for one more function: `orders` becomes
@@ -124,6 +135,10 @@ class DynamoDBStore:
         for start in range(0, len(askable), READS_A_CALL):
             found |= self._requests.get(askable[start : start + READS_A_CALL])
         return [found.get(id) for id in ids]
+
+    def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
+        """Read a handler's item consistently, in one request."""
+        return self._requests.get_item(table, key)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         """Write each commit's change and all its actions, or none of it."""
@@ -193,6 +208,20 @@ class Requests:
             if not left:
                 return found
         return found | {key["id"]["S"]: unread for key in left[self.table]["Keys"]}
+
+    def get_item(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
+        """Consistent GetItem of an item in any table."""
+        call = ApiCall("GetItem", table, "dynamodb:GetItem")
+        try:
+            typed = {name: attribute_value(value) for name, value in key.items()}
+            response = _receive(lambda: self.client.get_item(TableName=table, Key=typed, ConsistentRead=True))
+        except ArithmeticError:
+            return Unknown(f"a key of table {table} {UNSTORABLE}", retry=False)
+        except (ClientError, BotoCoreError) as error:
+            failed = errors.request_failed(error, call)
+            return Unknown(failed.why, failed.retry)
+        item = response.get("Item")
+        return None if item is None else plain_item(item)
 
     def transact(self, members: Sequence[Member]) -> Written | Cancelled:
         """TransactWriteItems with the actions of all members."""

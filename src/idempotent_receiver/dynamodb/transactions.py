@@ -1,7 +1,4 @@
-"""Commits in the form of TransactWriteItems: what DynamoDB would refuse, and which commits a cancellation names.
-
-Nothing is sent here.
-"""
+"""Commits in the form of TransactWriteItems, and what DynamoDB would refuse. Nothing is sent here."""
 
 import hashlib
 import json
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from idempotent_receiver.dynamodb import statements
 from idempotent_receiver.dynamodb.client import RawActions
-from idempotent_receiver.dynamodb.errors import ApiCall, conflict, explained, write_failed
+from idempotent_receiver.dynamodb.errors import ApiCall, explained
 from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     UNSTORABLE,
@@ -23,8 +20,9 @@ from idempotent_receiver.protocol.limits import (
     number_text,
     unsendable,
 )
+from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, attributes
-from idempotent_receiver.protocol.store import ActionFailed, Commit, NotApplied, Written
+from idempotent_receiver.protocol.store import Commit, NotApplied
 from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
 if TYPE_CHECKING:
@@ -50,13 +48,15 @@ _WITH_BYTES = json.JSONEncoder(
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
     """A commit as a transaction takes it, possibly with others: its actions, the record's first, and their JSON without
-    brackets. `items` are the items it writes or checks, as far as known.
+    brackets. `items` are the items it writes or checks, as far as known. `checks` are its checks by their numbers among
+    the actions: the item of each, and the check as JSON.
     """
 
     commit: Commit
     actions: "list[TransactWriteItemTypeDef]"
     text: bytes
     items: frozenset[ActionItem]
+    checks: Mapping[int, tuple[ActionItem, bytes]]
 
     @property
     def shape(self) -> object:
@@ -72,13 +72,6 @@ class Member:
 
 def _types(values: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     return sorted((name, kind) for name, value in values.items() for kind in value)
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """DynamoDB cancelled a transaction, so none of it took effect. There should be one reason per action."""
-
-    reasons: Sequence[Mapping[str, Any]]
 
 
 def members_of(commits: Sequence[Commit], table: str) -> list[Member | NotApplied]:
@@ -100,7 +93,12 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
     except (ArithmeticError, ValueError):
         return _refused(_unstorable(commit.actions))
     known = [(table, commit.change.new.id), *(item for item in items if item is not None)]
-    member = Member(commit, actions, text, frozenset(known))
+    checks = {
+        number: (item, _encoded([actions[number]]))
+        for number, (action, item) in enumerate(zip(commit.actions, items, strict=True), 1)
+        if action.kind == "ConditionCheck"
+    }
+    member = Member(commit, actions, text, frozenset(known), checks)
     # The other commits may have named a wrong key.
     clash = _clash(commit, table) if len(member.items) < len(known) else None
     # In JSON, every value takes at least this much.
@@ -138,6 +136,29 @@ def attribute_value(value: Any) -> dict[str, Any]:
     return {f"{kind}S": [member[kind] for member in members]}
 
 
+def plain_item(item: Mapping[str, Mapping[str, Any]]) -> PlainItem:
+    """An item in plain values, as `attribute_value` takes them. Numbers are Decimals."""
+    return {name: _plain_value(value) for name, value in item.items()}
+
+
+def _plain_value(value: Mapping[str, Any]) -> Any:
+    ((kind, held),) = value.items()
+    match kind:
+        case "N":
+            return Decimal(held)
+        case "NULL":
+            return None
+        case "M":
+            return plain_item(held)
+        case "L":
+            return [_plain_value(one) for one in held]
+        case "NS":
+            return {Decimal(one) for one in held}
+        case "SS" | "BS":
+            return set(held)
+    return held
+
+
 def token_of(members: Sequence[Member]) -> str:
     """The token that makes a repeated transaction one transaction. It is derived from the members' writes, in the 36
     characters that DynamoDB allows.
@@ -147,9 +168,29 @@ def token_of(members: Sequence[Member]) -> str:
 
 
 def raw(members: Sequence[Member]) -> RawActions:
-    """The actions of all members, in order."""
-    text = b"[" + b",".join([member.text for member in members]) + b"]"
-    return RawActions([action for member in members for action in member.actions], text)
+    """The actions of all members, in order; a check that several share is there once."""
+    actions: list[TransactWriteItemTypeDef] = []
+    texts: list[bytes] = []
+    for member, places in zip(members, places_of(members), strict=True):
+        new = [number for number, place in enumerate(places) if place >= len(actions)]
+        texts += [member.text] if len(new) == len(places) else [_encoded([member.actions[number]]) for number in new]
+        actions += [member.actions[number] for number in new]
+    return RawActions(actions, b"[" + b",".join(texts) + b"]")
+
+
+def places_of(members: Sequence[Member]) -> list[list[int]]:
+    """Where in their request each member's actions are. A check that several share is there once."""
+    places: list[list[int]] = []
+    shared: dict[bytes, int] = {}
+    count = 0
+    for member in members:
+        here: list[int] = []
+        for number in range(len(member.actions)):
+            place = shared.setdefault(member.checks[number][1], count) if number in member.checks else count
+            here.append(place)
+            count += place == count
+        places.append(here)
+    return places
 
 
 def call_of(members: Sequence[Member], table: str) -> ApiCall:
@@ -159,40 +200,6 @@ def call_of(members: Sequence[Member], table: str) -> ApiCall:
     write = "PutItem" if members[0].commit.change.seen is None else "UpdateItem"
     permission = f"dynamodb:{write} on the records, and what the handler's own actions need"
     return ApiCall("TransactWriteItems", " or ".join(tables), permission)
-
-
-def answers_named(cancelled: Cancelled, members: Sequence[Member], table: str) -> dict[Member, Written | ActionFailed]:
-    """The answers of the members that the reasons name: empty unless there is one reason per action."""
-    reasons = iter(cancelled.reasons)
-    if len(cancelled.reasons) != sum(len(member.actions) for member in members):
-        return {}
-    answers = {member: _named(list(islice(reasons, len(member.actions))), member, table) for member in members}
-    return {member: answer for member, answer in answers.items() if answer is not None}
-
-
-def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
-    """The answer of a single member if the reasons name none of its actions."""
-    codes = [reason.get("Code") for reason in cancelled.reasons]
-    telling = [code for code in codes if code not in (None, "None", "ConditionalCheckFailed")]
-    return write_failed(telling[0] if telling else "TransactionCanceledException", call_of([member], table))
-
-
-def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str) -> Written | ActionFailed | None:
-    """What the reasons of its own actions say about a member; None if nothing.
-
-    The record's own reason comes first: once the claim is lost, the handler's conditions mean nothing.
-    """
-    codes = [reason.get("Code", "None") for reason in reasons]
-    if codes[0] == "ConditionalCheckFailed":
-        return conflict(reasons[0])
-    if codes[0] == "None" and "ConditionalCheckFailed" in codes:
-        return ActionFailed(codes.index("ConditionalCheckFailed") - 1)
-    for number, code in enumerate(codes):
-        if code != "None":
-            where = member.commit.actions[number - 1].named(number) if number else "the record itself"
-            message = reasons[number].get("Message")
-            return write_failed(code, call_of([member], table), message, where=f", {where}", own=number > 0)
-    return None
 
 
 def _record_action(change: Change, table: str) -> "tuple[TransactWriteItemTypeDef, str | None]":

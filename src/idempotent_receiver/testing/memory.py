@@ -18,6 +18,7 @@ from idempotent_receiver.protocol.limits import (
     unsendable,
 )
 from idempotent_receiver.protocol.namespaces import checked, joined
+from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import (
     ATTRIBUTES,
     MOST_KEY_BYTES,
@@ -26,8 +27,18 @@ from idempotent_receiver.protocol.record import (
     attributes,
     from_attributes,
 )
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied, Written
+from idempotent_receiver.protocol.store import (
+    ActionFailed,
+    Applied,
+    Commit,
+    Conflict,
+    NotApplied,
+    Unknown,
+    Written,
+    action_failed,
+)
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS, Action
+from idempotent_receiver.protocol.values import plain_copy
 from idempotent_receiver.testing.expressions import holds, updated, validate, written
 
 TableItem = dict[str, Any]
@@ -82,6 +93,17 @@ class MemoryStore:
         with self._lock:
             return [self._write(change) for change in changes]
 
+    def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
+        """What the table holds under this key."""
+        with self._lock:
+            try:
+                name, place = self._place(Action("ConditionCheck", {"TableName": table, "Key": key}))
+                item, misfit = self.tables[name].items.get(place), self.tables[name].misfit(name, place)
+                found = None if item is None else plain_copy(item, table)
+            except (TypeError, ValueError) as error:
+                found, misfit = None, str(error)
+            return found if misfit is None else Unknown(f"get on {table}: {misfit}", retry=False)
+
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         """Write each commit's change and all its actions, or nothing of it."""
         with self._lock:
@@ -96,9 +118,13 @@ class MemoryStore:
                 return Conflict(self._found(change.new.id))
             befores = [self.tables[name].items.get(key) for name, key in places]
             misfits = [self.tables[name].misfit(name, key) for name, key in places]
-            for index, (action, before) in enumerate(zip(actions, befores, strict=True)):
-                if misfits[index] is None and not _allowed(action, before):
-                    return ActionFailed(index)
+            met = {
+                index: before
+                for index, (action, before) in enumerate(zip(actions, befores, strict=True))
+                if misfits[index] is None and not _allowed(action, before)
+            }
+            if met:
+                return action_failed(actions, met)
             if misfit := next(filter(None, misfits), None):
                 return _refused(misfit)
             afters = [_outcome(action, before) for action, before in zip(actions, befores, strict=True)]

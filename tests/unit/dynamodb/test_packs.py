@@ -163,6 +163,38 @@ def test_the_same_pack_is_the_same_request(engine: DynamoDB, faults: Faults) -> 
     assert balance(engine, 0) == 5
 
 
+def checking(engine: DynamoDB, number: int, amount: int = 0) -> Commit:
+    """A commit with a write of its own, and a check that all of this amount share."""
+    tx = credit(engine, f"account-{number}")
+    condition = {"ConditionExpression": "attribute_not_exists(amount) OR amount = :a"}
+    tx.check(
+        TableName=engine.accounts, Key={"account": "shared"}, ExpressionAttributeValues={":a": amount}, **condition
+    )
+    return committing(engine, number, tx)
+
+
+def test_commits_with_one_check_share_it(engine: DynamoDB, faults: Faults) -> None:
+    """A hundred with one write each: 49 of them, and the check, are a transaction."""
+    assert committed(engine, [checking(engine, number) for number in range(100)]) == [Applied()] * 100
+    assert len(faults.sent) == 3
+    assert [sent.body.count(b'"ConditionCheck"') for sent in faults.sent] == [1, 1, 1]
+
+
+def test_other_conditions_on_one_item_do_not_share_a_request(engine: DynamoDB, faults: Faults) -> None:
+    wanted = [checking(engine, number, amount=number // 2 % 2) for number in range(8)]
+    assert committed(engine, wanted) == [Applied()] * 8
+    assert len(faults.sent) == 4, "none overtakes another on the item"
+
+
+def test_a_shared_check_that_fails_is_told_to_all_that_share_it(engine: DynamoDB, faults: Faults) -> None:
+    tx = Transaction()
+    tx.put(TableName=engine.accounts, Item={"account": "shared", "amount": 7})
+    committed(engine, [committing(engine, 99, tx)])
+    wanted = [checking(engine, 0), committing(engine, 1), checking(engine, 2), checking(engine, 3, amount=7)]
+
+    assert committed(engine, wanted) == [ActionFailed(1), Applied(), ActionFailed(1), Applied()]
+
+
 # Who is named
 
 

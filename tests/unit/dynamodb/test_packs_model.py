@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver import Transaction
+from idempotent_receiver.dynamodb.cancellations import Cancelled
 from idempotent_receiver.dynamodb.errors import Misshapen
 from idempotent_receiver.dynamodb.packs import MOST_TIMES_IN_COMPANY, Packs
-from idempotent_receiver.dynamodb.transactions import Cancelled, Member, members_of
+from idempotent_receiver.dynamodb.transactions import Member, members_of
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import (
     ActionFailed,
@@ -22,7 +23,7 @@ from idempotent_receiver.protocol.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from idempotent_receiver.protocol.store import Written
 
@@ -61,6 +62,10 @@ class DynamoDB:
         self.exchanges.append((list(pack), answer))
         return answer
 
+    def get(self, table: str, key: Mapping[str, Any]) -> None:
+        """Never called: these commits read nothing."""
+        raise AssertionError(table, key)
+
     def _answer(self, actions: int) -> Written | Cancelled:
         kind = self._data.draw(st.sampled_from(["applied", "named", "short", "refused", "shape", "later", "unknown"]))
         if kind not in ("named", "short"):
@@ -93,7 +98,7 @@ def test_whatever_dynamodb_answers(accounts: list[list[int]], writes: int, data:
     """Each commit gets the answer that its last request tells of it, or two others of its shape, after few requests."""
     members = made(accounts)
     dynamodb = DynamoDB(data)
-    packs = Packs("records", dynamodb.send)
+    packs = Packs("records", dynamodb.send, dynamodb.get)
     packs.bound.writes = writes
 
     answers = packs.answers(members)

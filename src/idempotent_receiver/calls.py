@@ -5,7 +5,7 @@ For the entry points that are called: HTTP, and any function. As for a batch, `t
 decides what a call's ending means to its caller.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -14,7 +14,7 @@ from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, Raised, Returned, run
+from idempotent_receiver.handler.attempt import MOST_RUNS, Attempt, Handle, Handled, Raised, Returned, run
 from idempotent_receiver.handler.outcome import Ending, NotStarted
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept
 from idempotent_receiver.payload import Payload
@@ -22,6 +22,7 @@ from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unread, ask, commit
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Unknown
+from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, HeldElsewhere, Settled, Settlement
 
 CallKey = Callable[..., str]
@@ -96,6 +97,7 @@ class KeyedCall:
             failures_are_answers=calls.failures_are_answers,
         )
         self._claimed: Claimed | None = None
+        self._runs = 0
 
     def run(
         self,
@@ -107,13 +109,12 @@ class KeyedCall:
         """Claim, run and settle. Returns how the call ended, and the function's result if it returned. A result that is
         not `is_final` is not stored, and the key may be retried.
         """
-        begun = self.claim(wait_seconds)
-        if not isinstance(begun, Attempt):
-            return begun, None
-        handled = run(handle, begun, with_text=self._calls.error_texts)
-        if isinstance(handled, Raised):
-            return self.settle(handled), None
-        return self.settle(handled, keep=is_final(handled.result)), handled.result
+        begun, result = self.claim(wait_seconds), None
+        while isinstance(begun, Attempt):
+            handled = run(handle, begun, with_text=self._calls.error_texts)
+            result = handled.result if isinstance(handled, Returned) else None
+            begun = self.settle(handled, keep=isinstance(handled, Raised) or is_final(result))
+        return begun, result
 
     def claim(self, wait_seconds: float = 0) -> Attempt | Ending:
         """The attempt to run now, or how the call has already ended. One request decides, except for a take-over. While
@@ -134,25 +135,35 @@ class KeyedCall:
             self._settle(transitions.release(answer, deadline.now_ms))
             return NotStarted()
         self._claimed = answer
-        return Attempt(self._claim.id, self.key, answer.record.attempts or 1, deadline, self._claim.owner)
+        return self._run()
 
     def release(self) -> None:
-        """Release the key if it is claimed: nothing has run, and the attempt does not count."""
+        """Release the key if it is claimed. If nothing has run, the attempt does not count."""
         if self._claimed is not None:
-            self._settle(transitions.release(self._claimed, self.deadline.now_ms))
+            self._settle(transitions.release(self._claimed, self.deadline.now_ms, started=self._runs > 1))
 
-    def settle(self, handled: Handled, *, keep: bool = True) -> Ending:
-        """Record how the attempt ended; returns how the call ended. The result is stored unless `keep` is false: then
-        the key may be retried, and none of its transaction is written.
+    def settle(self, handled: Handled, *, keep: bool = True) -> Ending | Attempt:
+        """Record how the attempt ended; returns how the call ended, or the next run if what it had read was changed.
+        The result is stored unless `keep` is false: then the key may be retried, and none of its transaction is
+        written.
         """
         claimed = cast(Claimed, self._claimed)
+        ended = self._ended(claimed, handled, keep=keep)
+        if not isinstance(ended, Attempt):
+            self._claimed = None
+        return ended
+
+    def _ended(self, claimed: Claimed, handled: Handled, *, keep: bool) -> Ending | Attempt:
         match handled:
             case Returned() if keep:
                 return self._complete(claimed, handled)
             case Returned():
                 return self._allow_retry(claimed, NOT_FINAL)
-            case Raised(failure, error):
-                return self._fail(claimed, failure, error)
+            case Raised(failure, error, unread=True):
+                return self._allow_retry(claimed, failure, error)
+            case Raised(failure, error, checks):
+                is_answer = failure.permanent or self._calls.failures_are_answers
+                return self._fail(claimed, failure, error, checks if is_answer else ())
 
     def too_late(self) -> bool:
         """Whether nothing more may begin, by the clock that leaves less time."""
@@ -167,7 +178,13 @@ class KeyedCall:
         deadline.clock.sleep(min(left, longest * (1 + deadline.clock.fraction()) / 2))
         return True
 
-    def _complete(self, claimed: Claimed, returned: Returned) -> Ending:
+    def _run(self) -> Attempt:
+        claimed = cast(Claimed, self._claimed)
+        self._runs += 1
+        attempt, owner = claimed.record.attempts or 1, self._claim.owner
+        return Attempt(self._claim.id, self.key, attempt, self.deadline, owner, self._calls.store)
+
+    def _complete(self, claimed: Claimed, returned: Returned) -> Ending | Attempt:
         calls, actions = self._calls, returned.actions
         data = kept(claimed, returned.data, LARGEST_INLINE_BYTES, calls.results)
         settlement = transitions.complete(claimed, data)
@@ -176,21 +193,37 @@ class KeyedCall:
         answer = commit(settlement, actions, cast(TransactionalStore, calls.store), self.deadline)
         if isinstance(answer, Settled | ClaimLost):
             return outcome.of_completion(answer, claimed, self.deadline)
-        failure, error = outcome.uncommitted(answer, actions, with_text=calls.error_texts)
-        if isinstance(answer, ActionFailed):
+        return self._uncommitted(claimed, answer, actions)
+
+    def _uncommitted(
+        self, claimed: Claimed, answer: ActionFailed | Unknown, actions: Sequence[Action]
+    ) -> Ending | Attempt:
+        """The next run if what was read has changed, else the failure of a commit that was refused or not answered."""
+        stale = isinstance(answer, ActionFailed) and answer.stale
+        if stale and self._runs < MOST_RUNS and not self.too_late():
+            return self._run()
+        failure, error = outcome.uncommitted(answer, actions, with_text=self._calls.error_texts)
+        if isinstance(answer, ActionFailed) and not stale:
             return self._fail(claimed, failure, error)
         return self._allow_retry(claimed, failure)
 
-    def _allow_retry(self, claimed: Claimed, failure: Failure) -> Ending:
+    def _allow_retry(self, claimed: Claimed, failure: Failure, error: BaseException | None = None) -> Ending | Attempt:
         """Allow a retry: FAILED says so; if that counts as an answer, the lease is ended instead."""
         if not self._calls.failures_are_answers:
-            return self._fail(claimed, failure)
+            return self._fail(claimed, failure, error)
         release = transitions.release(claimed, self.deadline.now_ms, started=True)
         return outcome.of_failure(self._settle(release), failure, claimed, self.deadline)
 
-    def _fail(self, claimed: Claimed, failure: Failure, error: BaseException | None = None) -> Ending:
+    def _fail(
+        self, claimed: Claimed, failure: Failure, error: BaseException | None = None, checks: Sequence[Action] = ()
+    ) -> Ending | Attempt:
         settlement = transitions.fail(claimed, failure.to_json(), started=failure.started)
-        return outcome.of_failure(self._settle(settlement), failure, claimed, self.deadline, error)
+        if not checks:
+            return outcome.of_failure(self._settle(settlement), failure, claimed, self.deadline, error)
+        answer = commit(settlement, checks, cast(TransactionalStore, self._calls.store), self.deadline)
+        if isinstance(answer, Settled | ClaimLost):
+            return outcome.of_failure(answer, failure, claimed, self.deadline, error)
+        return self._uncommitted(claimed, answer, checks)
 
     def _settle(self, settlement: Settlement) -> SettleAnswer:
         return ask(settlement, settlement.standing, self._calls.store, self.deadline, max_retries=SETTLE_RETRIES)

@@ -139,11 +139,18 @@ class _Wrapped:
                 # The loop was blocked after the claim, by a handler that did not await or by a suspended machine.
                 await _to_its_end(call.release)
                 return self._result(outcome.NotStarted(), call.key)
-            handled = await run_async(
-                lambda attempt: self._run(attempt, args, kwargs), begun, with_text=self.calls.error_texts
-            )
-            result = handled.result if isinstance(handled, Returned) else None
-            return await _to_its_end(lambda: self._result(call.settle(handled), call.key, result))
+            result = None
+            while isinstance(begun, Attempt):
+                handled = await run_async(
+                    lambda attempt: self._run(attempt, args, kwargs), begun, with_text=self.calls.error_texts
+                )
+                try:
+                    begun = await _to_its_end(partial(call.settle, handled))
+                except asyncio.CancelledError:
+                    await _to_its_end(call.release)  # in case it was to run again
+                    raise
+                result = handled.result if isinstance(handled, Returned) else None
+            return await _to_its_end(partial(self._result, begun, call.key, result))
 
         return called
 

@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.errors import Failure, failure_of, misuse
+from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
+from idempotent_receiver.protocol.reads import PlainItem
+from idempotent_receiver.protocol.store import ReadingStore, RecordStore, Unknown
 from idempotent_receiver.protocol.transaction import Action, Transaction
+
+MOST_RUNS = 8
+"""How often a handler may run in one attempt, because what it had read was changed before it could commit."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count. `owner` is the
-    invocation that makes the attempt.
+    """One run of an attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count.
+    `owner` is the invocation that makes the attempt.
     """
 
     id: str
@@ -23,14 +28,19 @@ class Attempt:
     attempt: int
     deadline: Deadline
     owner: str = "unknown"
+    store: RecordStore | None = None
+    """The store through which its transaction reads."""
+    asynchronous: bool = field(default=False, init=False)
     _transaction: Transaction | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
 
     @property
     def transaction(self) -> Transaction:
-        """The writes to commit together with the completion. Created on first use, because few handlers need one."""
+        """What to read, and to commit together with the completion. Created on first use, because few handlers need
+        one.
+        """
         if self._transaction is None:
-            self._transaction = Transaction()
+            self._transaction = Transaction(self._fetch, asynchronous=self.asynchronous)
             if self._ended:
                 self._transaction.seal()
         return self._transaction
@@ -39,6 +49,25 @@ class Attempt:
         """Accept no more writes, and return those requested. Called when the handler has returned or raised."""
         self._ended = True
         return () if self._transaction is None else self._transaction.seal()
+
+    def checks(self) -> tuple[Action, ...]:
+        """The checks of what was read: a permanent failure may rest on it."""
+        return () if self._transaction is None else self._transaction.checks()
+
+    @property
+    def unread(self) -> BaseException | None:
+        """Why a read failed, if one did: then nothing may commit."""
+        return None if self._transaction is None else self._transaction.unread
+
+    def _fetch(self, table: str, key: PlainItem) -> PlainItem | None:
+        if not isinstance(self.store, ReadingStore):
+            raise misuse(
+                TypeError(f"a transaction's get needs a store with `get`; {type(self.store).__name__} has none")
+            )
+        found = self.store.get(table, key)
+        if isinstance(found, Unknown):
+            raise misuse(StoreUnavailable(self.key, f"a transaction's get: {found.why}", ran=True))
+        return found
 
     @property
     def idempotency_key(self) -> str:
@@ -87,10 +116,14 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The handler raised, or could not start."""
+    """The handler raised, or could not start. `actions` are the checks of what it had read. `unread` tells that a read
+    failed, so this decides nothing.
+    """
 
     failure: Failure
     error: BaseException
+    actions: tuple[Action, ...] = ()
+    unread: bool = False
 
 
 Handled = Returned | Raised
@@ -104,8 +137,7 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
     try:
         return _returned(handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        attempt.seal()
-        return Raised(failure_of(error, with_text=with_text), error)
+        return _raised(error, attempt, with_text=with_text)
     finally:
         current_attempt.reset(token)
 
@@ -113,11 +145,11 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
 async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = False) -> Handled:
     """Run a coroutine function in its own task. Its cancellation at the deadline is a failure like any other."""
     token = current_attempt.set(attempt)
+    attempt.asynchronous = True
     try:
         return _returned(await handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        attempt.seal()
-        return Raised(failure_of(error, with_text=with_text), error)
+        return _raised(error, attempt, with_text=with_text)
     finally:
         current_attempt.reset(token)
 
@@ -130,7 +162,20 @@ def _returned(result: object, attempt: Attempt) -> Returned:
     if not isinstance(result, _PLAIN):
         _refuse_unrun(result)
     actions = attempt.seal()  # before any other user code runs, such as a result's serialisers
+    if attempt.unread is not None:
+        raise attempt.unread
     return Returned(None if result is None else serialised(result), actions, result)
+
+
+def _raised(error: BaseException, attempt: Attempt, *, with_text: bool) -> Raised:
+    attempt.seal()
+    failure = failure_of(error, with_text=with_text)
+    if attempt.unread is None:
+        return Raised(failure, error, attempt.checks())
+    if failure.permanent:
+        # It may have been decided by what could not be read.
+        error, failure = attempt.unread, failure_of(attempt.unread, with_text=with_text)
+    return Raised(failure, error, unread=True)
 
 
 def _refuse_unrun(result: object) -> None:

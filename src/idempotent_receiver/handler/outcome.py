@@ -182,8 +182,8 @@ def uncommitted(
     If the commit took effect after all, its version is gone, so recording the failure is refused and nothing is lost.
     """
     match answer:
-        case ActionFailed(index):
-            error = actions[index].error(index + 1)
+        case ActionFailed(index, stale):
+            error = actions[index].error(index + 1, stale=stale)
             return failure_of(error, with_text=with_text), error
         case Unknown(why):
             return Failure(type="TransactionNotCommitted", text=why), None

@@ -65,6 +65,7 @@ class Event(StrEnum):
     RAISED = auto()  # its handler raised or could not start
     STORED = auto()  # the record's text for the large result is known
     NOT_COMMITTED = auto()  # its transaction was refused or not answered
+    STALE = auto()  # what its handler had read has changed, and it may run again
     SETTLED = auto()  # the store's answer is its outcome
     FAILED_FOR_GOOD = auto()  # no retry can help it
     SENT = auto()  # its dead letter is confirmed, or will not be
@@ -79,6 +80,7 @@ class Do(StrEnum):
     LINE_UP = auto()
     AWAIT_TURN = auto()
     MAKE_READY = auto()
+    RUN_AGAIN = auto()
     STORE = auto()
     COMPLETE = auto()
     FAIL = auto()
@@ -134,7 +136,10 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
     (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again over what it found
     (Stage.COMPLETING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # unclaimed, and another payload was found
+    (Stage.COMPLETING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
+    (Stage.FAILING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
+    (Stage.FAILING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.FAILING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Failed
     (Stage.FAILING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
     (Stage.RELEASING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # NotStarted
@@ -154,8 +159,9 @@ class Item:
     `assumed` is the table's presumed content before the first request: None for no record, so that a first delivery is
     inserted at once; Unread for unknown, to be read first; or the record that a peek saw. `followers` have the same key
     and wait for this item to end. `outcomes` are those of earlier works of its key, by payload fingerprint. `data` and
-    `actions` are the handler's result and the writes to commit with it. `recorded` tells that its failure is in the
-    record.
+    `actions` are the handler's result and what to commit with it. `recorded` tells that its failure is in the record.
+    `runs` counts the runs that have ended, `since` is when the last began, as `Turns` counts, and `again` tells that it
+    is to run again, because what it had read has changed.
     """
 
     index: int
@@ -168,6 +174,9 @@ class Item:
     data: str | None = None
     actions: Sequence[Action] = ()
     recorded: bool = False
+    runs: int = 0
+    since: int = 0
+    again: bool = False
     outcome: Outcome | None = None
     followers: "deque[Item] | None" = None
     outcomes: dict[str | None, Outcome] | None = None

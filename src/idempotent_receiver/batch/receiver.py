@@ -81,6 +81,7 @@ class Batch:
             Do.LINE_UP: claims.line_up,
             Do.AWAIT_TURN: progress.await_turn,
             Do.MAKE_READY: runs.ready.append,
+            Do.RUN_AGAIN: runs.again.append,
             Do.STORE: settlements.store,
             Do.COMPLETE: settlements.complete,
             Do.FAIL: settlements.fail,
@@ -135,7 +136,7 @@ class Batch:
             self._begin(moment)
         for line in self._settlements.lines:
             if line.waiting:
-                may_grow = runs.running > 0 or claims.asking > 0 or (len(runs.ready) > 0 and runs.may_start(moment))
+                may_grow = runs.running > 0 or claims.asking > 0 or runs.may_start_one(moment)
                 line.flush(moment.elapsed_seconds, hurry=not may_grow)
         if self._dead_letters is not None:
             self._dead_letters.send(late=self._late(LAST_DEAD_LETTER))
@@ -147,7 +148,7 @@ class Batch:
             claims.peek()
         if claims.waiting:
             claims.claim(ahead=self._progress.held + len(runs.ready))
-        if runs.ready:
+        if runs.ready or runs.again:
             runs.start(moment)
         if runs.ready and self._host is not None:
             runs.release_waiting(self._host, moment)

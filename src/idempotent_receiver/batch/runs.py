@@ -32,6 +32,8 @@ class Runs:
         self._progress = progress
         self._deadline = deadline
         self.ready: deque[Item] = deque()
+        self.again: deque[Item] = deque()
+        """Items that run again, because what they had read has changed. They go first: others wait for them."""
         self.running = 0
         """Worker loops or coroutines that have not ended."""
         self._stopped = False
@@ -43,16 +45,17 @@ class Runs:
 
     def start(self, moment: Moment) -> None:
         """Start whatever may start now."""
-        if not self.may_start(moment):
+        if not self._in_time(moment):
             return
         host = self._settings.host
-        for _ in range(min(len(self.ready), self._settings.concurrency - self.running)):
+        startable = len(self.again) + (len(self.ready) if self.may_start(moment) else 0)
+        for _ in range(min(startable, self._settings.concurrency - self.running)):
             if host is not None and not host.take_slot():
                 return
             self.running += 1
             self._started_seconds = moment.elapsed_seconds
             if self._settings.asynchronous:
-                self._start_coroutine(self.ready.popleft(), moment)
+                self._start_coroutine((self.again or self.ready).popleft(), moment)
             else:
                 # A loop that finds nothing left ends at once.
                 self._executor.start(self._work, self._loop_ended)
@@ -72,17 +75,34 @@ class Runs:
     def stop(self) -> None:
         """Start nothing more, and release what has not started."""
         self._stopped = True
-        # Worker loops take items too, so an item is only known to be there once taken.
-        with suppress(IndexError):
-            while True:
-                self._progress.happens(self.ready.pop(), Event.STOPPED)
+        for line in (self.again, self.ready):
+            # Worker loops take items too, so an item is only known to be there once taken.
+            with suppress(IndexError):
+                while True:
+                    self._progress.happens(line.pop(), Event.STOPPED)
+
+    def may_start_one(self, moment: Moment) -> bool:
+        """Whether an item waits that may start."""
+        return (len(self.again) > 0 and self._in_time(moment)) or (len(self.ready) > 0 and self.may_start(moment))
 
     def may_start(self, moment: Moment) -> bool:
-        """Whether there is time for another run and for the commits that wait, and these are not too many."""
+        """Whether there is time for another first run and for the commits that wait, and these are not too many."""
+        return self._in_time(moment, self._turns.wait_seconds)
+
+    def _in_time(self, moment: Moment, wait_seconds: float = 0) -> bool:
         host = self._settings.host
         draining = host is not None and host.draining()
-        in_time = moment.left_to_start_seconds > self.needed_seconds + self._turns.wait_seconds
-        return in_time and not draining and not self._stopped
+        return moment.left_to_start_seconds > self.needed_seconds + wait_seconds and not draining and not self._stopped
+
+    def _next(self, moment: Moment) -> Item | None:
+        """The next item for a worker loop, if there is one and time for it."""
+        with suppress(IndexError):
+            if self.again and self._in_time(moment):
+                return self.again.popleft()
+        with suppress(IndexError):
+            if self.may_start(moment):
+                return self.ready.popleft()
+        return None
 
     def _work(self) -> None:
         """Run a worker loop, and free its slot immediately: another batch may be waiting for it."""
@@ -98,11 +118,7 @@ class Runs:
     def _worker_loop(self) -> None:
         """Take and run items until none or no time is left. Runs on a worker thread; reports each result."""
         moment = self._deadline.moment()
-        while self.may_start(moment):
-            try:
-                item = self.ready.popleft()
-            except IndexError:
-                return
+        while (item := self._next(moment)) is not None:
             self._started_seconds = moment.elapsed_seconds
             handled = copy_context().run(
                 run, item.work.handle, self._attempt(item), with_text=self._settings.error_texts
@@ -130,7 +146,7 @@ class Runs:
         def ended(handled: Handled | None) -> None:
             self.running -= 1
             if handled is None:
-                self.ready.appendleft(item)
+                (self.again if item.again else self.ready).appendleft(item)
                 return
             self._note(item, handled, moment, self._deadline.moment())
             self._handled(item, handled)
@@ -138,8 +154,10 @@ class Runs:
         self._executor.start_async(started, ended)
 
     def _handled(self, item: Item, handled: Handled) -> None:
+        item.runs += 1
         if not isinstance(handled, Returned):
             item.failure = handled.failure
+            item.actions = handled.actions if handled.failure.permanent else ()
             self._progress.happens(item, Event.RAISED)
             return
         item.data, item.actions = handled.data, handled.actions
@@ -147,8 +165,9 @@ class Runs:
         self._progress.happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
-        record = item.basis.record
-        return Attempt(record.id, item.work.key, record.attempts or 1, self._deadline, record.owner or "unknown")
+        record, owner = item.basis.record, item.basis.record.owner or "unknown"
+        item.since = self._turns.writes
+        return Attempt(record.id, item.work.key, record.attempts or 1, self._deadline, owner, self._settings.store)
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
         """Record the run before anything else may start: one that took this long may do so again."""
@@ -157,5 +176,5 @@ class Runs:
         if isinstance(handled, Raised):
             # A module may raise one error object for many messages: its traceback would keep all their frames alive.
             handled.error.__traceback__ = None
-        elif handled.actions:
+        if handled.actions and (isinstance(handled, Returned) or handled.failure.permanent):
             self._turns.ran(item.index)

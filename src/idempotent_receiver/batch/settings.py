@@ -33,6 +33,11 @@ class Host(Protocol):
     def settling(self, claimed: Claimed) -> Claimed:
         """A claim is about to be settled, so its lease is no longer renewed. Returns the claim as it now stands."""
 
+    def resumed(self, claimed: Claimed) -> Claimed | None:
+        """The settlement was refused for what the handler had read, and it runs again: the lease is renewed again. None
+        if the lease ends too soon.
+        """
+
     def ended(self, index: int, outcome: Outcome) -> None:
         """A work has its outcome."""
 

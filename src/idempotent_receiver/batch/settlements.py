@@ -5,7 +5,7 @@ Each of the store's answers is an event of the table in `items.py`, via `handler
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic
+from typing import Generic, cast
 
 from idempotent_receiver.batch.exchanges import Exchanges
 from idempotent_receiver.batch.items import Event, Item
@@ -14,6 +14,7 @@ from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
+from idempotent_receiver.handler.attempt import MOST_RUNS
 from idempotent_receiver.handler.results import kept
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import (
@@ -30,6 +31,7 @@ from idempotent_receiver.protocol.transitions import (
     ClaimLost,
     OtherPayload,
     Settled,
+    Settlement,
     SettleResult,
     Unclaimed,
 )
@@ -57,7 +59,7 @@ class SettleLine(Generic[AnswerT]):
     def add(self, operation: Operation[AnswerT]) -> None:
         """Queue an operation."""
         self.waiting.append(operation)
-        self._writes += 1 + len(operation.actions)
+        self._writes += _writes_of(operation)
 
     def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
         """Send the requests that are due, or all in a `hurry`, when nothing that could join them is in progress."""
@@ -73,12 +75,17 @@ class SettleLine(Generic[AnswerT]):
         """The operations of the next request. A single one may have more actions than the limit."""
         count, writes = 0, 0
         for operation in self.waiting:
-            writes += 1 + len(operation.actions)
+            writes += _writes_of(operation)
             if count and writes > self._most:
                 break
-            count, self._writes = count + 1, self._writes - 1 - len(operation.actions)
+            count, self._writes = count + 1, self._writes - _writes_of(operation)
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return taken
+
+
+def _writes_of(operation: Operation[AnswerT]) -> int:
+    """Checks do not count: commits of one request may share them."""
+    return 1 + sum(action.kind != "ConditionCheck" for action in operation.actions)
 
 
 class Settlements:
@@ -93,7 +100,7 @@ class Settlements:
         self._happens = progress.happens
         self._deadline = deadline
         self._settling = SettleLine[SettleResult](WRITES_A_CALL, self._send)
-        self._committing = SettleLine[SettleResult | ActionFailed](WRITES_A_COMMIT, self._send)
+        self._committing = SettleLine[SettleResult | ActionFailed](WRITES_A_COMMIT, self._send_commits)
         self.lines = (self._settling, self._committing)
         self._turns = turns
         self.released = 0
@@ -109,22 +116,31 @@ class Settlements:
 
     def complete(self, item: Item) -> None:
         """Record that the handler succeeded, with its transaction if any."""
-        settlement = transitions.complete(self._settled_by(item), item.data)
-        if item.actions:
-            on_done = partial(self._committed, item)
-            commit: Committing = Operation(settlement, settlement.standing, on_done, item.actions)
-            self._turns.enter(item.index, item.actions, partial(self._committing.add, commit))
-        else:
-            self._settling.add(Operation(settlement, settlement.standing, partial(self._completed, item)))
+        self._settle(item, transitions.complete(self._settled_by(item), item.data), self._completed)
 
     def fail(self, item: Item) -> None:
-        """Record that the handler failed."""
+        """Record that the handler failed, with the checks of what it had read if no retry can help."""
         failure = item.failure
         settlement = transitions.fail(self._settled_by(item), failure.to_json(), started=failure.started)
-        self._settling.add(Operation(settlement, settlement.standing, partial(self._failed, item)))
+        self._settle(item, settlement, self._failed)
+
+    def _settle(self, item: Item, settlement: Settlement, on_done: Callable[[Item, Settling], None]) -> None:
+        """Send a settlement, with the item's actions in their turn if there are any."""
+        if item.actions:
+            item.again = False
+            operation: Committing = Operation(
+                settlement, settlement.standing, partial(self._committed, item, on_done), item.actions
+            )
+            self._turns.enter(item.index, item.actions, partial(self._commit, item, operation), item.since)
+        else:
+            self._leave(item)
+            self._settling.add(Operation(settlement, settlement.standing, partial(on_done, item)))
 
     def release(self, item: Item) -> None:
-        """Release the claim, if there is one."""
+        """Release the claim, if there is one. An item that was to run again has failed."""
+        if item.again:
+            self.fail(item)
+            return
         basis = self._settled_by(item)
         if isinstance(basis, Unclaimed):
             self._happens(item, Event.SETTLED, self._progress.unstarted())
@@ -137,6 +153,10 @@ class Settlements:
         if self._settings.host is not None and isinstance(item.basis, Claimed):
             item.basis = self._settings.host.settling(item.basis)
         return item.basis
+
+    def _send_commits(self, operations: Sequence[Committing]) -> None:
+        self._turns.close()
+        self._send(operations)
 
     def _send(self, operations: Sequence[Operation[AnswerT]]) -> None:
         # An unclaimed run has had no effect yet, either: better a redelivery than waiting for the store.
@@ -153,16 +173,48 @@ class Settlements:
         item.data = data
         self._happens(item, Event.STORED)
 
-    def _committed(self, item: Item, done: Committing) -> None:
-        self._turns.leave(item.index)
+    def _commit(self, item: Item, operation: Committing, stale: int | None) -> None:
+        """Send a commit, unless an action's read is already known to be stale."""
+        if stale is None or not self._run_again(item, ActionFailed(stale, stale=True)):
+            self._committing.add(operation)
+
+    def _committed(self, item: Item, on_done: Callable[[Item, Settling], None], done: Committing) -> None:
         answer = done.answered
+        if isinstance(answer, ActionFailed) and answer.stale and self._run_again(item, answer):
+            return
+        self._turns.leave(item.index, applied=isinstance(answer, Settled))
         if isinstance(answer, ActionFailed | Unknown):
             self._not_committed(item, answer, contended=done.contended)
         else:
-            self._end_completed(item, answer, in_doubt=done.in_doubt)
+            on_done(item, cast(Settling, done))
+
+    def _run_again(self, item: Item, stale: ActionFailed) -> bool:
+        """Run an item again within its turn, if it may: nothing of this batch changes meanwhile what it reads."""
+        if item.runs >= MOST_RUNS or not self._progress.may_start(item):
+            return False
+        basis, host = item.basis, self._settings.host
+        if isinstance(basis, Unclaimed):
+            (version,) = self._deadline.clock.versions(1)
+            item.basis = basis.claim.unclaimed(basis.over, self._deadline.now_ms, version)
+        elif host is not None:
+            resumed = host.resumed(basis)
+            if resumed is None:
+                return False
+            item.basis = resumed
+        item.failure, _ = outcome.uncommitted(stale, item.actions, with_text=self._settings.error_texts)
+        item.actions, item.again = (), True
+        self._happens(item, Event.STALE)
+        return True
+
+    def _leave(self, item: Item) -> None:
+        """End the turn of an item that ran again and has nothing to commit."""
+        if item.again:
+            item.again = False
+            self._turns.leave(item.index, applied=False)
 
     def _not_committed(self, item: Item, answer: ActionFailed | Unknown, *, contended: bool) -> None:
         failure, _ = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
+        item.actions = ()
         if isinstance(item.basis, Claimed) or not (isinstance(answer, Unknown) and answer.retry):
             item.failure = failure
             self._happens(item, Event.NOT_COMMITTED)

@@ -1,12 +1,16 @@
-"""Turns for transactions that write the same items, and the number of runs waiting for theirs.
+"""Turns for transactions on the same items, and the number of runs waiting for theirs.
 
-Two concurrent transactions on one item would conflict, so they go one after the other. A finished run must be committed
-before the deadline, so waiting transactions limit what may start.
+Two concurrent transactions on one item would conflict, so they go one after the other; only those of one request may
+check an item together. A finished run must be committed before the deadline, so waiting transactions limit what may
+start.
+
+A turn also tells whether a commit of this batch has changed what its run had read. The handler then runs again within
+its turn, while no other commit of this batch can change that.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
 from idempotent_receiver.clock import Deadline
@@ -21,31 +25,60 @@ its own.
 FIRST_SECONDS = 0.1
 """The assumed length of a turn until one has ended."""
 
+Begin = Callable[[int | None], None]
+"""Called when a turn begins, with the index of an action whose read is stale by now, if there is one."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
+    """`items` are those of the transaction: each with its condition if it is only checked, otherwise with None. `reads`
+    are the indices and items of actions on what was read.
+    """
+
     index: int
-    items: tuple[ActionItem, ...]
-    begin: Callable[[], None]
+    items: Mapping[ActionItem, str | None]
+    reads: Sequence[tuple[int, ActionItem]]
+    since: int
+    begin: Begin
+
+
+@dataclass(slots=True)
+class _Busy:
+    """An item in use, and the turns that wait for it. Turns that check it under one `condition` share it, until their
+    request leaves and as far as it can hold them.
+    """
+
+    condition: str | None
+    users: int = 0
+    closed: bool = False
+    waiting: deque[_Turn] = field(default_factory=deque)
+
+    def admits(self, condition: str | None) -> bool:
+        """Whether one more turn, with this condition, may use the item now."""
+        shared = condition is not None and condition == self.condition
+        return shared and not self.closed and not self.waiting and self.users < WRITES_A_COMMIT - 1
 
 
 class Turns:
     """The turns at items, current and waiting. A transaction enters when all its items are free. A run is identified by
     its index.
 
-    Call `enter` and `leave` on the batch's own thread; worker threads may call the others.
+    Call `enter`, `leave` and `close` on the batch's own thread; worker threads may call the others.
     """
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._items = Items()
-        self._waiting: dict[ActionItem, deque[_Turn]] = {}
-        """The runs that wait for each busy item."""
-        self._begun: dict[int, tuple[_Turn, float]] = {}
-        """The turns in progress, and when they began."""
+        self._busy: dict[ActionItem, _Busy] = {}
+        self._begun: dict[int, tuple[Mapping[ActionItem, str | None], _Turn, float]] = {}
+        """The turns in progress: the items that each uses, its transaction, and when it began."""
         self._uncommitted: set[int] = set()
         self._longest_seconds = FIRST_SECONDS
         """The longest recent turn: its weight drops by a quarter with each turn that ends."""
+        self.writes = 0
+        """How many commits with writes have taken effect."""
+        self._written: dict[ActionItem, int] = {}
+        """The last commit that wrote each item, by that count."""
 
     def ran(self, index: int) -> None:
         """A run has ended and needs a transaction."""
@@ -57,28 +90,65 @@ class Turns:
         uncommitted = len(self._uncommitted)
         return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - len(self._begun)) * self._longest_seconds
 
-    def enter(self, index: int, actions: Sequence[Action], begin: Callable[[], None]) -> None:
-        """Call `begin` for a run's transaction, now or when its turn comes."""
-        self._enter(_Turn(index, tuple(dict.fromkeys(self._items.of(actions))), begin))
+    def enter(self, index: int, actions: Sequence[Action], begin: Begin, since: int) -> None:
+        """Call `begin` for a run's transaction, now or when its turn comes. The run began after `since` writes."""
+        items = self._items.of(actions)
+        conditions = [repr(one.arguments) if one.kind == "ConditionCheck" else None for one in actions]
+        reads = [(number, items[number]) for number, action in enumerate(actions) if action.read is not None]
+        turn = _Turn(index, dict(zip(items, conditions, strict=True)), reads, since, begin)
+        if index not in self._begun:
+            self._enter(turn)
+            return
+        # It has run again within its turn.
+        used, _, began_seconds = self._begun[index]
+        if turn.items.keys() <= used.keys():
+            self._begun[index] = used, turn, began_seconds
+            begin(self._stale(turn))
+        else:
+            self.leave(index, applied=False)
+            self._uncommitted.add(index)
+            self._enter(turn)
 
-    def leave(self, index: int) -> None:
-        """A run's transaction has ended."""
-        turn, began_seconds = self._begun.pop(index)
+    def close(self) -> None:
+        """A request with commits leaves: nothing that comes later can share its checks."""
+        for busy in self._busy.values():
+            busy.closed = True
+
+    def leave(self, index: int, *, applied: bool) -> None:
+        """A run's transaction has ended, and has taken effect if `applied`."""
+        used, turn, began_seconds = self._begun.pop(index)
         self._uncommitted.discard(index)
         self._longest_seconds = max(self._deadline.elapsed_seconds - began_seconds, self._longest_seconds * 3 / 4)
-        for item in turn.items:
-            waiting = self._waiting.pop(item, None)
-            while waiting:
-                self._enter(waiting.popleft())
-                if (joined := self._waiting.get(item)) is not None:
-                    joined.extend(waiting)
-                    break
+        written = [item for item, condition in turn.items.items() if condition is None]
+        if applied and written:
+            self.writes += 1
+            self._written |= dict.fromkeys(written, self.writes)
+        for item in used:
+            if (busy := self._busy.get(item)) is not None:
+                busy.users -= 1
+                if busy.users == 0:
+                    del self._busy[item]
+                    self._pass_on(item, busy.waiting)
+
+    def _pass_on(self, item: ActionItem, waiting: deque[_Turn]) -> None:
+        while waiting:
+            self._enter(waiting.popleft())
+            busy = self._busy.get(item)
+            if busy is not None and waiting and not busy.admits(waiting[0].items[item]):
+                busy.waiting.extend(waiting)
+                return
 
     def _enter(self, turn: _Turn) -> None:
-        for item in turn.items:
-            if item in self._waiting:
-                self._waiting[item].append(turn)
+        for item, condition in turn.items.items():
+            busy = self._busy.get(item)
+            if busy is not None and not busy.admits(condition):
+                busy.waiting.append(turn)
                 return
-        self._waiting |= {item: deque() for item in turn.items if item is not None}
-        self._begun[turn.index] = turn, self._deadline.elapsed_seconds
-        turn.begin()
+        for item, condition in turn.items.items():
+            if item is not None:
+                self._busy.setdefault(item, _Busy(condition)).users += 1
+        self._begun[turn.index] = turn.items, turn, self._deadline.elapsed_seconds
+        turn.begin(self._stale(turn))
+
+    def _stale(self, turn: _Turn) -> int | None:
+        return next((number for number, item in turn.reads if self._written.get(item, 0) > turn.since), None)

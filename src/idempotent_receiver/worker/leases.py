@@ -113,7 +113,7 @@ class Leases:
             id = claimed.record.id
             if id in self._held:
                 self._on_lost(id, "another batch of this process has claimed it")
-            held = Held(batch, claimed, self._claiming.pop((batch, id)))
+            held = Held(batch, claimed, self._claiming.pop((batch, id)), set(claimed.renewed))
             self._held[id] = held
             self._arm()
             return replace(claimed, renewed=held.renewed)
@@ -133,6 +133,18 @@ class Leases:
             del self._held[claimed.record.id]
             self._arm()
             return replace(claimed, record=held.record)
+
+    def resumed(self, claimed: Claimed, batch: object = None) -> Claimed | None:
+        """Renew this claim's lease again, because its handler runs again instead of being settled. None if another
+        renewal might come too late.
+        """
+        with self._lock:
+            left_ms = (claimed.record.lease_until_ms or 0) - self._clock.epoch_ms()
+            left_seconds = min(left_ms / 1000, self._lease_seconds)
+            if left_seconds <= self.renewal_seconds + self._margin_seconds:
+                return None
+            self._claiming[batch, claimed.record.id] = self._clock.monotonic_seconds() + left_seconds
+            return self.claimed(claimed, batch)
 
     def ended(self, batch: object) -> None:
         """No further handler of this batch starts. A handler that still runs will not be settled: its lease is lost."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import inf
+from typing import TYPE_CHECKING
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.batch.turns import FIRST_SECONDS, MOST_UNCOMMITTED, Turns
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 from tests.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from idempotent_receiver.protocol.transaction import Action
 
 
 class Entered:
@@ -23,11 +29,31 @@ class Entered:
         tx = Transaction()
         for item in items:
             tx.delete(TableName="T", Key={"id": item})
-        self.turns.ran(hash(name))
-        self.turns.enter(hash(name), tx.actions, partial(self.names.append, name))
+        self.enter_with(name, tx.actions)
 
-    def leave(self, name: str) -> None:
-        self.turns.leave(hash(name))
+    def check(self, name: str, item: str, value: int = 1) -> None:
+        tx = Transaction()
+        condition = {"ConditionExpression": "n = :n", "ExpressionAttributeValues": {":n": value}}
+        tx.check(TableName="T", Key={"id": item}, **condition)
+        self.enter_with(name, tx.actions)
+
+    def read_and_write(self, name: str, *items: str, since: int = 0) -> None:
+        """A run that began after so many writes, and has read what it writes."""
+        tx = Transaction(lambda table, key: {**key, "n": 1})
+        for item in items:
+            tx.get(TableName="T", Key={"id": item})
+            tx.put(TableName="T", Item={"id": item, "n": 2})
+        self.enter_with(name, tx.seal(), since)
+
+    def enter_with(self, name: str, actions: Sequence[Action], since: int = 0) -> None:
+        def begin(stale: int | None) -> None:
+            self.names.append(name if stale is None else f"{name} is stale at {stale}")
+
+        self.turns.ran(hash(name))
+        self.turns.enter(hash(name), actions, begin, since)
+
+    def leave(self, name: str, *, applied: bool = True) -> None:
+        self.turns.leave(hash(name), applied=applied)
 
 
 def test_on_one_item_they_take_turns_in_order_and_others_pass() -> None:
@@ -71,8 +97,7 @@ def test_what_is_on_no_known_item_waits_for_nobody() -> None:
     entered, tx = Entered(), Transaction()
     tx.put(TableName="T", Item={"id": "x"})
     for name in "ab":
-        entered.turns.ran(hash(name))
-        entered.turns.enter(hash(name), tx.actions, partial(entered.names.append, name))
+        entered.enter_with(name, tx.actions)
 
     assert entered.names == ["a", "b"]
     assert entered.turns.wait_seconds == 0
@@ -104,3 +129,69 @@ def test_two_hundred_may_be_uncommitted() -> None:
     entered.enter("0", "x")
     entered.leave("0")
     assert entered.turns.wait_seconds < inf
+
+
+def test_those_that_check_one_item_under_one_condition_share_it_until_their_request_leaves() -> None:
+    entered = Entered()
+    for name in ("first", "second"):
+        entered.check(name, "x")
+    entered.check("of another value", "x", value=2)
+    entered.check("behind it", "x")
+    assert entered.names == ["first", "second"]
+
+    entered.leave("first")
+    assert entered.names == ["first", "second"], "the second still uses it"
+    entered.leave("second")
+    assert entered.names[2:] == ["of another value"]
+    entered.leave("of another value")
+    assert entered.names[3:] == ["behind it"]
+
+    entered.turns.close()
+    entered.check("too late", "x")
+    assert entered.names[4:] == []
+    entered.leave("behind it")
+    assert entered.names[4:] == ["too late"]
+
+
+def test_those_that_waited_for_a_writer_share_the_item_together() -> None:
+    entered = Entered()
+    entered.enter("writer", "x")
+    for number in range(WRITES_A_COMMIT):
+        entered.check(str(number), "x")
+
+    entered.turns.close()
+    entered.leave("writer")
+
+    assert entered.names[1:] == [str(number) for number in range(WRITES_A_COMMIT - 1)], "as many as a request holds"
+
+
+def test_a_turn_tells_which_read_an_earlier_commit_has_changed() -> None:
+    entered = Entered()
+    entered.read_and_write("first", "x")
+    entered.read_and_write("second", "y", "x")
+    entered.read_and_write("third", "x")
+    entered.leave("first", applied=False)
+    entered.leave("second")
+
+    assert entered.names == ["first", "second", "third is stale at 0"]
+
+    entered.read_and_write("third", "x", since=entered.turns.writes)
+    entered.read_and_write("fourth", "y", since=entered.turns.writes)
+    assert entered.names[3:] == ["third", "fourth"], "they began after it"
+
+
+def test_a_run_again_keeps_its_turn_unless_it_needs_another_item() -> None:
+    entered = Entered()
+    entered.read_and_write("first", "x")
+    entered.read_and_write("behind", "x", since=1)
+    entered.read_and_write("first", "x")
+    assert entered.names == ["first", "first"]
+
+    entered.read_and_write("first", "x", "y")
+    assert entered.names == ["first", "first", "behind"]
+    entered.leave("behind", applied=False)
+    assert entered.names[3:] == ["first"]
+    entered.read_and_write("on y", "y")
+    entered.leave("first")
+    assert entered.names[4:] == ["on y is stale at 0"]
+    assert entered.turns.wait_seconds == 0

@@ -271,6 +271,31 @@ def test_a_store_that_is_away_is_asked_no_longer_than_the_process_lives(world: W
     assert world.clock.seconds < LEASE - MARGIN
 
 
+def test_what_runs_again_instead_of_being_settled_is_renewed_again(world: World) -> None:
+    """Over whichever of its renewals stands; the process dies before the lease that stands ends."""
+    claimed = world.claim()
+    world.clock.seconds += 2
+    standing = world.leases.settling(claimed)
+    assert world.timer.fires is None
+
+    again = world.leases.resumed(standing)
+    assert again is not None
+    assert world.timer.fires == LEASE - MARGIN
+    world.clock.seconds += 2
+    world.leases.renew()
+    assert world.timer.fires == 4 + LEASE - MARGIN
+    assert isinstance(world.complete(world.leases.settling(again)), Settled)
+
+
+def test_what_has_too_little_of_its_lease_left_is_not_resumed(world: World) -> None:
+    standing = world.leases.settling(world.claim())
+    world.clock.seconds += LEASE - MARGIN - world.leases.renewal_seconds + 0.01
+
+    assert world.leases.resumed(standing) is None
+    assert world.timer.fires is None
+    assert world.lost == []
+
+
 # Several batches of one process, and one key.
 
 

@@ -1,0 +1,374 @@
+"""Handlers that read through their transaction: what they read stands when their outcome commits, or they run again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import BaseModel
+
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, current_claim, sqs_consumer
+from idempotent_receiver.handler.attempt import MOST_RUNS
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.testing import Table
+from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.manual_clock import ManualClock
+from tests.simulation.world import FIFO, QUEUE, sqs_record
+from tests.unit.sqs.test_consumer import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
+
+ACCOUNT: dict[str, Any] = {"TableName": "accounts", "Key": {"account": "a"}}
+MODES = ["any", "transaction"]
+both_modes = pytest.mark.parametrize("effects", MODES)
+
+
+class Bank(MemoryStore):
+    """Accounts, with how often they were read and what was committed."""
+
+    def __init__(self, **balances: int) -> None:
+        accounts = ({"account": name, "balance": balance} for name, balance in balances.items())
+        super().__init__(None, {"accounts": Table("account", *accounts)})
+        self.gets = 0
+        self.commits: list[Commit] = []
+        self.before_commit: Callable[[], object] | None = None
+
+    def get(self, table: str, key: Mapping[str, Any]) -> Any:
+        self.gets += 1
+        return super().get(table, key)
+
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        if self.before_commit is not None:
+            self.before_commit()
+        self.commits += commits
+        return super().commit(commits)
+
+    @property
+    def accounts(self) -> dict[str, dict[str, Any]]:
+        return {item["account"]: item for item in self.tables["accounts"].items.values()}
+
+    def change(self, account: str = "a", **attributes: Any) -> None:
+        """Somebody else changes an account."""
+        self.accounts[account] |= attributes
+
+
+def deliver(
+    store: Any, function: Callable[..., Any], *records: dict[str, Any], ms: int = 30_000, **options: Any
+) -> list[str]:
+    """The ids that must be delivered again."""
+    consumer = sqs_consumer(store, logger=SILENT, metrics=SILENT, **options)(function)
+    return failed_ids(consumer({"Records": list(records)}, Context(ms)))
+
+
+def messages(count: int, **body: Any) -> list[dict[str, Any]]:
+    return [sqs_record(f"m{number}", body=json.dumps({"n": number, **body})) for number in range(count)]
+
+
+def pay(cents: int, tx: Transaction) -> None:
+    account = tx.get(**ACCOUNT)
+    if account["balance"] < cents:
+        raise PermanentError("cannot pay")
+    tx.update(
+        **ACCOUNT, UpdateExpression="SET balance = :b", ExpressionAttributeValues={":b": account["balance"] - cents}
+    )
+
+
+def record_of(store: MemoryStore, id: str = "m0") -> dict[str, Any]:
+    return store.items[id]
+
+
+@both_modes
+@pytest.mark.parametrize("concurrency", [1, 7])
+def test_a_hundred_messages_on_one_item_all_count_in_one_delivery(effects: str, concurrency: int) -> None:
+    store, runs = Bank(a=1000), Counter[int]()
+
+    def handler(body: dict, tx: Transaction) -> None:
+        runs[body["n"]] += 1
+        pay(1, tx)
+
+    assert deliver(store, handler, *messages(100), effects=effects, concurrency=concurrency) == []
+
+    assert store.accounts["a"]["balance"] == 900
+    assert max(runs.values()) <= 2
+    assert store.gets == runs.total()
+    assert len(store.commits) == 100, "none is sent that is known to fail"
+
+
+@both_modes
+def test_a_payment_after_its_deposit_is_no_dead_letter(effects: str) -> None:
+    store = Bank(a=0)
+
+    def handler(body: dict, tx: Transaction) -> None:
+        pay(-100 if body["n"] == 0 else 50, tx)
+
+    assert deliver(store, handler, *messages(2), effects=effects) == []
+    assert store.accounts["a"]["balance"] == 50
+
+
+def changing(store: Bank, times: int = 1, **attributes: Any) -> Callable[[Transaction], Any]:
+    """Reads an account, which somebody else changes right after the first few reads."""
+    left = [times]
+
+    def read(tx: Transaction) -> Any:
+        account = tx.get(**ACCOUNT)
+        if left[0]:
+            left[0] -= 1
+            store.change(**(attributes or {"balance": store.accounts["a"]["balance"] + 1}))
+        return account
+
+    return read
+
+
+@both_modes
+def test_each_run_has_its_own_transaction_and_argument_under_one_attempt(effects: str) -> None:
+    store, seen = Bank(a=5), []
+    read = changing(store)
+
+    def handler(body: dict, message: Message, tx: Transaction) -> None:
+        body["n"] += 1
+        seen.append((body["n"], message.attempt, message.idempotency_key, current_claim().attempt, id(tx)))
+        kept.append(tx)
+        account = read(tx)
+        tx.update(**ACCOUNT, UpdateExpression="SET seen = :s", ExpressionAttributeValues={":s": account["balance"]})
+
+    kept: list[Transaction] = []
+    assert deliver(store, handler, *messages(1), effects=effects) == []
+
+    assert store.accounts["a"] == {"account": "a", "balance": 6, "seen": 6}
+    assert [one[0] for one in seen] == [1, 1]
+    assert seen[0][1:4] == seen[1][1:4]
+    assert seen[0][4] != seen[1][4]
+    first, second = (commit.change.new for commit in store.commits)
+    assert first.version != second.version
+    assert record_of(store)["attempts"] == 1
+
+
+@both_modes
+@pytest.mark.parametrize("queue", [QUEUE, FIFO])
+def test_a_return_without_a_write_and_a_permanent_error_stand_on_what_was_read(effects: str, queue: str) -> None:
+    for end in (lambda: None, lambda: permanent("frozen")):
+        store, balances = Bank(a=5), []
+        read = changing(store)
+
+        failed = deliver(store, ending(read, balances, end), sqs_record("m0", queue=queue, group="g"), effects=effects)
+
+        assert balances == [5, 6]
+        assert failed == ([] if record_of(store)["status"] == "COMPLETED" else ["m0"])
+        assert [len(commit.actions) for commit in store.commits] == [1, 1]
+
+
+def ending(read: Callable[[Transaction], Any], balances: list[int], end: Callable[[], None]) -> Callable[..., None]:
+    def handler(body: dict, tx: Transaction) -> None:
+        balances.append(read(tx)["balance"])
+        end()
+
+    return handler
+
+
+def permanent(text: str) -> None:
+    raise PermanentError(text)
+
+
+@both_modes
+def test_a_permanent_error_that_no_longer_holds_is_none(effects: str) -> None:
+    """It is dead-lettered on what is there when its record is written, never on what has passed."""
+    store = Bank(a=0)
+    read = changing(store, balance=100)
+
+    def handler(body: dict, tx: Transaction) -> None:
+        if read(tx)["balance"] < 50:
+            raise PermanentError("cannot pay")
+        tx.update(**ACCOUNT, UpdateExpression="SET balance = :b", ExpressionAttributeValues={":b": 50})
+
+    assert deliver(store, handler, *messages(1), effects=effects) == []
+    assert store.accounts["a"]["balance"] == 50
+
+
+@both_modes
+def test_an_error_that_is_retried_checks_nothing(effects: str) -> None:
+    store = Bank(a=0)
+    read = changing(store)
+
+    def handler(body: dict, tx: Transaction) -> None:
+        read(tx)
+        raise ValueError
+
+    assert deliver(store, handler, *messages(1), effects=effects) == ["m0"]
+    assert json.loads(record_of(store)["error"])["type"] == "ValueError"
+    assert store.commits == []
+
+
+@both_modes
+def test_what_changes_every_time_is_a_failure_that_names_table_and_action(effects: str) -> None:
+    store = Bank(a=0)
+    read = changing(store, times=100)
+    runs = 0
+
+    def handler(body: dict, tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        read(tx)
+        tx.put(TableName="others", Item={"account": "x"})
+        tx.update(**ACCOUNT, UpdateExpression="SET n = :b", ExpressionAttributeValues={":b": 50})
+
+    store.tables["others"] = Table("account")
+    assert deliver(store, handler, *messages(1), effects=effects) == ["m0"]
+
+    assert runs == MOST_RUNS
+    error = json.loads(record_of(store)["error"])
+    assert error["type"] == "ConditionFailed"
+    assert "action 2 (Update on accounts) was changed" in error["text"]
+    assert not error.get("permanent")
+    assert "n" not in store.accounts["a"]
+
+
+@both_modes
+def test_under_a_condition_of_its_own_only_what_has_changed_runs_again(effects: str) -> None:
+    store, balances = Bank(a=5), []
+    read = changing(store)
+
+    def handler(body: dict, tx: Transaction) -> None:
+        balances.append(read(tx)["balance"])
+        tx.update(
+            **ACCOUNT,
+            UpdateExpression="SET n = :b",
+            ConditionExpression="balance > :b",
+            ExpressionAttributeValues={":b": 50},
+            otherwise=PermanentError("overdrawn"),
+        )
+
+    assert deliver(store, handler, *messages(1), effects=effects) == ["m0"]
+    assert balances == [5, 6]
+    assert json.loads(record_of(store)["error"])["text"] == "overdrawn"
+
+
+@both_modes
+def test_a_stale_read_comes_before_another_actions_own_condition(effects: str) -> None:
+    """Had the handler known, it might not have asked for that."""
+    store = Bank(a=5, b=0)
+    read = changing(store)
+
+    def handler(body: dict, tx: Transaction) -> None:
+        if read(tx)["balance"] == 5:
+            tx.update(
+                TableName="accounts",
+                Key={"account": "b"},
+                UpdateExpression="SET n = :n",
+                ConditionExpression="balance = :n",
+                ExpressionAttributeValues={":n": 7},
+                otherwise=PermanentError("not seven"),
+            )
+
+    assert deliver(store, handler, *messages(1), effects=effects) == []
+
+
+@both_modes
+def test_a_get_that_failed_lets_nothing_commit_even_if_it_was_caught(effects: str) -> None:
+    class Down(Bank):
+        def get(self, table: str, key: Mapping[str, Any]) -> Any:
+            return Unknown("nobody answered")
+
+    def returns(body: dict, tx: Transaction) -> None:
+        caught(tx)
+        tx.put(TableName="accounts", Item={"account": "b", "balance": 1})
+
+    def refuses(body: dict, tx: Transaction) -> None:
+        caught(tx)
+        raise PermanentError("no such account")
+
+    def caught(tx: Transaction) -> None:
+        with pytest.raises(Exception, match="nobody answered"):
+            tx.get(**ACCOUNT)
+
+    for function in (returns, refuses):
+        store = Down(a=5)
+        assert deliver(store, function, *messages(1), effects=effects) == ["m0"]
+        error = json.loads(record_of(store)["error"])
+        assert error["type"] == "StoreUnavailable"
+        assert "nobody answered" in error["text"]
+        assert not error.get("permanent")
+        assert "b" not in store.accounts
+
+
+@both_modes
+def test_without_time_for_another_run_it_is_a_failure_whose_attempt_counts(effects: str) -> None:
+    store, context = Bank(a=5), Context(30_000)
+    runs = 0
+
+    def handler(body: dict, tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        tx.get(**ACCOUNT)
+        store.change(balance=runs)
+        clock.seconds += 20
+
+    clock = ManualClock()
+    consumer = sqs_consumer(store, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
+    assert failed_ids(consumer({"Records": messages(1)}, context)) == ["m0"]
+
+    assert runs == 1
+    assert json.loads(record_of(store)["error"])["type"] == "ConditionFailed"
+    assert record_of(store)["attempts"] == 1
+
+
+@both_modes
+def test_a_fifo_group_goes_in_order_through_runs_that_repeat(effects: str) -> None:
+    store, order = Bank(a=0), []
+    store.accounts["a"]["log"] = []
+
+    def handler(body: dict, tx: Transaction) -> None:
+        order.append(body["n"])
+        account = tx.get(**ACCOUNT)
+        if order.count(body["n"]) == 1 and body["n"] % 2:
+            store.change(balance=body["n"])
+        tx.put(TableName="accounts", Item={**account, "log": [*account["log"], body["n"]]})
+
+    records = [sqs_record(f"m{number}", body=json.dumps({"n": number}), queue=FIFO, group="g") for number in range(6)]
+    assert deliver(store, handler, *records, effects=effects, concurrency=3) == []
+    assert store.accounts["a"]["log"] == list(range(6))
+    assert order == [0, 1, 1, 2, 3, 3, 4, 5, 5]
+
+
+class Account(BaseModel):
+    """What a handler reads."""
+
+    balance: int
+
+
+@both_modes
+def test_a_coroutine_reads_with_aget(effects: str) -> None:
+    store = Bank(a=100)
+
+    async def handler(body: dict, tx: Transaction) -> None:
+        account = await tx.aget(**ACCOUNT, attributes=Account)
+        tx.update(**ACCOUNT, UpdateExpression="SET balance = :b", ExpressionAttributeValues={":b": account.balance - 1})
+
+    assert deliver(store, handler, *messages(30), effects=effects, concurrency=10) == []
+    assert store.accounts["a"]["balance"] == 70
+
+
+def test_write_skew_is_prevented() -> None:
+    """Two doctors are on call, and each may leave while the other stays: one of them stays."""
+    store = Bank(a=1, b=1)
+
+    def leave(body: dict, tx: Transaction) -> None:
+        mine, other = ("a", "b") if body["n"] else ("b", "a")
+        if tx.get(TableName="accounts", Key={"account": other})["balance"] == 0:
+            return
+        key = {"account": mine}
+        tx.update(
+            TableName="accounts", Key=key, UpdateExpression="SET balance = :b", ExpressionAttributeValues={":b": 0}
+        )
+
+    for effects in MODES:
+        before = deepcopy(store.tables["accounts"].items)
+        assert deliver(store, leave, *messages(2), effects=effects, concurrency=2) == []
+        assert sorted(account["balance"] for account in store.accounts.values()) == [0, 1]
+        store.tables["accounts"].items = before
+        store.items.clear()

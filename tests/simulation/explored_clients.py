@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from types import SimpleNamespace
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
+from idempotent_receiver import current_claim
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.simulation.store_calls import StoreCalls
@@ -77,6 +78,11 @@ class Store(StoreCalls):
 
     worker: "ControlledWorker"
     namespace: str | None = None
+
+    def get(self, table: str, key: Mapping[str, Any]) -> Any:
+        # The run has begun by now, for the message that is being handled.
+        (found,) = self.send("fetch", [(key["id"], current_claim().id)])
+        return {"id": key["id"], "times": found} if isinstance(found, int) else found
 
     def send(self, kind: str, parts: Sequence[Any]) -> list[Any]:
         if self.worker.cut_off:

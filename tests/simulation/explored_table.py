@@ -35,10 +35,16 @@ class ExploredTable:
             return self._start_execution(state, *part)
         if kind == "describe":
             return step_functions_model.describe(state.executions, part)
+        if kind == "fetch":
+            return state.entries.get(part[0])
         memory = self._memory
         if kind == "read":
             memory.items = state.items
             return memory.read([part])[0]
+        return self._write(state, kind, part, writer)
+
+    def _write(self, state: State, kind: str, part: Any, writer: str) -> Any:
+        memory = self._memory
         memory.items = dict(state.items)
         id = part[0].new.id if kind == "commit" else part.new.id if kind == "replace" else part.id
         before = memory.items.get(id)
@@ -52,6 +58,8 @@ class ExploredTable:
         if self.setup.transactional:
             for entry in self.setup.entries_of(id):
                 oracle.check_effect(state, entry, id, after)
+        if self.setup.reads:
+            oracle.check_reads(state, after)
         if after is before:
             return answer
         assert after is not None, "records are never deleted"

@@ -203,7 +203,7 @@ class Explorer:
         call, answers = worker.call(number), dict(worker.answers)[number]
         self._leave_on_wire(state, worker, call, answers)
         # Nothing retries the reading of a result: the client gets the error and asks again.
-        worker.contended |= call.kind == "get"
+        worker.contended |= call.kind in ("get", "fetch")
         lost = lost or (LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS)
         self._resume(state, worker, "answer", number, (lost,) * len(answers))
 
@@ -293,6 +293,8 @@ class Explorer:
             worker.answers += ((number, (ON_THE_WAY,) * len(call.parts)),)
             if call.kind == "run":
                 oracle.started(state, worker, call.parts[0])
+            elif call.kind == "fetch":
+                oracle.started(state, worker, call.parts[0][1])
             elif call.kind == "send":
                 invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
                 oracle.dead_lettered(state, worker, call.parts[0])

@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import PermanentError, Transaction
+from tests.simulation.setups import HOT
 
 if TYPE_CHECKING:
     from tests.simulation.controlled_worker import ControlledWorker
+    from tests.simulation.setups import Setup
 
 
 CANCELLED = "cancelled"
@@ -40,3 +42,19 @@ def post(worker: ControlledWorker, tx: Transaction, id: str) -> None:
         update["Key"]["id"] = entry
         tx.update(otherwise=error, **update)
     update["Key"]["id"] = "another"
+    if worker.setup.reads:
+        _write_what_follows(tx, worker.setup, id)
+
+
+def _write_what_follows(tx: Transaction, setup: Setup, id: str) -> None:
+    """Read an entry, and write what follows from it."""
+    own, other = ("odd", "even") if id.endswith("1") else ("even", "odd")
+    read, written = (other, own) if setup.reads == "skew" else (HOT, HOT)
+    found = tx.get(TableName="Entries", Key={"id": read})
+    times = 0 if found is None else found["times"]
+    if setup.reads == "count":
+        values = {":times": times + 1}
+        expression = "SET times = :times"
+        tx.update(TableName="Entries", Key={"id": HOT}, UpdateExpression=expression, ExpressionAttributeValues=values)
+    elif found is None:
+        tx.put(TableName="Entries", Item={"id": written, "times": 1})

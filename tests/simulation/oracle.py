@@ -79,6 +79,16 @@ def check_effect(state: State, entry: str, id: str, after: Item | None) -> None:
         raise Violation("EFFECT", f"{id} was completed {state.completions.get(id, 0)} times, {entry} is there {times}")
 
 
+def check_reads(state: State, after: Item | None) -> None:
+    """READS: what is there follows from the completions, in whatever order: no update is lost, and none has skew."""
+    others = [item for item in state.items.values() if after is None or item["id"] != after["id"]]
+    done = sum(item["status"] == "COMPLETED" for item in [*others, *([] if after is None else [after])])
+    wanted = done if state.setup.reads == "count" else min(done, 1)
+    there = sum(state.entries.get(entry, 0) for entry in (HOT, "odd", "even"))
+    if there != wanted:
+        raise Violation("READS", f"{done} are done, and what they have written by what they read is {there}")
+
+
 _payloads: dict[str, int] = {}
 """Which payload each fingerprint is of. It is the same in all worlds."""
 

@@ -180,7 +180,7 @@ def _faults_of(worker: WorkerState, now: float, setup: Setup) -> Iterator[Move]:
 
 
 def _faults_of_statement(kind: str, *, alone: bool) -> tuple[str, ...]:
-    if kind in ("read", "describe"):
+    if kind in ("read", "fetch", "describe"):
         return () if alone else ("unapplied_unknown",)
     if kind in TOLD:
         return ("applied_unknown",) if kind != "get" else ()

@@ -71,6 +71,10 @@ class Setup:
     """Whether a handler has one dict for all its actions, and for all its messages."""
     hot: bool = False
     """Whether all messages also add to one entry, so that their transactions take turns."""
+    reads: str = ""
+    """What messages read by their transactions, and write by what they have read. "count": an entry to which each adds
+    one. "absence": an entry that whoever finds none makes. "skew": an entry of their own, unless they find the other's.
+    """
     asynchronous: bool = False
     """Whether the handler is a coroutine function."""
     retention_seconds: int | None = None
@@ -145,6 +149,12 @@ def _operators(name: str, *acts: Act, letters: tuple[int, ...] = (0, 0)) -> tupl
     )
 
 
+def _reading(reads: str) -> tuple[Setup, ...]:
+    """Two messages that read what the other one writes, with claims and without."""
+    common: dict[str, Any] = {"workers": 2, "messages": 2, "transactional": True, "reads": reads, "faults": 1}
+    return Setup(f"2x2-{reads}", **common), Setup(f"2x2-{reads}-unclaimed", unclaimed=ALL, **common)
+
+
 SETUPS = {
     setup.name: setup
     for setup in (
@@ -180,6 +190,9 @@ SETUPS = {
         Setup("2x1-coroutine-transaction", workers=2, messages=1, asynchronous=True, transactional=True),
         Setup("2x1-http-expires", workers=2, messages=1, adapter="http", transactional=True, retention_seconds=5),
         Setup("2x1-http-large", workers=2, messages=1, adapter="http", large=True),
+        Setup("2x1-reads", workers=2, messages=1, transactional=True, reads="count"),
+        Setup("2x1-reads-unclaimed", workers=2, messages=1, transactional=True, unclaimed=ALL, reads="count"),
+        Setup("2x1-reads-letters", workers=2, messages=1, transactional=True, dead_letters=True, reads="count"),
         Setup("3x1-redriven", workers=3, messages=1, dead_letters=True, redriven=True),
         *_operators("resend", ALICE),
         *_operators("resend-other", ALICE, replace(BOB, new=2)),
@@ -202,6 +215,9 @@ SETUPS = {
         Setup("2x2-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, faults=1),
         Setup("2x2-hot", workers=2, messages=2, transactional=True, hot=True, faults=1),
         Setup("2x2-hot-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, hot=True, faults=1),
+        *_reading("count"),
+        *_reading("skew"),
+        *_reading("absence"),
         Setup("2x2-renewed", workers=2, messages=2, renewals=1, renewing=frozenset({FIRST}), faults=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),
         Setup("2x2", workers=2, messages=2),

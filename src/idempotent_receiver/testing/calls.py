@@ -28,6 +28,8 @@ class Call:
     message: str | None = None
     attempt: int | None = None
     """The attempt at the message; None if there was none."""
+    run: object = field(default=None, repr=False, compare=False)
+    """The handler's run: it runs again in one attempt if what it had read has changed."""
     given: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Copies of the arguments, by parameter: the handler may change the originals later."""
 
@@ -194,7 +196,7 @@ def _call(
     attempt = current_attempt.get()
     if attempt is None:
         return Call(name, args, kwargs, found, given=plain(given))
-    return Call(name, args, kwargs, found, attempt.key, attempt.attempt, plain(given))
+    return Call(name, args, kwargs, found, attempt.key, attempt.attempt, attempt, plain(given))
 
 
 def _promised(call: Call, promise: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:

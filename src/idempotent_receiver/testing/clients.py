@@ -6,6 +6,7 @@ from logging import INFO
 from types import SimpleNamespace
 from typing import Any
 
+from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import Commit, Conflict
 from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
@@ -48,6 +49,16 @@ class WorkerStore:
         memory, verb = self._run.memory, self._verb(changes[0].new)
         what = f"{verb} {self._keys(change.new.id for change in changes)}"
         return list(self._run.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
+
+    def get(self, table: str, key: PlainItem) -> Any:
+        """A handler's read."""
+
+        def get() -> list[Any]:
+            return [self._run.memory.get(table, key)]
+
+        self._run.touched = True
+        (found,) = self._run.network.read(self._worker, f"reads {dict(key)} in {table}", 1, get)
+        return found
 
     def commit(self, commits: Sequence[Commit]) -> list[Any]:
         """Transactions, each with its message's completion."""

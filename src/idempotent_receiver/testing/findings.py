@@ -250,10 +250,10 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
 
 
 def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
-    """Calls that one attempt makes again with the key that it has used, although nothing went wrong."""
-    made = Counter((one.name, repr(one.key), one.message, one.attempt) for one in undisturbed.calls if one.key)
-    for (name, _, message, attempt), times in made.items():
-        if times > 1 and attempt is not None:
+    """Calls that one run makes again with the key that it has used, although nothing went wrong."""
+    made = Counter((one.name, repr(one.key), one.message, one.run) for one in undisturbed.calls if one.key)
+    for (name, _, message, run), times in made.items():
+        if times > 1 and run is not None:
             yield HandlerFinding(
                 f"twice {name}",
                 f"{name} got one key for two calls that are alike, for {message}",
@@ -298,7 +298,8 @@ def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Ite
     yield HandlerFinding(
         f"table {table}",
         f"the table {table} {ends}{instead}",
-        "the effects of a message must be the same whenever it is handled, however often that was begun before",
+        "the effects of a message must be the same whenever it is handled, however often that was begun before: read "
+        "by `tx.get` what they depend on, so that they commit only while it stands",
         by_value=True,
     )
 

@@ -80,8 +80,9 @@ class Search:
         """What the handler would have sent, past its transaction and every fake."""
         what = "by a client of its own, and nothing takes that back after a crash"
         remedy = (
-            "write by the Transaction, or put a fake in the client's place, as the fixture calls does; what only reads "
-            "may be a plain function. Where a client must have its server, say which: network='DynamoDB Local'"
+            "read by `tx.get` and write by the Transaction, or put a fake in the client's place, as the fixture calls "
+            "does; what only reads may be a plain function. Where a client must have its server, say which: "
+            "network='DynamoDB Local'"
         )
         return [HandlerFinding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
 

@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.progress", "batch.settlements",
     "batch.receiver", "batch.runs", "batch.settings", "batch.turns", "clock", "dynamodb",
-    "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs", "dynamodb.statements", "dynamodb.store",
-    "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
-    "handler.outcome", "handler.results", "options", "payload", "process_end",
+    "dynamodb.cancellations", "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs",
+    "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "errors", "handler", "handler.annotations",
+    "handler.attempt", "handler.outcome", "handler.results", "options", "payload", "process_end",
     "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",
-    "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",
+    "protocol.reads", "protocol.store", "protocol.transaction", "protocol.transitions", "protocol.values", "sqs",
+    "sqs.binding", "sqs.consumer",
     "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.visibility", "sqs.work",
     "telemetry",
 }  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import Counter
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -313,6 +315,29 @@ def test_without_time_for_another_run_it_is_a_failure_whose_attempt_counts(effec
     assert failed_ids(consumer({"Records": messages(1)}, context)) == ["m0"]
 
     assert runs == 1
+    assert json.loads(record_of(store)["error"])["type"] == "ConditionFailed"
+    assert record_of(store)["attempts"] == 1
+
+
+@both_modes
+def test_what_was_to_run_again_and_found_no_time_has_failed_after_a_start(effects: str) -> None:
+    """It waits for its next run while another message takes the time that is left."""
+    store, clock, sent = Bank(a=5), ManualClock(), threading.Event()
+    store.before_commit = sent.set
+
+    def handler(body: dict, tx: Transaction) -> None:
+        if body["n"] == 0:
+            tx.get(**ACCOUNT)
+            store.change(balance=6)
+        else:
+            while not sent.wait(0.005):
+                clock.seconds += 0.001  # so that the commit leaves
+            time.sleep(0.1)
+            clock.seconds += 20
+
+    consumer = sqs_consumer(store, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
+    assert failed_ids(consumer({"Records": messages(2)}, Context(30_000))) == ["m0"]
+
     assert json.loads(record_of(store)["error"])["type"] == "ConditionFailed"
     assert record_of(store)["attempts"] == 1
 

@@ -338,6 +338,7 @@ def test_what_was_to_run_again_and_found_no_time_has_failed_after_a_start(effect
     consumer = sqs_consumer(store, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
     assert failed_ids(consumer({"Records": messages(2)}, Context(30_000))) == ["m0"]
 
+    assert record_of(store)["status"] == "FAILED"
     assert json.loads(record_of(store)["error"])["type"] == "ConditionFailed"
     assert record_of(store)["attempts"] == 1
 

@@ -96,13 +96,12 @@ class Runs:
 
     def _next(self, moment: Moment) -> Item | None:
         """The next item for a worker loop, if there is one and time for it."""
-        with suppress(IndexError):
+        try:
             if self.again and self._in_time(moment):
                 return self.again.popleft()
-        with suppress(IndexError):
-            if self.may_start(moment):
-                return self.ready.popleft()
-        return None
+            return self.ready.popleft() if self.may_start(moment) else None
+        except IndexError:  # another worker loop has just taken it
+            return None
 
     def _work(self) -> None:
         """Run a worker loop, and free its slot immediately: another batch may be waiting for it."""

@@ -85,6 +85,8 @@ class SettleLine(Generic[AnswerT]):
 
 def _writes_of(operation: Operation[AnswerT]) -> int:
     """Checks do not count: commits of one request may share them."""
+    if not operation.actions:
+        return 1
     return 1 + sum(action.kind != "ConditionCheck" for action in operation.actions)
 
 
@@ -133,7 +135,10 @@ class Settlements:
             )
             self._turns.enter(item.index, item.actions, partial(self._commit, item, operation), item.since)
         else:
-            self._leave(item)
+            if item.again:
+                # It ran again, and has nothing to commit.
+                item.again = False
+                self._turns.leave(item.index, applied=False)
             self._settling.add(Operation(settlement, settlement.standing, partial(on_done, item)))
 
     def release(self, item: Item) -> None:
@@ -205,12 +210,6 @@ class Settlements:
         item.actions, item.again = (), True
         self._happens(item, Event.STALE)
         return True
-
-    def _leave(self, item: Item) -> None:
-        """End the turn of an item that ran again and has nothing to commit."""
-        if item.again:
-            item.again = False
-            self._turns.leave(item.index, applied=False)
 
     def _not_committed(self, item: Item, answer: ActionFailed | Unknown, *, contended: bool) -> None:
         failure, _ = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)

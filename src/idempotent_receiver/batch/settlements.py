@@ -5,7 +5,7 @@ Each of the store's answers is an event of the table in `items.py`, via `handler
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, cast
+from typing import Generic
 
 from idempotent_receiver.batch.exchanges import Exchanges
 from idempotent_receiver.batch.items import Event, Item
@@ -87,7 +87,7 @@ def _writes_of(operation: Operation[AnswerT]) -> int:
     """Checks do not count: commits of one request may share them."""
     if not operation.actions:
         return 1
-    return 1 + sum(action.kind != "ConditionCheck" for action in operation.actions)
+    return 1 + len([action for action in operation.actions if action.kind != "ConditionCheck"])
 
 
 class Settlements:
@@ -191,7 +191,7 @@ class Settlements:
         if isinstance(answer, ActionFailed | Unknown):
             self._not_committed(item, answer, contended=done.contended)
         else:
-            on_done(item, cast(Settling, done))
+            on_done(item, done)  # type: ignore[arg-type]  # its answer is a settlement's
 
     def _run_again(self, item: Item, stale: ActionFailed) -> bool:
         """Run an item again within its turn, if it may: nothing of this batch changes meanwhile what it reads."""

@@ -146,9 +146,12 @@ class Turns:
                 return
         for item, condition in turn.items.items():
             if item is not None:
-                self._busy.setdefault(item, _Busy(condition)).users += 1
+                if item not in self._busy:
+                    self._busy[item] = _Busy(condition)
+                self._busy[item].users += 1
         self._begun[turn.index] = turn.items, turn, self._deadline.elapsed_seconds
         turn.begin(self._stale(turn))
 
     def _stale(self, turn: _Turn) -> int | None:
-        return next((number for number, item in turn.reads if self._written.get(item, 0) > turn.since), None)
+        stale = [number for number, item in turn.reads if self._written.get(item, 0) > turn.since]
+        return stale[0] if stale else None

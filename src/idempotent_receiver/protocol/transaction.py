@@ -164,6 +164,8 @@ class Transaction:
         """
         with self._adding:
             self._sealed = why
+            if not self._reads:
+                return tuple(self._actions)
             return (*map(self._guarded, self._actions), *map(_check_of, self._unwritten()))
 
     def checks(self) -> tuple[Action, ...]:
@@ -281,6 +283,8 @@ class Transaction:
 
     def _read_by(self, action: Action) -> Read | None:
         """The read whose item an action writes or checks."""
+        if not self._reads:
+            return None
         table, source = action.arguments["TableName"], _source(action)
         return next((read for read in self._reads if read.checked and read.covers(table, source)), None)
 

@@ -32,11 +32,14 @@ REDELIVERED = {
 }
 HALF = Cell(name="100, half redelivered", messages=100, subjects=REDELIVERS, duplicates=0.5)
 ON_ALL_CPUS = Cell(name="1,000 fresh, on all CPUs", messages=1_000, subjects=("ours", "bare"), pinned=False)
-CELLS = (*FRESH.values(), HALF, *REDELIVERED.values(), ON_ALL_CPUS, *writing.FRESH.values())
+CELLS = (*FRESH.values(), HALF, *REDELIVERED.values(), ON_ALL_CPUS, *writing.FRESH.values(), *writing.READING.values())
 
 TIMES_FASTER = {10: 8.0, 100: 35.0, 1_000: 90.0}
 TIMES_LESS_CPU = {10: 4.0, 100: 7.0, 1_000: 7.0}
 TIMES_THE_LIMIT = {100: 1.6, 1_000: 1.25}
+
+TIMES_FASTER_READING = {1: 3.5, 25: 15.0}
+"""By concurrency."""
 
 TIMES_THE_LIMITS_CPU = 1.7
 MORE_REQUESTS_FOR_FAILURES = 6
@@ -96,6 +99,7 @@ def lines(
     yield _memory(peaks)
     yield from _write_units(table)
     yield from _writing(table)
+    yield from _reading(table)
     yield from _cold(cold)
 
 
@@ -129,6 +133,13 @@ def _times(runs: Sequence[Table], cell: Cell, field: str, one: str, other: str) 
 def _writing(table: Table) -> Iterator[Line]:
     for promise in WRITING:
         yield from _writing_as(promise, table)
+
+
+def _reading(table: Table) -> Iterator[Line]:
+    for concurrency, least in TIMES_FASTER_READING.items():
+        cell = writing.READING[concurrency]
+        times = _times([table], cell, "wall_ms", "powertools", "ours")
+        yield at_least(f"times faster than Powertools, {cell.name}", least, times)
 
 
 def _writing_as(promise: Writing, table: Table) -> Iterator[Line]:

@@ -84,12 +84,15 @@ def _measured(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _writing(results: Mapping[str, Any]) -> Iterator[str]:
-    yield "100 fresh messages with one write each, to items of their own, to ten or to one, of which some may fail:"
+    yield "100 fresh messages with one write each, to items of their own, to ten or to one; some fail, or read it first:"
     yield ""
     yield "| items | fail | | milliseconds | CPU ms a message | requests | write units | dollars |"
     yield "|---:|---:|---|---:|---:|---:|---:|---:|"
     for cell in results["cells"]:
-        kind = f"{cell['hot_items'] or 'own'} | {cell['failing']:.0%}"
+        items = cell["hot_items"] or "own"
+        if cell["reads"]:
+            items = f"{items}, read first, {cell['concurrency']} at once"
+        kind = f"{items} | {cell['failing']:.0%}"
         shown = cell["writes"] and cell["messages"] == 100 and cell["failing"] in (0, 0.1)
         for subject, one in cell["subjects"].items() if shown else ():
             counts = _counts(one, "requests", "write_units")

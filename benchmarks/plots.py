@@ -33,7 +33,7 @@ def draw(results: Mapping[str, Any], folder: Path) -> None:
 
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "benchmark", "svg.fonttype": "none", "font.size": 10})
-    fresh = [cell for cell in results["cells"] if cell["pinned"] and not cell["duplicates"]]
+    fresh = [cell for cell in results["cells"] if cell["pinned"] and not cell["duplicates"] and not cell["reads"]]
     plain = [cell for cell in fresh if not cell["writes"]]
     title = "Time of a batch: fresh messages, instant handlers, 5 ms round trip"
     _curves(plain, LOOKS, folder / "bench-overhead.svg", _wall_ms, title=title, unit="milliseconds")

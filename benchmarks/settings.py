@@ -6,7 +6,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ class Cell:
 
     `duplicates` is the share of messages that were completed before. If `writes`, each handler writes one item, in a
     transaction where the subject offers one: an item of its own, or one of so many `hot_items` that all share. The
-    condition of a share `failing` of them does not hold. If `pinned`, a subject runs on the one CPU set aside for them.
+    condition of a share `failing` of them does not hold. If `reads`, it first reads that item, and writes what it makes
+    of it. If `pinned`, a subject runs on the one CPU set aside for them.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Cell:
     handler_seconds: float = 0.0
     concurrency: int = 1
     writes: bool = False
+    reads: bool = False
     hot_items: int = 0
     failing: float = 0.0
     pinned: bool = True
@@ -62,6 +64,17 @@ def update(transfer: dict[str, Any]) -> dict[str, Any]:
         "ConditionExpression": f"attribute_{'exists' if transfer['fails'] else 'not_exists'}(frozen)",
         "ExpressionAttributeValues": {":amount": transfer["amount"]},
     }
+
+
+def read(transfer: dict[str, Any]) -> dict[str, Any]:
+    """What a handler reads, in plain values: the account that it writes next."""
+    return {"TableName": ENTRIES, "Key": {"account": transfer["account"]}}
+
+
+def put(transfer: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a handler writes that has read the account: the whole of it, with its new balance."""
+    balance = transfer["amount"] + (found["balance"] if found else 0)
+    return {"TableName": ENTRIES, "Item": {"account": transfer["account"], "balance": balance}}
 
 
 @dataclass(frozen=True, slots=True)

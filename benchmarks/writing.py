@@ -47,4 +47,18 @@ CELLS = [
 ]
 FRESH = {messages: _cell(messages) for messages in SIZES}
 TENTH_FAILS = _cell(100, failing=0.10)
+READING = {
+    concurrency: Cell(
+        name=f"100 fresh, each with a read and a write of its own, {concurrency} at once",
+        messages=100,
+        subjects=("ours", "unclaimed", "powertools"),
+        repeats=3,
+        concurrency=concurrency,
+        writes=True,
+        reads=True,
+    )
+    for concurrency in (1, 25)
+}
+"""Batches whose handlers also read the item that they write, one after the other or many at once."""
+
 OTHERS = [cell for cell in CELLS if cell not in FRESH.values()]

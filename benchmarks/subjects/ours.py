@@ -4,7 +4,7 @@ from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
-from benchmarks.settings import TABLE, Cell, Handler, update
+from benchmarks.settings import TABLE, Cell, Handler, put, read, update
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 
 
@@ -27,4 +27,9 @@ def build(cell: Cell, **options: Any) -> Handler:
         tx.update(**update(transfer), otherwise=LookupError("the account is not as expected"))
         return {"posted": transfer["transfer_id"]}
 
-    return consumer(handle_writing if cell.writes else handle)
+    def handle_reading(transfer: dict, tx: Transaction) -> dict[str, Any]:  # type: ignore[type-arg]  # likewise
+        cell.pause()
+        tx.put(**put(transfer, tx.get(**read(transfer))))
+        return {"posted": transfer["transfer_id"]}
+
+    return consumer(handle_reading if cell.reads else handle_writing if cell.writes else handle)

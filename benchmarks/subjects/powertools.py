@@ -16,9 +16,9 @@ from aws_lambda_powertools.utilities.idempotency import (
     idempotent_function,
 )
 
-from benchmarks.settings import TABLE, update
+from benchmarks.settings import TABLE, put, read, update
 from benchmarks.subjects.reporting import reporting
-from harness.dynamodb.values import wire
+from harness.dynamodb.values import plain, wire
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -33,7 +33,7 @@ def build(cell: Cell) -> Handler:
     processor = BatchProcessor(event_type=EventType.SQS)
     config = IdempotencyConfig(event_key_jmespath="messageId", expires_after_seconds=RETENTION_SECONDS)
     layer = DynamoDBPersistenceLayer(table_name=TABLE)
-    write = _updater(cell)
+    write = _writer(cell)
 
     @idempotent_function(data_keyword_argument="record", config=config, persistence_store=layer)  # type: ignore[untyped-decorator]  # it has no types
     def handle(record: SQSRecord) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def build(cell: Cell) -> Handler:
     return reporting(lambda_handler)
 
 
-def _updater(cell: Cell) -> Any:
-    """A function that writes with a request of its own, separately from the record."""
+def _writer(cell: Cell) -> Any:
+    """A function that writes with requests of its own, separately from the record."""
     if not cell.writes:
         return None
     client = boto3.client("dynamodb")
@@ -61,4 +61,13 @@ def _updater(cell: Cell) -> Any:
     def write(transfer: dict[str, Any]) -> None:
         client.update_item(**wire(update(transfer)))
 
-    return write
+    def read_and_write(transfer: dict[str, Any]) -> None:
+        stored = client.get_item(**wire(read(transfer)), ConsistentRead=True).get("Item")
+        found = None if stored is None else plain(stored)
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(account)"}
+        if found is not None:
+            values = {":read": found["balance"]}
+            condition = {"ConditionExpression": "balance = :read", "ExpressionAttributeValues": values}
+        client.put_item(**wire(put(transfer, found) | condition))
+
+    return read_and_write if cell.reads else write

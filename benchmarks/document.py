@@ -84,7 +84,7 @@ def _measured(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _writing(results: Mapping[str, Any]) -> Iterator[str]:
-    yield "100 fresh messages with one write each, to items of their own, to ten or to one; some fail, or read it first:"
+    yield "100 fresh messages with one write each, to items of their own, to ten or one; some fail, or read first:"
     yield ""
     yield "| items | fail | | milliseconds | CPU ms a message | requests | write units | dollars |"
     yield "|---:|---:|---|---:|---:|---:|---:|---:|"

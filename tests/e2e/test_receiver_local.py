@@ -440,7 +440,7 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
         (BROKEN, TEMPLATE, "handler.lambda_handler does not start: No module named 'no_such_module'"),
         (PLAIN, WITHOUT_QUEUE, "no function in the template consumes a queue"),
         (PLAIN, TEMPLATE.replace("src/", "source/"), "does not exist: correct CodeUri"),
-        (PLAIN, TEMPLATE.replace("./tables.yaml", "./table.yaml"), "table.yaml, and there is none"),
+        (PLAIN, TEMPLATE.replace("./tables.yaml", "./table.yaml"), "table.yaml does not exist"),
         (
             PLAIN,
             TEMPLATE.replace("Resources:", "Resources: ["),
@@ -451,7 +451,7 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
             TEMPLATE.replace("AWS::SQS::Queue", "AWS::SQS::Queues"),
             "Unrecognized resource types: [AWS::SQS::Queues]",
         ),
-        (PLAIN, BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"), "Makefile: correct ContextPath"),
+        (PLAIN, BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"), "Makefile does not exist: correct ContextPath"),
         (PLAIN, TWO_FUNCTIONS, "which function? use --function: Consumer, Other"),
     ],
 )

@@ -61,7 +61,7 @@ def licence_of(metadata: Any) -> str:
         return str(metadata["License-Expression"])
     classes = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier", []) if each.startswith("License ::")]
     known = [CLASSIFIED.get(each, each) for each in classes if each != "OSI Approved"]
-    said = str(metadata.get("License") or "none that it names")
+    said = str(metadata.get("License") or "no licence named")
     return " AND ".join(known) or CLASSIFIED.get(said, said)
 
 
@@ -132,11 +132,11 @@ def main(url: str = OSV) -> int:
     bad = [f"licence not on the list: {each}" for each in bad_licences(lock)]
     try:
         bad += [f"known vulnerability: {each}" for each in vulnerabilities(packages, url)]
-        told = "known vulnerabilities were asked for"
+        told = "known vulnerabilities were looked up"
     except (OSError, ValueError, KeyError) as error:
         reason = getattr(error, "reason", None) or error
-        sys.stdout.write(f"NOT CHECKED for known vulnerabilities: {url} could not be asked ({reason})\n")
-        told = "known vulnerabilities were NOT asked for"
+        sys.stdout.write(f"NOT CHECKED for known vulnerabilities: {url} could not be reached ({reason})\n")
+        told = "known vulnerabilities were NOT looked up"
     sys.stdout.write("".join(f"{each}\n" for each in bad))
     sys.stdout.write(f"licences were checked; {told}, for {len(packages)} pinned packages\n")
     return 1 if bad else 0

@@ -122,11 +122,11 @@ def main(what: str, environment: str) -> int:
         told = shared(consumer, what)
     except ClientError as error:
         missing = "does not exist" in str(error)
-        remedy = "Deploy it first: make deploy" if missing else "Look at the account, the region and your permissions."
-        print(f"the consumer's stack {name} cannot be asked: {error}\n{remedy}", file=sys.stderr)
+        remedy = "Deploy it first: make deploy" if missing else "Check the account, the region and your permissions."
+        print(f"the consumer's stack {name} cannot be read: {error}\n{remedy}", file=sys.stderr)
         return 1
     except BotoCoreError as error:
-        print(f"AWS cannot be asked for the consumer's stack {name}: {error}\n{REMEDY}", file=sys.stderr)
+        print(f"AWS cannot be reached to read the consumer's stack {name}: {error}\n{REMEDY}", file=sys.stderr)
         return 1
     except KeyError as missing:
         print(f"the stack {name} has no {missing.args[0]}: is it the consumer with its ledger?", file=sys.stderr)

@@ -139,14 +139,14 @@ class ByKey:
     def _apply(self, key: Key, event: Effect) -> None:
         key.effects.append(event)
         if not any(sent.payload == event.payload for sent in key.sent):
-            self._stranger(key.name, "took effect, and was not sent", event)
+            self._stranger(key.name, "took effect, but was not sent", event)
         elif event.worker and self.watched and key.maker(event) is None:
-            self._stranger(key.name, f"took effect, and {event.worker} had not started it", event)
+            self._stranger(key.name, f"took effect, but {event.worker} had not started it", event)
 
     def _end(self, event: Ended) -> None:
         run = self._latest.get((event.message, event.worker))
         if run is None:
-            self._stranger(event.message, "ended, and had not started", event)
+            self._stranger(event.message, "ended, but had not started", event)
         else:
             run.end = event
 

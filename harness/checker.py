@@ -110,7 +110,7 @@ def _effects(key: Key, done: Mapping[str, float]) -> Iterator[Finding]:
         if run is not None and run.failed and effect.once:
             yield Finding("WRONG", key.name, "took effect, and its handler failed", (run.start, effect))
         if not effect.once and _began(effect, run) > done.get(effect.payload, NEVER):
-            yield Finding("DOUBLED", key.name, "took effect again when it was done", (effect,))
+            yield Finding("DOUBLED", key.name, "took effect again after it was done", (effect,))
         for of in (each for each in key.sent if each.payload == effect.payload):
             if of.must is False:
                 yield Finding("WRONG", of.message, "took effect, and must not", (of, effect))
@@ -146,13 +146,13 @@ def _answers(key: Key) -> Iterator[Finding]:
     results = [one.result for one in told if one.result is not None]
     for answer in key.answers:
         if results and answer.result != results[0]:
-            yield Finding("ANSWER", key.name, f"the result is {results[0]}, and another was told", (answer,))
+            yield Finding("ANSWER", key.name, f"the result is {results[0]}, but an answer had another", (answer,))
         applied = max((effect.at for effect in key.effects if effect.payload == answer.payload), default=NEVER)
         if not answer.replayed and answer.since > applied:
-            yield Finding("ANSWER", key.name, "it was done before it was asked for, and not marked", (answer,))
+            yield Finding("ANSWER", key.name, "it was done before the request, but not marked", (answer,))
     first = [answer for answer in key.answers if not answer.replayed]
     if len(first) > 1:
-        yield Finding("ANSWER", key.name, "two requests were told that they had it done", tuple(first))
+        yield Finding("ANSWER", key.name, "two requests were answered as the first", tuple(first))
 
 
 def _again(key: Key, done: Mapping[str, float], seen: ByKey) -> Iterator[Finding]:
@@ -179,13 +179,13 @@ def _both(key: Key, done: Mapping[str, float], seen: ByKey) -> Iterator[Finding]
         began = failed.start.at if failed else max((at for at in given if at <= letter.at), default=letter.at)
         over = failed.end.at if failed and failed.end else began
         if done.get(payload, NEVER) < began:
-            yield Finding("BOTH", letter.message, "became a dead letter when it was done", (letter, *key.effects))
+            yield Finding("BOTH", letter.message, "became a dead letter after it was done", (letter, *key.effects))
             continue
         for effect in key.effects:
             if effect.once and effect.payload == payload:
                 ran = _latest(key.runs, effect.worker, effect.at)
                 if (effect.earliest if ran is None else ran.start.at) < over:
-                    yield Finding("BOTH", letter.message, "is a dead letter, and took effect", (letter, effect))
+                    yield Finding("BOTH", letter.message, "is a dead letter, but took effect", (letter, effect))
 
 
 def _latest(runs: Sequence[Run], worker: str | None, at: float, message: str | None = None) -> Run | None:
@@ -252,6 +252,6 @@ def _balanced(seen: ByKey) -> Iterator[Finding]:
         balance = balances.get(account)
         if balance is None:
             if moved[account]:
-                yield Finding("MONEY", account, f"{moved[account]} went to no account that there is")
+                yield Finding("MONEY", account, f"{moved[account]} went to an account that does not exist")
         elif balance.closing != balance.opening + moved[account]:
             yield Finding("MONEY", account, f"the effects have moved {moved[account]}", (balance,))

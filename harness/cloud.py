@@ -1,6 +1,6 @@
-"""The local cloud that this checkout has of its own, or the one that LOCALSTACK_HOST names.
+"""The local cloud: this checkout's own, or the one that LOCALSTACK_HOST names.
 
-A named cloud is found as it is and left as it was. What is deployed onto it, and what runs on it, is decided elsewhere.
+A named cloud is used and left as it is. Other modules decide what is deployed and run on it.
 """
 
 from __future__ import annotations
@@ -31,34 +31,32 @@ ROOT = Path(__file__).resolve().parent.parent
 MINISTACK = ROOT / ".tools" / "ministack"
 
 NAMED_BY = "LOCALSTACK_HOST"
-"""The variable of localstack-client that names a cloud to use instead of one of our own."""
+"""The variable of localstack-client that names an existing cloud to use."""
 GREETING_SECONDS = 5.0
 
 
 @contextlib.contextmanager
 def running_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterator[Cloud]:
-    """The cloud that LOCALSTACK_HOST names, or else one that is started here."""
+    """The cloud that LOCALSTACK_HOST names, or else one started here."""
     if not os.environ.get(NAMED_BY):
         chosen = embedded_cloud(port=port, also_at=also_at)
     elif port is None:
         chosen = named_cloud()
     else:
-        raise ServerError(
-            f"PORT is for a cloud that is started here, and {NAMED_BY} names another: leave one of them out"
-        )
+        raise ServerError(f"PORT is for a cloud started here, but {NAMED_BY} names another: unset one of them")
     with chosen as cloud:
         yield cloud
 
 
 def in_containers() -> bool:
-    """Whether the cloud runs functions in containers, as LocalStack does: without our loopback, and our Python."""
+    """Whether the cloud runs functions in containers, as LocalStack does: these lack our loopback and our Python."""
     return bool(os.environ.get(NAMED_BY)) and not is_ministack(_named_endpoint())
 
 
 @contextlib.contextmanager
 def named_cloud() -> Iterator[Cloud]:
-    """The cloud that LOCALSTACK_HOST names: nothing of it is started or stopped, and no stack made here stays on it."""
-    with contextlib.closing(Cloud(_named_endpoint(), f"{NAMED_BY} names it: the stack is deleted in the end")) as cloud:
+    """The cloud that LOCALSTACK_HOST names: nothing is started or stopped, and stacks created here are deleted."""
+    with contextlib.closing(Cloud(_named_endpoint(), f"{NAMED_BY} names it: the stack is deleted at the end")) as cloud:
         stacks: list[str] = []
         at = urlsplit(cloud.endpoint_url)
         try:
@@ -68,9 +66,9 @@ def named_cloud() -> Iterator[Cloud]:
             (why, *_) = f"{error}".splitlines()
             raise ServerError(
                 f"{NAMED_BY}={os.environ[NAMED_BY]}: no cloud answers at {cloud.endpoint_url} ({why}). Start it, or "
-                f"unset {NAMED_BY}, and a cloud is started here"
+                f"unset {NAMED_BY} to start a cloud here"
             ) from None
-        # Whoever makes a stack, knowing nothing of this.
+        # For code that creates a stack without knowing about this.
         cloud.client("cloudformation").meta.events.register(
             "after-call.cloudformation.CreateStack", lambda parsed, **_: stacks.append(parsed.get("StackId"))
         )
@@ -82,7 +80,7 @@ def named_cloud() -> Iterator[Cloud]:
 
 
 def _named_endpoint() -> str:
-    # Here, for benchmarks run where it is not installed.
+    # Imported here, for benchmarks that run where it is not installed.
     from localstack_client.config import get_service_endpoint  # type: ignore[import-untyped]  # noqa: PLC0415
 
     try:
@@ -92,7 +90,7 @@ def _named_endpoint() -> str:
 
 
 def _delete(cloud: Cloud, stack: str) -> None:
-    """Delete a stack, with the tables, queues and buckets that its template would keep, and say so."""
+    """Delete a stack and the tables, queues and buckets that its template would retain, and say so."""
     told = stack.partition("/")[2].partition("/")[0]
     try:
         delete_stack(cloud, stack)
@@ -104,13 +102,13 @@ def _delete(cloud: Cloud, stack: str) -> None:
 
 @contextlib.contextmanager
 def embedded_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterator[Cloud]:
-    """Start a local cloud and end it, with all its processes and files, however the block is left.
+    """Start a local cloud; end it, with all its processes and files, however the block is left.
 
-    It listens on loopback, on this port or on a free one. `also_at` is one address more, for functions in containers,
-    which find this machine at their network's gateway.
+    It listens on loopback, on this port or a free one. `also_at` is an additional address for functions in containers,
+    which reach this machine at their network's gateway.
     """
     if not MINISTACK.exists():
-        raise ServerError(f"there is no local cloud at {MINISTACK}: run `make setup`")
+        raise ServerError(f"no local cloud at {MINISTACK}: run `make setup`")
     program = library.Ministack(str(MINISTACK / "bin" / "python"), also_at=also_at)
     with library.embedded_cloud(program, port=port) as cloud:
         yield cloud

@@ -48,5 +48,5 @@ def deploy(
 def code_uri_of(cloud: Cloud, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:
     """The address of all functions' code, uploaded once because they share it."""
     if not code.is_dir():
-        raise DeployError(f"there is no built function at {code}: run `make build`")
+        raise DeployError(f"no built function at {code}: run `make build`")
     return upload(cloud, code, overlay)

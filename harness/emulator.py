@@ -110,7 +110,7 @@ def running_function(
 ) -> Iterator[Function]:
     """Run the function built in this folder, with this environment, for any number of events."""
     if not (code / "app").is_dir():
-        raise ServerError(f"there is no built function at {code}: run `make build`")
+        raise ServerError(f"no built function at {code}: run `make build`")
     program = RuntimeInterfaceEmulator(
         name=name, code=code, handler=handler, variables=environment, timeout_seconds=timeout_seconds
     )
@@ -121,5 +121,5 @@ def running_function(
 def _binary() -> Path:
     machine = MACHINES.get(platform.machine().lower())
     if sys.platform != "linux" or machine is None:
-        raise ServerError("Lambda's emulator runs on Linux alone; elsewhere a container engine is needed")
+        raise ServerError("Lambda's emulator runs only on Linux; elsewhere a container engine is needed")
     return next(SAM.glob(f"lib/python3*/site-packages/samcli/local/rapid/aws-lambda-rie-{machine}"))

@@ -188,7 +188,7 @@ def said(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:
 def main(arguments: list[str]) -> int:
     """Print the answer; returns 0 if it is the expected one, or if none is known."""
     if len(arguments) != 1 or not Path(arguments[0]).is_file():
-        print("Which event? For instance: make invoke EVENT=events/fresh.json", file=sys.stderr)
+        print("No event is given. For example: make invoke EVENT=events/fresh.json", file=sys.stderr)
         return 2
     event = Path(arguments[0])
     try:
@@ -202,17 +202,17 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped, and cleared up", file=sys.stderr)
+        print("stopped and cleaned up", file=sys.stderr)
         return INTERRUPTED
     print(json.dumps(answer, indent=2))
     expected = expected_answer(event)
     if expected is None:
-        print(f"There is no {EXPECTED.relative_to(ROOT) / event.name} to compare it with.", file=sys.stderr)
+        print(f"No {EXPECTED.relative_to(ROOT) / event.name} to compare it with.", file=sys.stderr)
         return 1 if isinstance(answer, dict) and "errorType" in answer else 0
     if matches(answer, expected):
         print("As expected.", file=sys.stderr)
         return 0
-    print(f"Expected was:\n{json.dumps(expected, indent=2)}", file=sys.stderr)
+    print(f"Expected:\n{json.dumps(expected, indent=2)}", file=sys.stderr)
     return 1
 
 

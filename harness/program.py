@@ -42,7 +42,7 @@ def options_of(environment: Mapping[str, str], *, number: int = 500) -> Options:
     """Read N, SEED, PROTECTION and STACK. Raises ValueError for invalid values."""
     protection = environment.get("PROTECTION") or "on"
     if protection not in ("on", "off"):
-        raise ValueError(f"PROTECTION is on or off; it is {protection!r}")
+        raise ValueError(f"PROTECTION must be on or off; it is {protection!r}")
     options = Options(
         number=whole(environment, "N", number),
         seed=whole(environment, "SEED", 1),
@@ -50,7 +50,7 @@ def options_of(environment: Mapping[str, str], *, number: int = 500) -> Options:
         stack=environment.get("STACK") or None,
     )
     if options.stack is not None and not options.protected:
-        raise ValueError("PROTECTION=off replaces the handler, which is only done on the local cloud: leave out STACK")
+        raise ValueError("PROTECTION=off replaces the handler, which is only possible on the local cloud: unset STACK")
     return options
 
 
@@ -58,7 +58,7 @@ def whole(environment: Mapping[str, str], name: str, default: int, *, least: int
     """A whole number from the environment. Raises ValueError."""
     text = environment.get(name) or str(default)
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise ValueError(f"{name} is a whole number, at least {least}; it is {text!r}")
+        raise ValueError(f"{name} must be a whole number of at least {least}; it is {text!r}")
     return int(text)
 
 
@@ -74,10 +74,10 @@ def run_to_its_end(perform: Callable[[Report], int]) -> int:
     try:
         return perform(report)
     except StoppedTwice:
-        report.failed("stopped while it was clearing up: what it had made may be left")
+        report.failed("stopped during cleanup: what it created may remain")
         return INTERRUPTED
     except KeyboardInterrupt:
-        report.failed("stopped, and cleared up")
+        report.failed("stopped and cleaned up")
         return INTERRUPTED
     except (NoRegionError, NoCredentialsError, ProfileNotFound) as error:
         report.failed(f"{str(error).rstrip('.')}. {REMEDY}")

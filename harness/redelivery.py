@@ -121,7 +121,7 @@ class ServiceTrigger:
         if self._service.failure is not None:
             raise StackError("the fake service could not read the ledger") from self._service.failure
         if time.monotonic() - self._begun > SILENCE_SECONDS and not self._service.lines():
-            raise StackError(f"nothing was heard of the function for {SILENCE_SECONDS:.0f} s: it does not start")
+            raise StackError(f"the function did not report for {SILENCE_SECONDS:.0f} s: it does not start")
 
 
 class LedgerTrigger:

@@ -52,11 +52,9 @@ def without_claims_by(environment: Mapping[str, str], options: Options) -> bool:
     """Read EFFECTS, a parameter of the template. Raises ValueError if it does not apply."""
     effects = environment.get("EFFECTS") or "any"
     if effects not in ("any", "transaction"):
-        raise ValueError(f"EFFECTS is any or transaction; it is {effects!r}")
+        raise ValueError(f"EFFECTS must be any or transaction; it is {effects!r}")
     if effects == "transaction" and (options.stack is not None or not options.protected):
-        raise ValueError(
-            "EFFECTS=transaction deploys the shipped consumer without claims: leave out STACK and PROTECTION"
-        )
+        raise ValueError("EFFECTS=transaction deploys the shipped consumer without claims: unset STACK and PROTECTION")
     return effects == "transaction"
 
 
@@ -75,7 +73,7 @@ def on_local_cloud(options: Options, report: Report, *, without_claims: bool) ->
             workload, service.ledger = generate(options.seed, options.number), client.posted
             found = _run(options, client, workload, ServiceTrigger(service), report)
         except StackError:
-            report.note(f"what was logged is kept in {keep_logs(cloud, group, 'consumer.log')}")
+            report.note(f"the log is kept in {keep_logs(cloud, group, 'consumer.log')}")
             raise
         if found.complaints and options.protected:
             folder = keep_logs(cloud, group, "consumer.log")
@@ -83,7 +81,7 @@ def on_local_cloud(options: Options, report: Report, *, without_claims: bool) ->
             with contextlib.closing(Log(folder / "fake_service.jsonl")) as kept:
                 for line in found.log:
                     kept.write(line)
-            report.note(f"all logs, the fake service's among them, are kept in {folder}")
+            report.note(f"all logs, including the fake service's, are kept in {folder}")
         return found
 
 
@@ -115,7 +113,7 @@ def deployed_client(name: str, report: Report) -> StackClient:
     stack = with_api(account, describe_function(account, name))
     client = StackClient(stack=stack, clients=account, receive_seconds=2, api=account.caller(stack))
     client.check()
-    said(f"{name}, as it is deployed: its handler runs without faults")
+    said(f"{name}, as deployed: its handler runs without faults")
     return client
 
 
@@ -169,9 +167,9 @@ def send(
 def _messages(found: Reconciliation) -> list[Row]:
     return [
         *tables.messages(found),
-        (found.replayed, "requests replayed", "asked for again, and answered as before"),
+        (found.replayed, "requests replayed", "requested again, and answered as before"),
         (found.runs.retried, "retried", "after the handler had failed"),
-        (found.runs.found_in_progress, "found in progress", "deliveries of what another was busy with"),
+        (found.runs.found_in_progress, "found in progress", "deliveries of messages that another worker was handling"),
     ]
 
 
@@ -190,7 +188,7 @@ def perform(report: Report) -> int:
         found = on_local_cloud(options, report, without_claims=without_claims)
     else:
         found = on_stack(options, stack, report)
-    fine = "every message took effect once, or says why it did not"
+    fine = "every message took effect once, or has a reason why not"
     return report.conclude(found, {"Messages": _messages(found), "Books": tables.money(found)}, fine)
 
 

@@ -63,7 +63,7 @@ def sandbox(options: Options, report: Report, port: int | None = None, *, workfl
     with deployed(service, report, name=STACK, api=api, named=True, port=port, also_at=also_at) as (cloud, client):
         commands = _leave(options, client, service, report)
         put_given(cloud, client.stack)
-        assert client.api is not None, "the template has one unless it is told otherwise"
+        assert client.api is not None, "the template creates one by default"
         tables = {"ENTRIES_TABLE": client.stack.resources["Entries"]}  # for app.ledger_trace
         left: contextlib.AbstractContextManager[Left] = contextlib.nullcontext(({}, []))
         if workflow:
@@ -82,7 +82,7 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     trigger = LedgerTrigger(client) if in_containers() else ServiceTrigger(service)
     sent, gave_up = send(client, workload, Redeliveries(client, workload, trigger), report, LOCAL)
     if gave_up is not None:
-        raise StackError(f"the workload did not come to its end: {gave_up}")
+        raise StackError(f"the workload did not finish: {gave_up}")
     said = report.step("leftovers")
     client.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
     orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
@@ -92,16 +92,16 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
     on = f"--stack {STACK}"
     typed = [
-        (f"doctor {on}", "what the stack needs, and whether it has it"),
-        (f"dlq list {on}", "the dead letters, by what they failed of"),
-        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
-        (f"dlq archive {on} --error-type InvalidBody", "what cannot, kept in the stack's archive"),
-        (f"dlq redrive {on} --from-archive --to-dlq", "and back among the dead letters"),
-        (f"trace {completed} \\\n    {on} --hook app.ledger_trace:entries", "all that is known of a key that is done"),
-        (f"trace {failed} \\\n    {on}", "of one that has failed, and why"),
-        *([(f"trace {orphan} \\\n    {on}", "of one whose worker is dead")] if orphan else []),
-        (f"dlq history {on}", "what was done with dead letters, once you have done something"),
-        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
+        (f"doctor {on}", "the stack's requirements, checked"),
+        (f"dlq list {on}", "the dead letters, by cause"),
+        (f"dlq redrive {on}", "the plan; after you confirm, messages that can succeed go back to the queue"),
+        (f"dlq archive {on} --error-type InvalidBody", "the others go to the stack's archive"),
+        (f"dlq redrive {on} --from-archive --to-dlq", "and back to the dead-letter queue"),
+        (f"trace {completed} \\\n    {on} --hook app.ledger_trace:entries", "everything known about a completed key"),
+        (f"trace {failed} \\\n    {on}", "about one that has failed, and why"),
+        *([(f"trace {orphan} \\\n    {on}", "about one whose worker is dead")] if orphan else []),
+        (f"dlq history {on}", "what you have done with dead letters"),
+        (f"stuck {on}", "claims of dead workers, once their leases have ended"),
     ]
     return [(f".venv/bin/receiver {command}", meaning) for command, meaning in typed]
 
@@ -117,7 +117,7 @@ def abandon(client: StackClient, message: TransferMessage) -> str:
         client.invoke(record)
     except StackError:
         return str(record["messageId"])
-    raise StackError(f"the worker was to die of {message.name}, and did not")
+    raise StackError(f"the worker should have died of {message.name}, but did not")
 
 
 def let_die(client: StackClient, message: TransferMessage, *, handled: bool = False) -> None:
@@ -143,9 +143,8 @@ def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> Non
     """Print what to type, in 80 columns. Bypasses the console, because text to copy must not be wrapped."""
     path = ENVIRONMENT.relative_to(ROOT)
     typed = "\n".join(f"  # {meaning}\n  {command}" for command, meaning in commands)
-    missing = "" if contained else "\nNo container engine answers now: start it, and then `make cloud` again."
-    sys.stdout.write(
-        f"""
+    missing = "" if contained else "\nNo container engine answers: start one, then run `make cloud` again."
+    sys.stdout.write(f"""
 The stack is called {STACK}. In another terminal, in this folder:
 
   . {path}
@@ -160,16 +159,15 @@ container, with .tools/sam/bin/sam if `sam` is not installed:
   sam build
   sam local invoke Consumer -e events/fresh.json
 {missing}
-It stays until you press Ctrl-C, and leaves nothing.
-"""
-    )
+Press Ctrl-C to stop it. Nothing is left behind.
+""")
     sys.stdout.flush()
 
 
 def _stay(cloud: Cloud) -> None:
     while cloud.alive:
         time.sleep(POLL_SECONDS)
-    raise ServerError("the local cloud has ended by itself")
+    raise ServerError("the local cloud stopped unexpectedly")
 
 
 @contextlib.contextmanager
@@ -187,7 +185,7 @@ def perform(report: Report) -> int:
     options = options_of({name: os.environ.get(name, "") for name in ("N", "SEED")}, number=NUMBER)
     port = whole(os.environ, "PORT", 0 if os.environ.get(NAMED_BY) else PORT)
     if port > HIGHEST_PORT:
-        raise ValueError(f"PORT is at most {HIGHEST_PORT}; it is {port}")
+        raise ValueError(f"PORT must be at most {HIGHEST_PORT}; it is {port}")
     report.begin(f"{options.number} transfers, seed {options.seed}", "from the queue to the ledger, and then it stays")
     workflow = bool(os.environ.get("WORKFLOW"))
     if workflow and in_containers():

@@ -25,7 +25,7 @@ def missing(profile: str | None, region: str | None) -> list[str]:
         session = boto3.Session(profile_name=profile, region_name=region)
         found = {REGION: session.region_name, CREDENTIALS: session.get_credentials()}
     except BotoCoreError as error:
-        return [f"No credentials: {error}. Name a profile that is there with AWS_PROFILE, or run `aws configure`."]
+        return [f"No credentials: {error}. Name an existing profile with AWS_PROFILE, or run `aws configure`."]
     except (OSError, ValueError) as error:  # botocore passes these on
         return [f"No credentials: the profile's credential_process could not be run or understood: {error}."]
     return [remedy for remedy, value in found.items() if not value]

@@ -129,7 +129,7 @@ class WorkflowReconciliation(Reconciliation):
         found += [f"not as expected: {', '.join(wrong[:5])}"] if wrong else []
         found += [f"{each.rule}: {each.told}" for each in self.findings[:MOST_SHOWN]]
         found += [] if self.balanced else [f"the books do not balance {self.half_way[:5]}"]
-        return found if self.gave_up is None else [*found, f"gave up waiting: {self.gave_up}"]
+        return found if self.gave_up is None else [*found, f"gave up waiting:  {self.gave_up}"]
 
     @cached_property
     def unfinished(self) -> int:

@@ -159,7 +159,7 @@ class Clients:
 def perform(report: Report) -> int:
     options = options_of(os.environ, number=NUMBER)
     if options.stack is not None or options.number == 0:
-        raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and leave out STACK")
+        raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and unset STACK")
     handler = "the shipped workflow" if options.protected else "a machine without records, the control"
     what = f"{options.number} transfers, seed {options.seed}"
     timeline = timeline_of("workflow", options.seed, options.number, protected=options.protected)
@@ -173,7 +173,7 @@ def perform(report: Report) -> int:
         said = report.step("stacks")
         client = client_of(cloud, deploy(cloud, edits=EDITS, values=VALUES, parameters=PARAMETERS))
         workflow = deploy_beside(cloud, client.stack, "workflow", overlay=overlay_of(port, protected=options.protected))
-        said("template.yaml and workflow.yaml as they stand; the definition with one error more (beside.py)")
+        said("template.yaml and workflow.yaml unchanged; the definition with one more error (beside.py)")
         client.open_accounts(workload.opening, CURRENCY)
         found = _run(options, workload, client, Clients(cloud, workflow, service), report)
         found = replace(found, killed=service.deaths)
@@ -197,7 +197,7 @@ def _run(
         going_on = [each for each in executions if each.status == "RUNNING" or each.record == "INPROGRESS"]
         missing = set(workload.by_name) - {each.transfer for each in executions} if options.protected else set()
         show(number - len(going_on) - len(missing), counts())
-        told = f"{len(going_on)} executions are under way, {len(missing)} were not started"
+        told = f"{len(going_on)} executions are in progress, {len(missing)} were not started"
         return Observation(seen=(executions, queue), over=not (going_on or missing or queue.total), told=told)
 
     with report.bar("ended", number) as show, clients.sweeping():

@@ -74,7 +74,7 @@ def _outcomes(clients: Clients, client: StackClient, expected: Mapping[str, str]
         return booked == set(completed) and {each.transfer: each.record for each in clients.executions()} == expected
 
     if not until(over, PATIENCE_SECONDS, POLL_SECONDS):
-        raise StackError(f"the transfers were to end as {dict(expected)}, and have not: {clients.executions()}")
+        raise StackError(f"the transfers should have ended as {dict(expected)}, but did not: {clients.executions()}")
     return {each.transfer: each.arn.rpartition(":")[2] for each in clients.executions()}
 
 
@@ -99,10 +99,10 @@ curl --aws-sigv4 aws:amz:{REGION}:execute-api \\
             for each, what in (
                 (completed, "its request and its execution"),
                 (stopped, "one that was stopped after its debit"),
-                (refunded, "one that was stopped, and refunded"),
+                (refunded, "one that was stopped and refunded"),
             )
         ),
-        (f"{stuck} {records}", "that one; and the orphan, once its lease is over"),
-        (post, "the orphan's client asks again: it goes on; once more: its result"),
-        ('aws events enable-rule --name "$EVERY_MINUTE"', "or end what is wrong: somebody has turned the sweeps off"),
+        (f"{stuck} {records}", "that one, and the orphan once its lease has ended"),
+        (post, "the orphan's client asks again and it continues; once more for its result"),
+        ('aws events enable-rule --name "$EVERY_MINUTE"', "or fix the cause: the sweeps are turned off"),
     ]

@@ -1,10 +1,10 @@
-"""`make aws`: prove the promises on the AWS account that the environment names, and remove all of it again.
+"""`make aws`: prove the guarantees on the AWS account in the environment, then remove everything it created.
 
-It says what it will make and cost, how long that takes and how long the credentials last, and waits for the account's
-number (or takes it from ACCOUNT). Then it rehearses on the local cloud: what does not work there costs nothing, and AWS
-is held against it. MINUTES is the length of the soak; REHEARSAL=only asks AWS for nothing; REMOVE=receiver-proof-...
-only removes what a trial has left. The report is in .build/aws, and has what was seen so far after each step. The
-status is 0 only if every step passed, and nothing was left.
+It prints what it will create and cost, how long that takes and how long the credentials last, and waits for the account
+number (or takes it from ACCOUNT). Then it rehearses on the local cloud, because a failure there costs nothing; AWS is
+compared with that result. MINUTES is the length of the soak. REHEARSAL=only does not use AWS. REMOVE=receiver-proof-...
+only removes what a trial left. The report is in .build/aws and is updated after each step. The status is 0 only if
+every step passed and nothing was left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUICK = {"MINUTES": "0", "N": "100", "HOLD": "10"}
 def perform(report: Report) -> int:
     minutes, rehearsal = whole(os.environ, "MINUTES", 60), os.environ.get("REHEARSAL") or "first"
     if rehearsal not in ("first", "only"):
-        raise ValueError(f"REHEARSAL is only, or left out; it is {rehearsal!r}")
+        raise ValueError(f"REHEARSAL must be only or unset; it is {rehearsal!r}")
     if (left := os.environ.get("REMOVE")) is not None:
         return _removed(report, left)
     only = rehearsal == "only"
@@ -57,7 +57,7 @@ def perform(report: Report) -> int:
         with on_local_cloud(name, rehearsed) as place:
             steps.take(Trial(results=rehearsed, place=place, name=name, soak=QUICK), report, keep)
         if only or rehearsed.failures:
-            what += "; AWS was asked for nothing more"
+            what += "; AWS was not used further"
         else:
             what, results = "the trial on AWS", found
             with on_aws(name, region, found) as place:
@@ -65,7 +65,7 @@ def perform(report: Report) -> int:
                 steps.take(Trial(results=found, place=place, name=name, soak=soak), report, keep)
     except BaseException as error:
         results.checks["end"] = f"{steps.FAILED}: {type(error).__name__} {error}".rstrip()
-        _ended(report, results, f"{what}, which did not come to its end")
+        _ended(report, results, f"{what}, which did not finish")
         raise
     finally:
         keep()
@@ -74,7 +74,7 @@ def perform(report: Report) -> int:
 
 
 def _agreed(report: Report, minutes: int) -> tuple[str, str]:
-    """Say what it will make and cost; return region and account once somebody has agreed. Raises ValueError."""
+    """Print what it will create and cost; returns region and account after confirmation. Raises ValueError."""
     session = boto3.Session()
     if session.region_name is None:
         raise NoRegionError
@@ -82,7 +82,7 @@ def _agreed(report: Report, minutes: int) -> tuple[str, str]:
     report.note(
         f"account {account}, region {session.region_name}: two stacks of template.yaml, one of them with a FIFO queue, "
         "and one of deploy/api.yaml; a role with the policy for operators, a bucket for code, and two tables of the "
-        f"contract; all named {PROOF}… or idempotent-receiver-contract-…, and removed in the end"
+        f"contract; all named {PROOF}… or idempotent-receiver-contract-…, and removed at the end"
     )
     report.note(f"it costs {cost.told(minutes)}, and takes about {cost.minutes(minutes)} minutes")
     credentials = session.get_credentials()
@@ -90,14 +90,14 @@ def _agreed(report: Report, minutes: int) -> tuple[str, str]:
     report.note(lasting(credentials, cost.minutes(minutes)))
     given = os.environ.get("ACCOUNT")
     if given is None and sys.stdin.isatty():
-        given = input("  Type the account's number to go on: ")
+        given = input("  Type the account number to continue: ")
     if (given or "").strip() != account:
         raise ValueError(f"these credentials are of account {account}: ACCOUNT={account} agrees to use it")
     return str(session.region_name), str(account)
 
 
 def _removed(report: Report, name: str) -> int:
-    """Remove what a trial of this name has left."""
+    """Remove what a trial with this name left."""
     if not name.startswith(PROOF) or name == PROOF:
         raise ValueError(f"REMOVE is the name of a trial, {PROOF} and six digits; it is {name!r}")
     report.begin("what a trial has left", f"{name} is removed")

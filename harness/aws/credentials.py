@@ -20,8 +20,8 @@ def lasting(credentials: Credentials, minutes: int) -> str:
         if credentials.get_frozen_credentials().token is None:
             return "these credentials do not expire"
         return (
-            f"these credentials are temporary, and nothing says when they end. Should that be in less than {minutes} "
-            "minutes, the trial breaks off, and what it has made is left"
+            f"these credentials are temporary, with an unknown end. If they end in less than {minutes} "
+            "minutes, the trial stops, and what it created remains"
         )
     left = int((ends - datetime.now(UTC)).total_seconds() // 60)
     if _fixed(credentials) and left < minutes:

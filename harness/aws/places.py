@@ -114,7 +114,7 @@ class Aws:
 
 def _sam(*arguments: str) -> None:
     if subprocess.run([SAM, *arguments], cwd=ROOT, check=False).returncode:
-        raise DeployError(f"`sam {arguments[0]}` failed; it says above why")
+        raise DeployError(f"`sam {arguments[0]}` failed; see its output above")
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ def _removed(clients: Clients, name: str, results: Results) -> Iterator[None]:
     try:
         yield
     finally:
-        results.checks["removal"] = f"failed: it did not come to its end. {_remedy(name)}"
+        results.checks["removal"] = f"failed: it did not finish. {_remedy(name)}"
         left = list(_remove(clients, name))
         results.checks["removal"] = f"failed: left {', '.join(left)}. {_remedy(name)}" if left else "passed"
 
@@ -167,7 +167,7 @@ def _remove(clients: Clients, name: str) -> Iterator[str]:
     for stack in (f"{name}-api", f"{name}{FIFO}", name):
         yield from removed(f"stack {stack}", _delete, clients, stack)
     yield from removed(f"the buckets of {name}", _delete_buckets, clients, name)
-    yield from removed(f"what is named {name}", lambda: found.extend(_listed(clients, name)))
+    yield from removed(f"resources named {name}", lambda: found.extend(_listed(clients, name)))
     yield from found
 
 

@@ -107,9 +107,9 @@ def _round(client: StackClient, soaked: Soaked, options: Options, hold: int, rep
             if disturbed.is_set():
                 break
         else:
-            soaked.complain(f"{MOST_WORKLOADS} workloads were over before it was so")
+            soaked.complain(f"{MOST_WORKLOADS} workloads finished before the disturbance began")
     complaints = soaked.complaints[before:]
-    said(f"{name}: {'; '.join(complaints) or 'every message took effect once, or says why it did not'}")
+    said(f"{name}: {'; '.join(complaints) or 'every message took effect once, or has a reason why not'}")
     soaked.totals[name] += 1
     soaked.rounds += 1
 

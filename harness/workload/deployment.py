@@ -86,7 +86,7 @@ def deployed(
         if in_containers():
             if not protected:
                 raise ValueError(f"PROTECTION=off needs functions that are processes of this machine: unset {NAMED_BY}")
-            report.note("functions run in containers there: none is killed, and no fault is put in their way")
+            report.note("functions run in containers there, without kills or faults")
             code, overlay = LAMBDA_BUILD, {}
             of_lambda = {"Architectures": f"[{ARCHITECTURE}]"}
         else:

@@ -82,7 +82,7 @@ def drive(
         say(seen)
         over = at_rest and not waiting and queue.total == 0 and len(sent) == len(workload.messages)
         told = f"{queue.waiting} messages in the queue and {queue.in_flight} in flight" + (
-            "" if at_rest else ", and messages that are to be delivered again or held"
+            "" if at_rest else ", and messages held or still to be redelivered"
         )
         return Observation(seen=seen, over=over, told=told, at_once=bool(waiting) and pace.burst == MESSAGES_A_CALL)
 
@@ -136,6 +136,6 @@ def wait(look: Callable[[], Observation], pace: Pace, *, number: int) -> str | N
         if now - changed > pace.stall_seconds:
             return f"for {pace.stall_seconds:.0f} s nothing changed: {found.told}"
         if now - begun > limit_seconds:
-            return f"after {limit_seconds:.0f} s it was not over: {found.told}"
+            return f"after {limit_seconds:.0f} s it had not finished: {found.told}"
         if not found.at_once:
             time.sleep(pace.poll_seconds)

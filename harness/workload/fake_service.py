@@ -98,7 +98,7 @@ class FakeService:
             case "/places":
                 return {"die": self._dies_at(**said)}
             case _:
-                raise ValueError(f"nothing is served at {path}")
+                raise ValueError(f"no such path: {path}")
 
     def _note(self, *lines: Line) -> dict[str, Any]:
         with self._lock:

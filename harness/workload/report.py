@@ -31,7 +31,7 @@ UNHARMED = 2
 CONTROL = """\
   This was the control: a handler without protection. The harm is expected.
   Its checks must fail, so its status is 1.
-  Leave out PROTECTION=off to see the same messages protected."""
+  Omit PROTECTION=off to see the same messages protected."""
 Row = tuple[int | str, str, str]
 """A number, what it counts, and its meaning."""
 
@@ -131,7 +131,7 @@ def _verdict(found: Reconciliation, fine: str) -> tuple[int, Text]:
         return (1, Text()) if found.complaints else (0, Text(f"  ✓ {fine}", style="bold green"))
     if harm_of(found).seen or any(found.must_be_zero.values()):
         return 1, Text("\n" + CONTROL, style="bold yellow")
-    return UNHARMED, Text("  ✗ this was the control, and it shows nothing: it came to no harm", style="bold red")
+    return UNHARMED, Text("  ✗ this was the control, and it shows nothing: no harm was done", style="bold red")
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
@@ -155,10 +155,10 @@ def messages(found: Reconciliation) -> list[Row]:
         (len(found.completed), "completed", f"by {evidence}; {len(expected.completed):,} expected"),
         (len(found.dead_lettered), "dead-lettered", f"{len(expected.dead_lettered):,} expected{again}"),
         *((count, f"  {kind}", reason) for count, kind, reason in found.reasons),
-        (found.runs.duplicates, "duplicates recognised", "deliveries of what was done already"),
-        (found.runs.taken_over, "taken over", "runs of what a dead worker had begun"),
+        (found.runs.duplicates, "duplicates recognised", "deliveries of messages already done"),
+        (found.runs.taken_over, "taken over", "runs of messages that a dead worker had begun"),
         *_again(found),
-        (found.lost, "lost", "gone, with nothing done and no dead letter"),
+        (found.lost, "lost", "gone without effect or dead letter"),
         (found.unaccounted, "unaccounted", "still queued, half done, or in two places"),
     ]
 
@@ -167,7 +167,7 @@ def _again(found: Reconciliation) -> list[Row]:
     if not found.exclusive:
         return [
             (found.overlaps, "overlaps", "allowed without claims: one of them commits"),
-            (found.repeated, "run again", "allowed too: called or run for what was done"),
+            (found.repeated, "run again", "allowed too: called or run for messages already done"),
             (found.doubled, "doubled", "posted once too often"),
         ]
     return [
@@ -178,7 +178,7 @@ def _again(found: Reconciliation) -> list[Row]:
 
 def money(found: Reconciliation) -> list[Row]:
     """Whether the books balance."""
-    verdict = "every account is where its entries say" if found.balanced else "accounts and entries disagree"
+    verdict = "every account matches its entries" if found.balanced else "accounts and entries disagree"
     harm = harm_of(found)
     more = harm.after - harm.before
     harms = [

@@ -136,12 +136,12 @@ class StackClient:
 
     def post(self, message: TransferMessage, times: int) -> str:
         """Request a transfer over HTTP, several times with one key; returns its id, which is also its message's key."""
-        assert self.api is not None, "no workload has such a message without an API"
+        assert self.api is not None, "such a message needs an API"
         asked = {name: value for name, value in message.transfer.items() if name != "transfer_id"}
         answers = [self.api.post(asked, message.name) for _ in range(times)]
         told = [(answer.status, answer.replayed, answer.body) for answer in answers]
         if told != [(HTTPStatus.ACCEPTED, place > 0, answers[0].body) for place in range(times)]:
-            raise StackError(f"the API did not answer {message.name} once, and then the same again: {told}")
+            raise StackError(f"the API did not give {message.name} one response and then the same again: {told}")
         return str(answers[0].body["transfer_id"])
 
     def backlog(self, queue: str) -> Backlog:

@@ -50,7 +50,7 @@ def _seen(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
             yield _key(line), Mark(line.at_ms, kind, worker, text)
         if isinstance(line, Delivery) and line.done and found.protected and _key(line) not in completed:
             completed.add(_key(line))
-            yield _key(line), Mark(line.at_ms, "completed", "", "it was done: its worker died before it could say so")
+            yield _key(line), Mark(line.at_ms, "completed", "", "it was done, but its worker died before reporting it")
 
 
 def _told(line: Line, who: str, *, protected: bool) -> Iterator[tuple[str, str]]:

@@ -100,8 +100,6 @@ def __getattr__(name: str) -> typing.Any:
         except ModuleNotFoundError as error:
             if error.name != "idempotent_receiver.testing":
                 raise
-            raise ImportError(
-                f"{name} is for tests, and a deployed package has none: use DynamoDBStore there"
-            ) from None
+            raise ImportError(f"{name} is for tests and not in a deployed package: use DynamoDBStore there") from None
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""The arguments of a call as a payload: what two calls of one function must have in common to be one call.
+"""The arguments of a call as a payload: what two calls of a function must share to count as one call.
 
-A function's first required argument, given alone, is the payload itself; several are an object by their names. One that
-equals its default counts as not given. A call with a value that has no JSON form is refused unless `without` names it:
-left out, it would make two calls one.
+If only the first required argument is given, it is the payload itself; several form an object by name. An argument
+equal to its default counts as not given. A call with a value that has no JSON form is refused unless `without` names
+it, because ignoring the value could merge two calls.
 """
 
 import inspect
@@ -29,7 +29,7 @@ class Given:
 
 
 class Arguments:
-    """How the arguments of one function count. `signature` is the one that its callers see."""
+    """How the arguments of one function count. `signature` is the one that callers see."""
 
     def __init__(self, function: Callable[..., Any], name: str, signature: inspect.Signature) -> None:
         self._name, self._parameters = name, signature.parameters
@@ -42,7 +42,7 @@ class Arguments:
         self._is_method = self._object is not None and owner != "" and not owner.endswith("<locals>")
 
     def check(self, key: object, payload: Payload | None) -> None:
-        """Raise TypeError or ValueError for a key or payload that cannot be meant for this function."""
+        """Raise TypeError or ValueError for a key or payload that does not fit this function."""
         if not isinstance(key, Payload):
             self._require_taken(cast(Callable[..., Any], key))
         if self._is_method and isinstance(key, Payload):
@@ -51,35 +51,37 @@ class Arguments:
         for each in (key, payload):
             if isinstance(each, Payload) and counting and counting <= set(each.without):
                 raise ValueError(
-                    f"without names every argument of {self._name}, so all calls would be one; a field within an "
-                    "argument is named by its path, such as 'order.sent_at'"
+                    f"without names every argument of {self._name}, so all calls would be one; name a field within an "
+                    "argument by its path, such as 'order.sent_at'"
                 )
 
     def given(self, values: Mapping[str, Any]) -> Given:
-        """What a call was given. A Lambda context does not count."""
+        """The arguments of a call. A Lambda context does not count."""
         # Before the function runs, because it may change a default.
         defaults = self._defaults
         contexts = [name for name, value in values.items() if is_context(value)]
         counting = {name: self._counting(name, value) for name, value in values.items() if name not in contexts}
         documents = {name: document_of(value, name) for name, value in counting.items()}
         names = [name for name in self._parameters if name not in contexts]
-        # The very default counts as not given even if it has no form.
+        # The default object itself counts as not given, even without a JSON form.
         same = [name for name in documents.keys() & defaults.keys() if values[name] is self._parameters[name].default]
         return Given(documents, names).without(*(name for name in same if _has_odd(documents[name])))
 
     def _counting(self, name: str, value: Any) -> Any:
-        """An argument, without the context in `*args`, as a handler has it under a decorator that forgot its names."""
+        """An argument without the context in `*args`, which appears there if a decorator hid the handler's parameter
+        names.
+        """
         several = self._parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         return tuple(each for each in value if not is_context(each)) if several else value
 
     def key(self, given: Given, key: Payload) -> str:
-        """The key that is made of a call. Raises UnusableKey."""
+        """The key made from a call. Raises UnusableKey."""
         self._require_object_left_out(key)
         return self._fingerprint(given, key, "payload_key")
 
     def fingerprint(self, given: Given, payload: Payload, key: object) -> str:
-        """What must be the same under one key. It leaves out the object of a method, and what a key of the payload does
-        if it could not be compared. Raises UnusableKey.
+        """The fingerprint of a call under its key. It leaves out a method's object, and whatever a payload key leaves
+        out if it cannot be compared. Raises UnusableKey.
         """
         if self._object is not None:
             given = replace(given.without(self._object), names=[name for name in given.names if name != self._object])
@@ -90,7 +92,8 @@ class Arguments:
         return self._fingerprint(given, payload, "payload=Payload")
 
     def _fingerprint(self, given: Given, payload: Payload, option: str) -> str:
-        # A required argument that has a form stays until the payload takes it out of several: recorded keys have it so.
+        # A required argument that has a form counts until the payload takes it out of several: recorded keys depend on
+        # this.
         named = [name for name in given.documents if name in payload.without]
         given = given.without(*(n for n in named if n not in self._required or _has_odd(given.documents[n])))
         given = replace(given, names=[name for name in given.names if name not in payload.without])
@@ -98,13 +101,13 @@ class Arguments:
         for odd in odd_in(payload.part(document) if document.is_json else document.value):
             what = f"argument {odd.path!r}" if odd.path in self._parameters else f"{odd.path!r} among the arguments"
             raise UnusableKey(
-                f"{self._name}: {what} (a {odd.kind}) has no JSON form, so two calls could not be told apart by it. "
+                f"{self._name}: {what} (a {odd.kind}) has no JSON form, so it cannot distinguish two calls. "
                 f'Leave it out, {option}(without=["{odd.path}"]), or make it data, such as a dataclass'
             )
         return payload.fingerprint(document)
 
     def _whole(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
-        """All that differs from its default, as one document that no other arguments have, and what counts of it."""
+        """All arguments that differ from their defaults, as one unambiguous document, and the part that counts."""
         given = given.without(
             *(name for name, each in given.documents.items() if self._is_default(name, each, payload))
         )
@@ -118,7 +121,7 @@ class Arguments:
         return alone, document
 
     def _selected(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
-        """The document in which the fields are: of the arguments as they were given or else, by name, of all."""
+        """The document that has the fields: of the arguments as given or else, by name, of all."""
         documents, lead = given.documents, self._lead(given)
         alone = documents.keys() == {lead}
         found = (self._alone(lead, payload), documents[lead]) if alone else (payload, _joined(documents))
@@ -130,42 +133,44 @@ class Arguments:
         return found
 
     def _lead(self, given: Given) -> str:
-        """The argument that is the payload itself where it is given alone: always the same one, or two would be one."""
+        """The argument that is the payload when given alone: always the same one, or two calls could merge."""
         required = [name for name in given.names if name in self._required]
         return next(iter([*required, *given.names]), "")
 
     def _alone(self, lead: str, payload: Payload) -> Payload:
-        """The payload for a single argument: its paths that begin with the argument's name, or with none's."""
+        """The payload for a single argument: paths that begin with its name, or with no argument's."""
         fields = [path for path in payload.without if path.partition(".")[0] not in self._parameters]
         return replace(payload, without=(*_within(lead, payload), *fields))
 
     def _reads_like_several(self, part: object, lead: str, names: Collection[str]) -> bool:
-        """Whether several arguments could make this document, or one that is kept apart from such a document."""
+        """Whether several arguments could form this document, or one that is marked to differ from such a document."""
         if not isinstance(part, dict) or not self._required & set(names) <= part.keys() <= set(names):
             return False
         return part.keys() != {lead} or self._reads_like_several(part[lead], lead, names)
 
     def _is_default(self, name: str, document: Document, payload: Payload) -> bool:
-        """Whether an argument counts like its default. Not by `==`: True is 1 by that, and an array raises."""
+        """Whether an argument counts like its default. Not by `==`, because True equals 1 and an array raises."""
         default, counting = self._defaults.get(name), Payload(without=_within(name, payload))
         if default is None or any(each.is_json and any(odd_in(counting.part(each))) for each in (default, document)):
             return False
         return counting.fingerprint(default) == counting.fingerprint(document)
 
     def _require_taken(self, key: Callable[..., Any]) -> None:
-        """Raise TypeError if the key cannot be called with the arguments that each call has."""
+        """Raise TypeError if the key cannot be called with the arguments that every call has."""
         required = [each for name, each in self._parameters.items() if name in self._required]
         named = {each.name: None for each in required if each.kind is each.KEYWORD_ONLY}
         try:
             signature = inspect.signature(key)
-        except ValueError:  # a built-in that does not tell
+        except ValueError:  # a built-in without a signature
             return
         try:
             signature.bind_partial(*required[: len(required) - len(named)], **named)
         except TypeError as error:
             names = ", ".join(each.name for each in required)
-            text = f"{self._name}: key is called with all arguments of the function, ({names}), and cannot be: {error}"
-            raise TypeError(f"{text}. Let it take the rest by *_ and **_") from None
+            text = (
+                f"{self._name}: key is called with all arguments of the function, ({names}), but refuses them: {error}"
+            )
+            raise TypeError(f"{text}. Let it accept the rest with *_ and **_") from None
 
     def _reaches(self, path: str, other: str) -> bool:
         """Whether leaving out this path leaves out the other, which begins with an argument's name."""
@@ -175,9 +180,9 @@ class Arguments:
     def _require_object_left_out(self, key: Payload) -> None:
         if self._object is not None and self._object not in key.without:
             raise UnusableKey(
-                f"{self._name}: a key of the payload cannot be made of {self._object!r}, the object of a method. Leave "
+                f"{self._name}: a payload key cannot include {self._object!r}, the object of a method. Leave "
                 f'it out: payload_key(without=["{self._object}"]). Equal calls on two objects are then one call, so '
-                "put what tells them apart, such as a tenant, into an argument"
+                "pass what distinguishes them, such as a tenant, as an argument"
             )
 
     @cached_property
@@ -187,7 +192,9 @@ class Arguments:
 
 
 def is_context(argument: object) -> bool:
-    """Whether it is Lambda's context, or serves as one. A mock has every name: it must tell the time that is left."""
+    """Whether it is Lambda's context or stands in for one. A mock has every attribute, so it must return a remaining
+    time.
+    """
     left = getattr(argument, "get_remaining_time_in_millis", None)
     return callable(left) and not inspect.iscoroutinefunction(left) and isinstance(left(), int | float)
 
@@ -197,7 +204,7 @@ def _has_odd(document: Document) -> bool:
 
 
 def _joined(documents: Mapping[str, Document]) -> Document:
-    """An object of several by their names."""
+    """An object of several documents by name."""
     ordered = sorted(documents.items())
     raw = b",".join(f'"{name}":'.encode() + document.raw for name, document in ordered)
     value = {name: document.value for name, document in ordered}
@@ -205,5 +212,5 @@ def _joined(documents: Mapping[str, Document]) -> Document:
 
 
 def _within(name: str, payload: Payload) -> list[str]:
-    """The payload's paths within an argument, from there."""
+    """The payload's paths within an argument, relative to it."""
     return [path.removeprefix(f"{name}.") for path in payload.without if path.startswith(f"{name}.")]

@@ -64,17 +64,15 @@ class RetryLater(Exception):
 
     def __init__(self, reason: str = "", *, seconds: float) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise misuse(
-                TypeError(f"RetryLater takes its seconds as an int or a float, not as {type(seconds).__name__}")
-            )
+            raise misuse(TypeError(f"RetryLater takes an int or a float, not {type(seconds).__name__}"))
         if not 0 <= seconds <= LONGEST_DELAY_SECONDS:  # also rejects NaN
             raise misuse(
                 ValueError(
                     f"RetryLater takes from 0 to {LONGEST_DELAY_SECONDS} seconds, SQS's twelve hours: "
-                    "let EventBridge Scheduler send what is to wait longer"
+                    "for longer delays, use EventBridge Scheduler"
                 )
             )
-        super().__init__(reason or f"to be tried again in {seconds:g} seconds")
+        super().__init__(reason or f"retry in {seconds:g} seconds")
         vars(self)[_DELAY] = math.ceil(seconds)
 
 
@@ -94,7 +92,7 @@ class InProgress(IdempotencyError):
     """Another call under this key is still running; its lease ends at `until_ms` (epoch)."""
 
     def __init__(self, key: str, until_ms: int) -> None:
-        super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at most; ask again after that")
+        super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at most; retry after that")
         self.until_ms = until_ms
 
 
@@ -105,7 +103,7 @@ class FingerprintMismatch(IdempotencyError):
 
     def __init__(self, key: str, expected: str, found: str) -> None:
         super().__init__(
-            key, f"the key was used for another payload (fingerprint {expected} then, {found} now): take a new key"
+            key, f"the key was used for another payload (fingerprint {expected} then, {found} now): use a new key"
         )
         self.expected = expected
         self.found = found

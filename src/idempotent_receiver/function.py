@@ -156,7 +156,7 @@ class _Wrapped:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeyedCall:
         if self.transaction in kwargs:
-            text = f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give"
+            text = f"{self.name}: {self.transaction!r} is the transaction, which the library supplies"
             raise errors.misuse(TypeError(text))
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         key, fingerprint = self._key_and_fingerprint(bound, args, kwargs)
@@ -168,8 +168,8 @@ class _Wrapped:
             return KeyedCall(calls, key, fingerprint, outer.deadline, outer.owner)
         if self.lease_seconds is None:
             text = (
-                f"{self.name} does not know how long it may run: it was called outside Lambda and outside another "
-                "claim. Give idempotent(...) its lease_seconds; inside Lambda, pass the function the context"
+                f"{self.name} has no time limit: it was called outside Lambda and outside another "
+                "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass the context to the function"
             )
             raise errors.misuse(TypeError(text))
         # Nothing ends this process at the deadline, so the lease ends there, which fences off a call that still runs.
@@ -246,7 +246,7 @@ def _error(ended: Ending, key: str) -> BaseException:
         case outcome.NotStarted():
             return errors.NotStarted(key, "too little time was left to start; nothing ran")
         case outcome.Completed() | outcome.Duplicate() | outcome.DeadLettered() | AlreadyFailed():
-            raise AssertionError("a result is no error, a function has no dead letters, and no failure is its answer")
+            raise AssertionError("results, dead letters and stored failures are not errors of a call")
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:

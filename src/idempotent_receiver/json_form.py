@@ -33,7 +33,7 @@ def document_of(value: object, path: str) -> Document:
     try:
         nested = list(_nested(value))
         if any(each is value for each in nested[1:]):
-            raise ValueError("it holds itself")
+            raise ValueError("it contains itself")
         if not _is_misread(value) and not any(_is_misread(each) or _is_cut(each) for each in nested[1:]):
             with suppress(*_NO_FORM):
                 return Document.of_bytes(_pydantic_json(value))
@@ -121,7 +121,7 @@ def _form(value: Any, path: str) -> Any:
     if isinstance(value, dict):
         named = {_name(name): _part(each, _within(path, _name(name))) for name, each in value.items()}
         if len(named) != len(value):
-            raise ValueError("a name twice")
+            raise ValueError("a repeated name")
         return named
     if _is_model(value):
         return _model(value, path)

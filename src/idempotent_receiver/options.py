@@ -48,8 +48,8 @@ def _is_for(key: object, way_in: str) -> bool:
 def require_key(key: object, store: Any, message_id: object) -> None:
     """Raise TypeError unless it makes keys from messages, ValueError if it needs a namespace that the store lacks."""
     why = (
-        ", which wants to be called with a name" if not _is_for(key, "sqs_consumer")
-        else ", a coroutine function, which nothing awaits" if iscoroutinefunction(key)
+        ": call it with a name" if not _is_for(key, "sqs_consumer")
+        else ", a coroutine function, which is never awaited" if iscoroutinefunction(key)
         else None if callable(key)
         else ""
     )  # fmt: skip
@@ -66,7 +66,7 @@ def require_namespace(store: Any) -> None:
     """Raise ValueError for a store without a namespace."""
     if store.namespace is None:
         raise ValueError(
-            "this key needs a store with a namespace, else two consumers of one table would silence each other: "
+            "this key needs a store with a namespace, or consumers of one table would suppress each other's messages: "
             'DynamoDBStore(table_name=..., namespace="payments")'
         )
 
@@ -75,7 +75,7 @@ def require_payload(payload: object, key: object, message_id: object) -> None:
     """Raise TypeError unless it says which part of a payload counts, and ValueError if messageIds are the keys."""
     require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
     if payload is not None and key is message_id:
-        raise ValueError("payload goes with a key of your own: SQS ties a messageId to its body, to the byte")
+        raise ValueError("payload needs a key other than messageId, which SQS ties to one body, to the byte")
 
 
 def require_call_key(key: object, way_in: str) -> None:
@@ -83,7 +83,7 @@ def require_call_key(key: object, way_in: str) -> None:
     if not callable(key) or not _is_for(key, way_in):
         header = "header(name), " if way_in == "http_endpoint" else ""
         raise TypeError(
-            f"key must be {header}payload_key(...) or a callable from what it is called with to a str; it is {key!r}"
+            f"key must be {header}payload_key(...) or a callable from the call's arguments to a str; it is {key!r}"
         )
 
 
@@ -91,7 +91,7 @@ def require_scope(scope: object, way_in: str) -> None:
     """Raise TypeError unless it returns an HTTP event's owner; None means that all share their keys."""
     if scope is not None and (not callable(scope) or isinstance(scope, Payload) or not _is_for(scope, way_in)):
         raise TypeError(
-            "scope must be a callable from the event to whose request it is, such as an authoriser's claim or "
+            "scope must be a callable from the event to the request's owner, such as an authoriser's claim or "
             f"header('X-Tenant'); it is {scope!r}"
         )
 
@@ -113,7 +113,7 @@ def require_client(client: object, service: str, option: str) -> None:
         "None" if client is None
         else f"one of {found}" if found != service
         else "a boto3 resource" if hasattr(meta, "client")
-        else "a resource's, resource.meta.client, which converts values" if _converts_values(meta)
+        else "a resource's own client, resource.meta.client, which converts values" if _converts_values(meta)
         else None
     )  # fmt: skip
     if what is not None:
@@ -142,7 +142,7 @@ def require_dead_letter_queue(url: object, sqs: object) -> None:
     if url is None:
         return
     if sqs is None:
-        raise ValueError("dead_letter_queue needs sqs, a boto3 client, to send with: sqs=boto3.client('sqs')")
+        raise ValueError("dead_letter_queue needs sqs, a boto3 client to send with: sqs=boto3.client('sqs')")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise ValueError(f"dead_letter_queue is a queue's URL, not its name or ARN; it is {url!r}")
 
@@ -156,7 +156,9 @@ def require_count(value: object, option: str) -> None:
 def require_effects(effects: object) -> None:
     """Raise ValueError unless it says where a function's effects go."""
     if effects not in ("any", "transaction"):
-        raise ValueError(f"effects must be 'any' or 'transaction', all of them in its Transaction; it is {effects!r}")
+        raise ValueError(
+            f"effects must be 'any', or 'transaction' if all effects are in its Transaction; it is {effects!r}"
+        )
 
 
 def require_numbers(**seconds: object) -> None:
@@ -165,7 +167,7 @@ def require_numbers(**seconds: object) -> None:
         if (
             isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf
         ):  # also rejects NaN
-            raise ValueError(f"{name} must be a finite number of seconds, and not negative; it is {value!r}")
+            raise ValueError(f"{name} must be a finite, non-negative number of seconds; it is {value!r}")
 
 
 def require_lease(lease_seconds: object) -> None:
@@ -173,7 +175,7 @@ def require_lease(lease_seconds: object) -> None:
     require_numbers(lease_seconds=lease_seconds)
     if not cast(float, lease_seconds) > 0:
         raise ValueError(
-            f"lease_seconds must be more than 0: how long a call may hold its key; it is {lease_seconds!r}"
+            f"lease_seconds, how long a call may hold its key, must be more than 0; it is {lease_seconds!r}"
         )
 
 
@@ -187,7 +189,7 @@ def require_flags(**flags: object) -> None:
 def require_text(value: object, option: str, wanted: str) -> None:
     """Raise ValueError unless it is a non-blank text, which an unset variable is not."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{option} must be {wanted}; it is {value!r}: is a variable not set?")
+        raise ValueError(f"{option} must be {wanted}; it is {value!r}, perhaps from an unset variable")
 
 
 def require_queue_retention(retention_seconds: int) -> None:

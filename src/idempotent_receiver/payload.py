@@ -27,7 +27,7 @@ def json_of(text: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("an object has a name twice")
+        raise ValueError("an object has a repeated name")
     return found
 
 
@@ -121,7 +121,7 @@ class Payload:
         """The part of a document's value that counts. Raises UnusableKey if the fields that count are missing."""
         if not document.is_json:
             raise UnusableKey(
-                f"the payload has no {self.fields!r}: it is not JSON, or it has a name twice in one object"
+                f"the payload has no {self.fields!r}: it is not JSON, or has a repeated name in an object"
             )
         part = document.value
         for path in self.without:

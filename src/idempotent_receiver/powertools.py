@@ -41,11 +41,11 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
         if event_key_jmespath is not None:
             data = _selected(event_key_jmespath, data)
         if _is_missing(data):
-            raise UnusableKey(f"no data to make Powertools' key of: {event_key_jmespath!r} finds nothing")
+            raise UnusableKey(f"no data for Powertools' key: {event_key_jmespath!r} finds nothing")
         try:
             text = json.dumps(data, sort_keys=True)
         except (TypeError, ValueError, RecursionError):
-            raise UnusableKey("Powertools' key is made of JSON, and the data is not JSON") from None
+            raise UnusableKey("Powertools' key needs JSON, and the data is not JSON") from None
         return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
 
     return key

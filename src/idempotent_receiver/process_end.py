@@ -1,8 +1,8 @@
-"""Ends this process at a deadline, where a time-out ends nothing: on Lambda Managed Instances.
+"""Ends this process at a deadline where a timeout does not: on Lambda Managed Instances.
 
-A function that has timed out there keeps running, while its lease ends and another worker takes its claim over. So the
-process ends itself, by a kernel timer whose signal is SIGKILL. The timer needs neither the GIL nor a Python thread, so
-it also ends a process that is stopped, or in which C code holds the GIL. It keeps counting while the machine is
+A function that timed out there keeps running, while its lease ends and another worker takes over its claim. So the
+process ends itself with a kernel timer whose signal is SIGKILL. The timer needs neither the GIL nor a Python thread, so
+it also ends a process that is stopped, or whose GIL is held by C code. It keeps counting while the machine is
 suspended. It is armed before the first claim is sent. A forked process does not inherit it.
 """
 
@@ -29,8 +29,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
-    """The context manager for invocations: if asked for, it ends the process at their deadlines. Raises RuntimeError on
-    a system that has no timer for that.
+    """The context manager for invocations: if requested, it ends the process at their deadlines. Raises RuntimeError on
+    a system without a suitable timer.
     """
     if not end_process_at_deadline:
         return lambda deadline: nullcontext()
@@ -39,21 +39,21 @@ def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
     except (OSError, AttributeError) as error:
         raise RuntimeError(
             f"end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), which {sys.platform} refuses "
-            "here: leave the option out where Lambda's time-out ends the process"
+            "here: omit the option where Lambda's timeout ends the process"
         ) from error
     return _process_ends_at
 
 
 @contextmanager
 def _process_ends_at(deadline: Deadline) -> Iterator[None]:
-    """End the process at the deadline, unless the body has returned or failed by then. An interrupt or an exit leaves
+    """End the process at the deadline unless the body has returned or failed by then. An interrupt or an exit leaves
     the timer armed. Several invocations may run at once.
 
     Raises OSError or RuntimeError if no timer can be armed: then nothing may be claimed.
     """
     seconds = deadline.moment().left_to_start_seconds
     if seconds <= 0:
-        # Nothing is claimed any more, so there is nothing to end.
+        # Nothing is claimed any more, so the process need not end.
         yield
         return
     timer, exiting = Timer(), False
@@ -61,7 +61,7 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
         timer.arm(seconds)
         yield
     except (KeyboardInterrupt, SystemExit):
-        # Handlers may still run, and so may whatever else the process does before it ends.
+        # Handlers may still run, as may anything else before the process ends.
         exiting = True
         raise
     finally:
@@ -75,31 +75,31 @@ class Timer:
     def __init__(self) -> None:
         if os.getpid() == 1:
             raise RuntimeError(
-                "end_process_at_deadline cannot end a process with the id 1, which the kernel shields from its own "
+                "end_process_at_deadline cannot end a process with the id 1, which the kernel protects from its own "
                 "signals: run it under an init process, such as `docker run --init`"
             )
         self._timer = _created()
 
     def arm(self, seconds: float) -> None:
-        """End the process that long from now instead of at the time before; at once if that is over."""
+        """End the process after that many seconds, replacing an earlier end; at once if the time is up."""
         nanoseconds = max(1, int(seconds * 1e9))  # zero would disarm it
         once = struct.pack("@qqqq", 0, 0, *divmod(nanoseconds, 10**9))  # struct itimerspec: no interval, one delay
         _call("timer_settime", self._timer, 0, once, None)
 
     def disarm(self) -> None:
-        """Let the process live."""
+        """Cancel the timer."""
         _call("timer_settime", self._timer, 0, struct.pack("@qqqq", 0, 0, 0, 0), None)
 
     def delete(self) -> None:
-        """Let the process live, and give the timer back."""
+        """Cancel and delete the timer."""
         _call("timer_delete", self._timer)
 
 
 def die_with(parent: int) -> None:
-    """End this process as soon as its parent of that id is dead; for its main thread, once, at its start."""
+    """End this process as soon as its parent with that id is dead. Call it once, on the main thread, at start."""
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)  # it had died before
+        os.kill(os.getpid(), signal.SIGKILL)  # it was already dead
 
 
 def _created() -> "ctypes.c_void_p":
@@ -125,5 +125,5 @@ def _library() -> "ctypes.CDLL":
     if sys.platform != "linux":
         raise OSError("no POSIX timers")
     own = ctypes.CDLL(None, use_errno=True)
-    # Before glibc 2.34 the timers were in a library of their own.
+    # Before glibc 2.34, timers were in a separate library.
     return own if hasattr(own, "timer_create") else ctypes.CDLL("librt.so.1", use_errno=True)

@@ -162,7 +162,7 @@ class Telemetry:
         """Log the error that kept a user's key strategy from making a key, if any, by its location."""
         if error.__cause__ is not None:
             fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
-            self._try_to_write(WARNING, "not run: no key could be made of the request", fields)
+            self._try_to_write(WARNING, "not run: no key could be made from the request", fields)
 
     def report_raised(self, text: str, error: Exception, level: int = ERROR) -> None:
         """Log that a user's own callable raised, by location and without its text."""
@@ -183,7 +183,7 @@ class Telemetry:
 
     def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
         """Log what coroutines left running when the answer had to leave."""
-        text = "what a coroutine left behind still runs, and was not waited for any longer"
+        text = "work that a coroutine left behind is still running after the wait"
         self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
 
     def report_defect(self, error: Exception) -> None:
@@ -235,7 +235,7 @@ def line_of(outcome: Outcome) -> Line:
         case ended.HeldElsewhere(until_ms):
             return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
         case ended.NotStarted():
-            return Line(WARNING, "not started: no time left, or it stood behind a failure or a long handler")
+            return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
         case ended.DeadLettered(failure):
             return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
         case ended.Failed(failure, recorded):
@@ -251,7 +251,7 @@ def line_of(outcome: Outcome) -> Line:
             return Line(ERROR, "not run: the record could not be claimed", fields, ("ClaimFailures", "Failed"))
         case ended.Unreadable(why):
             fields = {"error_type": "Unreadable", "why": why}
-            return Line(ERROR, "not run: its record is not one that this version knows", fields, ("Failed",))
+            return Line(ERROR, "not run: this version cannot read its record", fields, ("Failed",))
 
 
 def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
@@ -283,8 +283,8 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
     if recorded and failure.delay_seconds is not None:
         # Without an `error_type`, by which the dashboard counts failures.
         fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
-        return Line(INFO, "to be tried again later, as its handler said", fields, ("Delayed",))
-    return Line(WARNING, "failed, to be tried again", fields, ("Failed",))
+        return Line(INFO, "will be retried later, as its handler requested", fields, ("Delayed",))
+    return Line(WARNING, "failed, will be retried", fields, ("Failed",))
 
 
 def _fields_of(failure: Failure) -> dict[str, Any]:

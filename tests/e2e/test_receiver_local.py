@@ -384,7 +384,7 @@ def test_a_response_that_is_not_returned_is_found_out(runs: dict[str, Ran]) -> N
     assert ran.code == 1, ran.err
     lost = [each for each in ran.messages.values() if each["verdict"] != "once"]
     assert {each["verdict"] for each in lost} == {"NEVER"}
-    assert any("the handler's response did not say so" in each["why"] for each in lost)
+    assert any("the handler's response did not report it" in each["why"] for each in lost)
 
 
 def test_what_a_client_of_its_own_does_twice_is_found_out(runs: dict[str, Ran]) -> None:
@@ -410,7 +410,7 @@ def test_a_handler_without_the_library_is_found_out(runs: dict[str, Ran]) -> Non
     ran = runs["plain"]
     assert ran.code == 1, ran.err
     assert "2 messages: 2 TWICE" in ran.out
-    assert "does not seem to be made by sqs_consumer" in ran.out
+    assert "does not seem to be decorated with sqs_consumer" in ran.out
 
 
 @on_linux
@@ -438,9 +438,9 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
     ("handler", "template", "said"),
     [
         (BROKEN, TEMPLATE, "handler.lambda_handler does not start: No module named 'no_such_module'"),
-        (PLAIN, WITHOUT_QUEUE, "no function of the template consumes a queue"),
-        (PLAIN, TEMPLATE.replace("src/", "source/"), "there is no such folder: correct CodeUri"),
-        (PLAIN, TEMPLATE.replace("./tables.yaml", "./table.yaml"), "table.yaml, and there is none"),
+        (PLAIN, WITHOUT_QUEUE, "no function in the template consumes a queue"),
+        (PLAIN, TEMPLATE.replace("src/", "source/"), "does not exist: correct CodeUri"),
+        (PLAIN, TEMPLATE.replace("./tables.yaml", "./table.yaml"), "table.yaml does not exist"),
         (
             PLAIN,
             TEMPLATE.replace("Resources:", "Resources: ["),
@@ -451,7 +451,7 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
             TEMPLATE.replace("AWS::SQS::Queue", "AWS::SQS::Queues"),
             "Unrecognized resource types: [AWS::SQS::Queues]",
         ),
-        (PLAIN, BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"), "Makefile: correct ContextPath"),
+        (PLAIN, BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"), "Makefile does not exist: correct ContextPath"),
         (PLAIN, TWO_FUNCTIONS, "which function? use --function: Consumer, Other"),
     ],
 )
@@ -481,7 +481,7 @@ def typed(program: subprocess.Popen[str]) -> list[list[str]]:
     said = ""
     for line in program.stdout:
         said += line
-        if line.startswith("It stays until"):
+        if line.startswith("Press Ctrl-C to stop it"):
             break
     block = said.partition("project's folder:\n\n")[2].partition("\n\n")[0].replace("\\\n", "")
     return [shlex.split(line) for line in block.splitlines() if not line.strip().startswith("#")]

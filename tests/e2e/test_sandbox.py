@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 120
 EXAMPLE = (ROOT / "docs/example.md").read_text()
-LAST_LINE = "It stays until you press Ctrl-C"
+LAST_LINE = "Press Ctrl-C to stop it"
 
 
 @pytest.fixture(scope="module")

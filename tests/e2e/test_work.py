@@ -324,7 +324,7 @@ def test_a_signal_lets_what_runs_end_and_gives_back_the_rest(place: Place, ends:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"handler": "worker_handlers:undecorated"}, "is no handler of sqs_consumer"),
+        ({"handler": "worker_handlers:undecorated"}, "is not decorated with @sqs_consumer"),
         ({"url": "https://sqs.example.com/misspelt"}, "cannot be read"),
         ({"lease": "5"}, "a lease of 5 seconds is too short"),
     ],

@@ -361,12 +361,12 @@ def test_a_dead_letter_keeps_what_its_sender_wrote(run: Run) -> None:
         ("a transaction that is unfit", "Item.number is an object: plain values are str"),
         ("a transaction that is unfit within", "Item.limits.*[0].* is a float: write Decimal(str"),
         ("a transaction of another error", "; it is a str"),
-        ("a transaction of another key", "Key.id takes a plain str, number or bytes"),
+        ("a transaction of another key", "Key.id takes a non-empty plain str, number or bytes"),
         ("a transaction of another expression", "ReturnValuesOnConditionCheckFailure takes ALL_OLD or NONE"),
         ("a transaction that is too deep", "nests more than 32 levels"),
-        ("a coroutine that nobody ran", "the handler returned a coroutine, which nobody has run: await it"),
-        ("a claim of nobody's", "current_claim() is only known inside a wrapped handler"),
-        ("a call of nobody's", "call does not know how long it may run"),
+        ("a coroutine that nobody ran", "the handler returned a coroutine, which never ran: await it"),
+        ("a claim of nobody's", "current_claim() works only inside a wrapped handler"),
+        ("a call of nobody's", "call has no time limit"),
     ],
 )
 def test_a_wrong_use_of_the_library_says_what_to_write(run: Run, name: str, says: str) -> None:

@@ -201,7 +201,7 @@ def test_a_duration_is_in_milliseconds() -> None:
     ("other_fails", "counts", "says", "ran"),
     [
         (False, {"Duplicates": 1}, "duplicate of a completed message", 2),
-        (True, {"Failed": 1}, "failed, to be tried again", 3),
+        (True, {"Failed": 1}, "failed, will be retried", 3),
     ],
 )
 def test_a_run_without_a_claim_has_none_to_lose_to_a_faster_one(
@@ -253,7 +253,7 @@ def test_a_standard_logger_is_told_the_same_at_its_own_level(caplog: pytest.LogC
     consumer({"Records": [sqs_record("good"), sqs_record("bad")]}, Context())
 
     assert [(line.levelname, line.message) for line in caplog.records] == [
-        ("WARNING", "failed, to be tried again"),
+        ("WARNING", "failed, will be retried"),
         ("INFO", "batch"),
     ]
     failed, summary = (vars(line) for line in caplog.records)

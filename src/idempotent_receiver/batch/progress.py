@@ -26,7 +26,7 @@ from idempotent_receiver.protocol.exchange import Unread
 LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages in which an item that must stop can be let go."""
 
-OVER = "the store had not answered when the time was over"
+OVER = "the store had not answered when time ran out"
 
 
 class Consequence(NamedTuple):

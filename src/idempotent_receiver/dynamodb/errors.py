@@ -45,10 +45,12 @@ class ApiCall:
 
 
 _CAPACITY: Final = "is over its capacity: lower the consumer's concurrency, or raise the table's or account's limits"
-_CREDENTIALS: Final = "was asked without valid credentials: check the function's role, and the clock if run by hand"
-_CONNECTION: Final = "was not reached, or did not answer in time: check the network, the VPC endpoint and the region"
+_CREDENTIALS: Final = "was called without valid credentials: check the function's role, and the clock if run by hand"
+_CONNECTION: Final = (
+    "could not be reached, or did not answer in time: check the network, the VPC endpoint and the region"
+)
 _MISSING: Final = "does not exist in this account and region: create it, or correct the table's name"
-_INVALID: Final = "refuses this request: check keys (records have the string `id`), expressions, sizes (at most 400 KB)"
+_INVALID: Final = "refused this request: check keys (records have the string `id`), expressions, sizes (at most 400 KB)"
 _CONTENTION: Final = "was being written by another transaction at the same time; nothing to do unless it lasts"
 
 # By AWS's code or the exception's name, without "Exception" and "Error", because batches say `ThrottlingError` where
@@ -60,15 +62,15 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
     "TransactionConflict": (Effect.DELAYED, _CONTENTION),
     "ReplicatedWriteConflict": (Effect.DELAYED, "was being written in another region; nothing to do unless it lasts"),
     "TransactionInProgress": (Effect.UNKNOWN, "is still working on this transaction; nothing to do unless it lasts"),
-    "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction with this token; the record tells"),
+    "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction with this token; check the record"),
     "Validation": (Effect.REFUSED, _INVALID),
     "ItemCollectionSizeLimitExceeded": (
         Effect.REFUSED,
-        "has 10 GB under one key: drop its local secondary index",
+        "has reached 10 GB under one key: drop its local secondary index",
     ),
     "ResourceNotFound": (Effect.REFUSED, _MISSING),
     "UnknownOperation": (Effect.REFUSED, "is on an engine without this operation: it needs DynamoDB itself"),
-    "AccessDenied": (Effect.REFUSED, "does not let this role do that: allow {permission} on it"),
+    "AccessDenied": (Effect.REFUSED, "denies this role the operation: allow {permission} on it"),
     **dict.fromkeys(
         (
             *("UnrecognizedClient", "InvalidSignature", "IncompleteSignature", "MissingAuthenticationToken"),
@@ -76,15 +78,15 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
         ),
         (Effect.REFUSED, _CREDENTIALS),
     ),
-    "NoRegion": (Effect.REFUSED, "was asked without a region: set AWS_DEFAULT_REGION, or pass a client that has one"),
-    "ParamValidation": (Effect.REFUSED, "was not asked: boto3 does not take one of the arguments for this operation"),
+    "NoRegion": (Effect.REFUSED, "was called without a region: set AWS_DEFAULT_REGION, or pass a client that has one"),
+    "ParamValidation": (Effect.REFUSED, "was not called: boto3 rejects one of the arguments for this operation"),
     # A refused connection says nothing about an earlier copy of the request: botocore resends by itself.
     **dict.fromkeys(
         ("EndpointConnection", "ConnectTimeout", "ReadTimeout", "ConnectionClosed"), (Effect.UNKNOWN, _CONNECTION)
     ),
-    "UnreadableAnswer": (Effect.UNKNOWN, "did not send the response that came back: check proxies and endpoints"),
+    "UnreadableAnswer": (Effect.UNKNOWN, "did not send the response received: check proxies and endpoints"),
 }
-_OTHERWISE: Final = (Effect.UNKNOWN, "did not say what became of the request; if this lasts, check AWS Health")
+_OTHERWISE: Final = (Effect.UNKNOWN, "did not confirm the request; if this persists, check AWS Health")
 
 _ENDPOINT: Final = "endpoint "
 _EXPRESSIONS: Final = (

@@ -90,7 +90,7 @@ class DynamoDBStore:
 
     def __init__(self, table_name: str, namespace: str | None = None, client: "DynamoDBClient | None" = None) -> None:
         if not table_name or not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", table_name):
-            remedy = " (an ARN is not one either)" if table_name else ": is a variable not set?"
+            remedy = " (nor is an ARN)" if table_name else ": is a variable not set?"
             raise ValueError(f"{table_name!r} is not a DynamoDB table's name{remedy}")
         if client is not None:
             require_client(client, "dynamodb", "client")
@@ -279,10 +279,8 @@ class Requests:
             had_batches, self._has_batches = self._has_batches, False
         if had_batches:
             logger.warning(
-                (
-                    "table %s is on an engine without BatchExecuteStatement: from now on each record is written by a "
-                    "request of its own"
-                ),
+                "table %s is on an engine without BatchExecuteStatement: from now on, each record is written by a "
+                "request of its own",
                 self.table,
             )
 

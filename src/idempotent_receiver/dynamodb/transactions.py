@@ -198,7 +198,7 @@ def call_of(members: Sequence[Member], table: str) -> ApiCall:
     tables = {table: None} | {_table(action): None for member in members for action in member.commit.actions}
     # Only a single commit is told which permission it lacks.
     write = "PutItem" if members[0].commit.change.seen is None else "UpdateItem"
-    permission = f"dynamodb:{write} on the records, and what the handler's own actions need"
+    permission = f"dynamodb:{write} on the records, and the permissions of the handler's own actions"
     return ApiCall("TransactWriteItems", " or ".join(tables), permission)
 
 
@@ -260,7 +260,7 @@ def _misplaced(actions: Sequence[Action], table: str) -> str | None:
         key = action.arguments["Item" if put else "Key"]
         if _table(action).rpartition("/")[2] == table:
             if not isinstance(key.get("id"), str) or not (put or len(key) == 1):
-                return f"{action.named(number)} is on the records' table, whose key is the string 'id' alone"
+                return f"{action.named(number)} is on the records' table, whose only key is the string 'id'"
         elif put:
             continue
         for name in ("id",) if put else key:
@@ -282,5 +282,7 @@ def _clash(commit: Commit, table: str) -> str | None:
 
 def _twice(earlier: int, number: int, action: Action) -> str:
     if earlier == 0:
-        return f"{action.named(number)} is on the message's own record, which the transaction writes already"
-    return f"actions {earlier} and {number} are on one item of {_table(action)}; DynamoDB takes one action an item"
+        return f"{action.named(number)} is on the message's own record, which the transaction already writes"
+    return (
+        f"actions {earlier} and {number} are on the same item of {_table(action)}; DynamoDB allows one action per item"
+    )

@@ -27,9 +27,9 @@ def wants_transaction(function: Callable[..., Any], store: object) -> str | None
     for one in inspect.signature(function).parameters:
         # It would never get one, so writes that depend on it would never happen.
         if Transaction in get_args(hints.get(one)):
-            raise TypeError(f"{name}: annotate {one!r} with Transaction alone, not as optional: every call gets one")
+            raise TypeError(f"{name}: annotate {one!r} as Transaction, not as optional: every call gets one")
     if len(names) > 1:
-        raise TypeError(f"{name} asks for several Transactions; there is one a call")
+        raise TypeError(f"{name} asks for several Transactions; each call has one")
     if names:
         require_transactions(store, name)
     return names[0] if names else None
@@ -38,7 +38,7 @@ def wants_transaction(function: Callable[..., Any], store: object) -> str | None
 def require_transactions(store: object, name: str) -> None:
     """Raise TypeError if the store does not support transactions."""
     if not isinstance(store, TransactionalStore):
-        raise TypeError(f"{name} asks for a Transaction, and {type(store).__name__} has none")
+        raise TypeError(f"{name} asks for a Transaction, which {type(store).__name__} does not support")
 
 
 def runnable(function: Callable[..., Any]) -> str:

@@ -98,8 +98,8 @@ def current_claim() -> Attempt:
     attempt = current_attempt.get()
     if attempt is None:
         text = (
-            "current_claim() is only known inside a wrapped handler, while it runs under a key; an HTTP request that "
-            "is a GET or has no key has none"
+            "current_claim() works only inside a wrapped handler that runs under a key; an HTTP request that "
+            "is a GET or has no key does not"
         )
         raise misuse(LookupError(text))
     return attempt
@@ -186,7 +186,7 @@ def _refuse_unrun(result: object) -> None:
         if hasattr(result, end):
             getattr(result, end)()
     kind = type(result).__name__
-    text = f"the handler returned a {kind}, which nobody has run: await it, in a handler that is `async def`"
+    text = f"the handler returned a {kind}, which never ran: await it in an `async def` handler"
     raise misuse(TypeError(text))
 
 
@@ -217,7 +217,7 @@ def serialised(result: object) -> str | None:
         return None
     if isinstance(result, Iterator):
         # The caller would get it already exhausted.
-        return dropped(f"a {type(result).__name__} can be read once: return a list")
+        return dropped(f"a {type(result).__name__} can be read only once: return a list")
     # Imported here, so that a handler with plain bodies and no result never loads pydantic.
     from pydantic_core import to_json  # noqa: PLC0415
 

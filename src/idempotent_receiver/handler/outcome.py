@@ -94,10 +94,8 @@ Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimF
 
 OVERTAKEN = Failure(
     type="RecordChanged",
-    text=(
-        "under this key is a record that the handler's run had not read. The next delivery reads it first: "
-        "in an event of your own, let ApproximateReceiveCount be 2"
-    ),
+    text="this key has a record that the handler's run had not read. The next delivery reads it first: "
+    "in an event of your own, set ApproximateReceiveCount to 2",
 )
 """The failure of an unclaimed run whose completion was refused."""
 

@@ -82,16 +82,16 @@ class S3Results:
         """Read the object."""
         key, url = place.get("key", ""), _url(place)
         if place.get("bucket") != self.bucket or not key.startswith(f"{self.prefix}{owned}"):
-            raise ResultGone(f"the result is in {url}, which is not where this function keeps such results")
+            raise ResultGone(f"the result is in {url}, which is not this function's location for results")
         try:
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code")
             # S3 errors and throttling: SlowDown is a 503.
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            raise ResultGone(f"the result should be in {url}, and S3 answers {code}", retry=status >= 500) from error
+            raise ResultGone(f"the result should be in {url}, but S3 answered {code}", retry=status >= 500) from error
         except BotoCoreError as error:
-            why = f"the result is in {url}, and S3 did not answer: {type(error).__name__}"
+            why = f"the result is in {url}, but S3 did not answer: {type(error).__name__}"
             raise ResultGone(why, retry=True) from error
         return gzip.decompress(body).decode()
 
@@ -114,7 +114,7 @@ def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Resul
     try:
         return marker(results.put(f"{idempotency_key(run.record.id)}/{run.record.version}", data))
     except Exception as error:  # noqa: BLE001  # whatever the store of results raises
-        return dropped(f"{too_large}, and it could not be put elsewhere: {type(error).__name__}")
+        return dropped(f"{too_large}, and it could not be stored elsewhere: {type(error).__name__}")
 
 
 def fetched(record: Record, results: Results | None) -> str | None:
@@ -125,7 +125,7 @@ def fetched(record: Record, results: Results | None) -> str | None:
     if place.get("result") == "dropped":
         raise ResultGone(f"the result was not kept: {place.get('why')}")
     if results is None:
-        raise ResultGone(f"the result is in {_url(place)}, and this function reads none: give it its `results`")
+        raise ResultGone(f"the result is in {_url(place)}, but this function has no `results` to read it with")
     return results.get(place, f"{idempotency_key(record.id)}/")
 
 

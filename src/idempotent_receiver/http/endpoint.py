@@ -1,6 +1,6 @@
-"""The way in for HTTP: a client may send a request again, and it takes effect once.
+"""The HTTP entry point: a client may repeat a request, and it takes effect once.
 
-After the IETF's draft *The Idempotency-Key HTTP Header Field*, and what Stripe's users expect:
+Follows the IETF draft *The Idempotency-Key HTTP Header Field* and Stripe's conventions:
 
 ====================================================== ===============================================================
 a request meets                                        response
@@ -15,7 +15,7 @@ another request under the same key                     422
 the same request, whose answer was not kept            410
 a lease that ended while the handler ran               the winner's, or 409 while the winner is still running
 the same, where the winner failed and may be retried   503 with `Retry-After`
-a store that does not answer; too little time left     503 with `Retry-After`
+no answer from the store; too little time left         503 with `Retry-After`
 a record that this version cannot read                 500
 ====================================================== ===============================================================
 """
@@ -58,23 +58,22 @@ from idempotent_receiver.protocol.transitions import AlreadyFailed
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
 
 HandlerResponse = Any
-"""Whatever API Gateway takes from a handler: a response with a status, or a body alone."""
+"""Anything that API Gateway accepts from a handler: a response with a status, or a body alone."""
 HttpHandler = Callable[[Any, Any], HandlerResponse]
 
 IDEMPOTENCY_KEY = header("Idempotency-Key")
 
 _NOT_SAID: Any = object()
-"""A `scope` that nobody has given: None says that all clients share their keys."""
+"""The default of `scope`; None means that all clients share their keys."""
 
 _READS = ("GET", "HEAD", "OPTIONS")
-"""The methods that should change nothing, so that nothing is to be protected: a kept response would be an old one."""
+"""The methods that should change nothing and so need no protection: a stored response would be outdated."""
 _ONLY_READS = (
-    "GET, HEAD and OPTIONS requests keep no record that this could be committed with; to write, "
-    "use POST, PUT, PATCH or DELETE"
+    "GET, HEAD and OPTIONS requests have no record to commit this with; to write, use POST, PUT, PATCH or DELETE"
 )
 _WITHOUT_A_KEY = (
-    "requests without a key keep no record that this could be committed with; send a key, and refuse requests "
-    "without one by required=True"
+    "requests without a key have no record to commit this with; send a key, and refuse requests "
+    "without one with required=True"
 )
 
 
@@ -104,34 +103,34 @@ def http_endpoint(
     once for each key.
 
     The handler may ask for a third argument, annotated `Transaction`: its writes commit together with the response.
-    GET, HEAD and OPTIONS requests pass unprotected: nothing is claimed or kept, and a `Transaction` refuses to write.
+    GET, HEAD and OPTIONS requests pass unprotected: nothing is claimed or stored, and a `Transaction` refuses writes.
 
-    `key` makes an event's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
-    needs a namespace. `scope` is a callable over the event that says whose key it is (an authoriser's claim, an API
-    key): no tenant ever sees another's response. None, the default, lets all clients share their keys; with
-    `payload_key(...)` it must be said, because two clients may well send the same payload.
-    Unless a key is `required`, a request without one is not protected.
+    `key` finds a request's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
+    needs a namespace. `scope` is a callable that returns the key's owner for an event (an authoriser's claim, an API
+    key), so that no tenant ever sees another's response. By default, or with None, all clients share their keys; with
+    `payload_key(...)`, `scope` is mandatory, because two clients may well send the same payload.
+    Unless `required`, a request without a key is not protected.
     `payload` says which part of the body must be the same under one key, besides method, path and query string (except
     for parameters in its `without_query`); None compares nothing, not even those.
     `wait_seconds` is how long a request waits for one that is still running before it gets 409, and
-    `retry_after_seconds` is when that response asks the client to retry.
-    Every response that the handler *returns* is kept, 4xx and 5xx included, unless `is_final` says no to its status, as
-    it does by default to those that ask for the same request again, with other credentials or later: then its
-    `Transaction` is not committed, and the request may be retried. 502 and 504 may follow an effect, so they are kept.
-    To keep all, `is_final=lambda status: True`. One that raises is logged, and the response kept.
+    `retry_after_seconds` is the delay that this response asks for.
+    Every response that the handler *returns* is stored, 4xx and 5xx included, unless `is_final` rejects its status. By
+    default it rejects those that ask for the same request again, with other credentials or later: then its
+    `Transaction` is not committed, and the request may be retried. 502 and 504 may follow an effect, so they are
+    stored. `is_final=lambda status: True` stores all. If it raises, that is logged and the response is stored.
     An exception is raised to Lambda, and the request may be retried;
     with `on_exception="replay"` the response is 500, without the exception's text, now and for every retry.
-    `headers` is a callable over the event that makes headers for the library's own responses, such as CORS headers. The
+    `headers` is a callable that returns headers for the library's own responses to an event, such as CORS headers. The
     handler's responses keep theirs.
-    `results` is where responses go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
-    `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
+    `results` stores responses that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
+    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout stops no run: the process ends itself.
     `metrics`, such as Powertools' `Metrics`, count replays, conflicts and failures; without them, nothing is counted.
 
     Raises TypeError or ValueError at set-up for options that cannot work, and RuntimeError on a system where a process
     cannot be made to end at its deadline.
     """
     if isinstance(key, Payload) and payload is EVERYTHING:
-        # A parameter that does not make another key must not make a mismatch either.
+        # A parameter that is not part of the key must not cause a mismatch either.
         payload = Payload(without_query=key.without_query)
     calls = CallOptions(
         store=store,
@@ -154,8 +153,8 @@ def http_endpoint(
     if scope is _NOT_SAID:
         if isinstance(key, Payload):
             raise ValueError(
-                "a key made of the payload needs a scope, or one client gets the answer to another's equal request: "
-                "scope=lambda event: ... returns whose request it is; scope=None if all clients share their requests"
+                "a key made from the payload needs a scope, or one client gets the answer to another's equal request: "
+                "scope=lambda event: ... returns the request's owner; scope=None if all clients share their requests"
             )
         scope = None
     options.require_callables(is_final=is_final)
@@ -195,8 +194,8 @@ def http_endpoint(
 
 
 def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore) -> str | None:
-    """The name of the parameter that takes a transaction, if there is one. Raises TypeError for a function that could
-    not be called with each request.
+    """The name of the parameter that takes a transaction, if any. Raises TypeError for a function that cannot be called
+    for each request.
     """
     name, transaction = runnable(function), wants_transaction(function, store)
     try:
@@ -208,7 +207,7 @@ def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Endpoint:
-    """A handler and what `http_endpoint` was given; `transaction` names the parameter of `function` that takes one."""
+    """A handler and the options of `http_endpoint`; `transaction` names the parameter of `function` that takes one."""
 
     calls: CallOptions
     function: Callable[..., HandlerResponse]
@@ -223,7 +222,7 @@ class _Endpoint:
     telemetry: Telemetry
 
     def response(self, event: Any, context: Any, request: Request) -> HandlerResponse:
-        """The response to a request. Raises what the handler raises, if that may be retried."""
+        """The response to a request. Raises the handler's exception if the request may be retried."""
         if request.method in _READS:
             return self._unprotected(event, context, _ONLY_READS)
         payload = self.calls.payload
@@ -247,8 +246,8 @@ class _Endpoint:
             return self._response_to(ended, result, event, request, call.deadline.now_ms)
 
     def _unprotected(self, event: Any, context: Any, why: str) -> HandlerResponse:
-        """The response to a request without a record. If the handler asks for a transaction, it gets one that takes
-        nothing and says why, because nothing would commit it.
+        """The response to a request without a record. If the handler takes a transaction, it gets one that refuses
+        writes and says why, because nothing would commit it.
         """
         refusing = Transaction()
         refusing.seal(why)
@@ -263,18 +262,18 @@ class _Endpoint:
         if self.scope is None:
             return self.calls.usable(made)
         scope = scope_of(self.scope, event)
-        # Quoting leaves no `#` in the scope, so no two pairs of scope and key read the same.
+        # Quoting leaves no `#` in the scope, so no two pairs of scope and key collide.
         return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
 
     def _is_final(self, result: HandlerResponse) -> bool:
         try:
             return bool(self.is_final(_status_of(result)))
         except Exception as error:  # noqa: BLE001  # a user's policy may raise anything, and the effect may be done
-            self.telemetry.report_raised("is_final raised: the response is kept", error)
+            self.telemetry.report_raised("is_final raised: the response is stored", error)
             return True
 
     def _own(self, response: HttpResponse, event: Any, request: Request) -> HttpResponse:
-        """A response of the library's own, with the headers that the user adds, as the request's way in takes it."""
+        """A response of the library's own, with the user's headers, in the form that the request's source expects."""
         return in_form_of(request, with_headers(response, self.headers, event, self.telemetry))
 
     def _response_to(
@@ -303,18 +302,18 @@ class _Endpoint:
             data = fetched(record, self.calls.results)
             response = None if data is None else json.loads(data)
         except (ResultGone, ValueError) as error:
-            self.telemetry.report_error("the kept answer cannot be read", error)
+            self.telemetry.report_error("the stored response cannot be read", error)
             retry = isinstance(error, ResultGone) and error.retry
             return self._own(responses.unread() if retry else responses.gone(), event, request)
         if not isinstance(response, dict) or "statusCode" not in response:
-            # Written out as API Gateway does it, so that it has headers.
+            # Made explicit as API Gateway would, so that it has headers.
             body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
             response = in_form_of(request, responses.json_response(HTTPStatus.OK, body, {}))
         return marked_as_replayed(response, multi_value=request.multi_value)
 
 
 def _status_of(response: HandlerResponse) -> int:
-    """The HTTP status that API Gateway makes of a handler's response."""
+    """The HTTP status that API Gateway derives from a handler's response."""
     status = response.get("statusCode") if isinstance(response, dict) else None
     try:
         return HTTPStatus.OK if status is None else int(status)

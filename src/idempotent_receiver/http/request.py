@@ -1,5 +1,5 @@
-"""One form for an HTTP request, whether API Gateway (REST or HTTP API), a Function URL or an Application Load Balancer
-hands it to a function; and the key and scope that come from it.
+"""One form for HTTP requests from API Gateway (REST or HTTP API), Function URLs and Application Load Balancers, and the
+key and scope read from it.
 """
 
 import base64
@@ -17,11 +17,11 @@ from idempotent_receiver.options import key_for, require_text
 from idempotent_receiver.payload import Document, Payload, Query
 
 MOST_KEY_CHARACTERS = 255
-"""Stripe's limit: enough for any UUID, and far below what DynamoDB takes."""
+"""Stripe's limit: enough for any UUID, and far below DynamoDB's limit."""
 
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 _STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)" *(?:;.*)?')
-"""A quoted string, and the parameters that a structured field (RFC 9651) may have behind it."""
+"""A quoted string, and the parameters that a structured field (RFC 9651) may have after it."""
 
 _FORM = "multipart/form-data"
 _PARAMETER = re.compile(r'[ \t]*;[ \t]*([\w-]+)=(?:"([^"\\]+)"|([^\s;,"]+))')
@@ -38,13 +38,13 @@ class MissingKey(UnusableKey):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `headers` has lower-case names, and every value of each that the event contains.
+    """One request. `headers` has lower-case names, each with every value in the event.
 
-    `query` is the query string in canonical form: decoded, sorted by name, the values of one name in their order. A
-    name without a value has an empty one.
+    `query` is the query string in canonical form: decoded, sorted by name, with the values of a name in order. A name
+    without a value has an empty one.
 
-    A request that came through a load balancer (`balanced`) needs a response in the load balancer's form, with
-    `multiValueHeaders` where the target group has multi-value headers enabled (`multi_value`).
+    A request from a load balancer (`balanced`) needs a response in the load balancer's form, with `multiValueHeaders`
+    if the target group has multi-value headers enabled (`multi_value`).
     """
 
     method: str
@@ -57,23 +57,23 @@ class Request:
 
     @property
     def document(self) -> Document:
-        """The body as it is compared."""
+        """The body in the form used for comparison."""
         return Document.of_bytes(self.body)
 
     def fingerprint(self, payload: Payload) -> str:
-        """What makes two requests the same: method, path, query string, and the part of the payload that counts. Of a
-        form (multipart/form-data) the parts count, not the boundary, which is another one for each retry.
+        """The fingerprint of a request: method, path, query string, and the part of the payload that counts. For a form
+        (multipart/form-data) the parts count, not the boundary, which changes with each retry.
 
         Raises UnusableKey if the fields that count are missing.
         """
         if (parts := self._parts()) is None:
             return payload.fingerprint(self.document, self.method, self.path, query=self.query)
-        # No method has a blank, so no other body can be written that reads like these parts.
+        # No method contains a space, so no other body can look like these parts.
         return payload.fingerprint(Document(parts), f"{self.method} {_FORM}", self.path, query=self.query)
 
     def _parts(self) -> bytes | None:
-        """The parts of a form, each with its length. None if the body is no form, or if its boundary is anywhere but
-        where a part begins or ends: parsers differ in what they make of such a body.
+        """The parts of a form, each with its length. None if the body is not a form, or if its boundary also appears
+        elsewhere than between parts: parsers differ on such a body.
         """
         boundary = _boundary(self.headers.get("content-type", ()))
         if boundary is None:
@@ -90,7 +90,7 @@ def request_of(event: object) -> Request:
     """The request in an event: payload format 1.0 (REST API, and HTTP API if configured), 2.0 (HTTP API, Function URL),
     or an Application Load Balancer's.
 
-    Raises InvalidRequest for anything else, such as an event whose body somebody has parsed.
+    Raises InvalidRequest for anything else, such as an event whose body has already been parsed.
     Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/lambda-functions.html
     """
     fields: Any = event
@@ -104,7 +104,7 @@ def request_of(event: object) -> Request:
                 query = parse_qsl(raw_query, keep_blank_values=True, errors=_NOT_TEXT)
         case {"requestContext": {"elb": _}, "httpMethod": str(method), "path": str(path)}:
             balanced, multi_value = True, isinstance(fields.get("multiValueHeaders"), dict)
-            # API Gateway decodes names and values, a load balancer does not.
+            # API Gateway decodes names and values; a load balancer does not.
             query = _query(fields, partial(unquote_plus, errors=_NOT_TEXT))
         case {"httpMethod": str(method), "path": str(path)}:
             query = _query(fields)
@@ -120,13 +120,13 @@ def request_of(event: object) -> Request:
 
 @key_for()
 def header(name: str) -> Callable[[Any], str]:
-    """A key strategy for HTTP: the value of the header `name`, in upper or lower case.
+    """A key strategy for HTTP: the value of the header `name`, ignoring case.
 
-    The value is a quoted string, as in the IETF's draft, or a plain one. Parameters behind a quoted string (`"k";v=1`)
-    are no part of the key. The key strategy raises MissingKey if the header is missing or empty. It raises UnusableKey
-    if the header was sent twice with different values, or if the key is longer than 255 characters, is not printable
-    ASCII, or contains a comma: HTTP APIs, Function URLs and proxies join the values of a repeated header with commas,
-    and no event tells such a key from one that was sent with a comma.
+    The value is a quoted string, as in the IETF draft, or a plain one. Parameters after a quoted string (`"k";v=1`) are
+    not part of the key. The strategy raises MissingKey if the header is missing or empty. It raises UnusableKey if the
+    header was sent twice with different values, or if the key is longer than 255 characters, is not printable ASCII, or
+    contains a comma. HTTP APIs, Function URLs and proxies join the values of a repeated header with commas, so an event
+    cannot distinguish such a key from one sent with a comma.
     Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
     Source: https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
@@ -160,35 +160,35 @@ def header(name: str) -> Callable[[Any], str]:
 
 
 def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
-    """What the user's strategy `name`, a `key` or a `scope`, makes of an event.
+    """What the user's strategy `name`, a `key` or a `scope`, returns for an event.
 
-    Raises UnusableKey from whatever it raises: the client sent what the strategy did not expect, so a retry does not
-    help. The error's own text is not for the client.
+    Raises UnusableKey for any exception: the client sent something unexpected, so a retry does not help. The error's
+    own text is not for the client.
     """
     try:
         return strategy(event)
     except UnusableKey:
         raise
     except Exception as error:
-        raise UnusableKey(f"no {name} could be made of the request") from error
+        raise UnusableKey(f"no {name} could be made from the request") from error
 
 
 def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
-    """Whose key it is. Raises UnusableKey if it is nobody's: all requests without an owner would share it."""
+    """The owner of the key. Raises UnusableKey if there is none: all requests without an owner would share it."""
     try:
         scope = made_by(strategy, event, "scope")
     except MissingKey as error:
-        # The scope is missing, not the key: as a MissingKey, it would run unprotected where no key is required.
-        raise UnusableKey(f"the request belongs to nobody: {text_of(error)}") from None
+        # The scope is missing, not the key: as a MissingKey, it would run unprotected where the key is optional.
+        raise UnusableKey(f"the request has no owner: {text_of(error)}") from None
     if scope is not None and not isinstance(scope, str):
-        raise UnusableKey(f"the request belongs to nobody: its scope is of type {type(scope).__name__}, not a string")
+        raise UnusableKey(f"the request has no owner: its scope is of type {type(scope).__name__}, not a string")
     if not scope:
-        raise UnusableKey("the request belongs to nobody: its scope is empty")
+        raise UnusableKey("the request has no owner: its scope is empty")
     return scope
 
 
 def _boundary(content_types: Sequence[str]) -> bytes | None:
-    """The boundary that a form's content type tells; None if it is no form, or does not tell exactly one."""
+    """The boundary in a form's content type; None if it is not a form, or does not name exactly one."""
     if len(content_types) != 1 or (form := _FORM_TYPE.fullmatch(content_types[0])) is None:
         return None
     told = [quoted or plain for name, quoted, plain in _PARAMETER.findall(form[1]) if name.lower() == "boundary"]
@@ -201,7 +201,7 @@ def _query(event: Mapping[str, Any], decode: Callable[[str], str] = str) -> list
 
 
 _NOT_TEXT = "surrogateescape"
-"""What is not UTF-8 keeps its bytes: with a replacement character, different values would look the same."""
+"""Bytes that are not UTF-8 are preserved: with a replacement character, different values would look the same."""
 
 
 def _every_value(
@@ -224,9 +224,9 @@ def _body(event: Mapping[str, Any]) -> bytes:
     if body is None:
         return b""
     if not isinstance(body, str):
-        # As no body, it would make all requests the same one.
+        # Treated as no body, it would make all requests equal.
         raise InvalidRequest(
-            f"the body is of type {type(body).__name__}, not text as API Gateway sends it: what parses it has to come "
+            f"the body is of type {type(body).__name__}, not text as API Gateway sends it: parse it "
             "after http_endpoint or workflow_endpoint"
         )
     if event.get("isBase64Encoded") is True:

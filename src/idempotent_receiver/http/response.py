@@ -77,7 +77,7 @@ def with_headers(response: HttpResponse, headers: Headers | None, event: Any, te
     try:
         made = _checked(headers(event))
     except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
-        telemetry.report_raised("headers raised: the response has none of them", error)
+        telemetry.report_raised("headers raised: the response is sent without them", error)
         return response
     own = {name.lower() for name in response["headers"]}
     added = {name: value for name, value in made.items() if name.lower() not in own}
@@ -86,7 +86,7 @@ def with_headers(response: HttpResponse, headers: Headers | None, event: Any, te
 
 def _checked(made: Any) -> dict[str, str]:
     if not isinstance(made, Mapping) or not all(isinstance(part, str) for pair in made.items() for part in pair):
-        raise misuse(TypeError("headers must make a mapping of str to str"))
+        raise misuse(TypeError("headers must return a mapping of str to str"))
     return dict(made)
 
 
@@ -126,7 +126,9 @@ def without_answer(
             detail = "A key belongs to one request: its method, path, query string and payload. Use a new key."
             return problem(HTTPStatus.UNPROCESSABLE_ENTITY, title, detail)
         case outcome.Unreadable():
-            detail = "It is not known whether it is done. Do not retry before an operator has looked into it."
+            detail = (
+                "It is unknown whether the request took effect. Do not retry before an operator has looked into it."
+            )
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", detail)
         case _:
             # Its end could not be recorded or its transaction not committed; or the store could not be reached or too
@@ -134,7 +136,7 @@ def without_answer(
             # have.
             return unsettled()
     retry_after_seconds = max(1, min(retry_after_seconds, -(-left_ms // 1000)))
-    detail = "Ask again later: it will be answered with that request's answer."
+    detail = "Try again later: you will get that request's response."
     return problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)
 
 
@@ -148,22 +150,22 @@ def unsettled() -> HttpResponse:
     """It is unknown now whether the request took effect. A client that assumed not and used a new key might
     repeat it.
     """
-    detail = "It is not known whether it is done. Ask again, with the same key."
+    detail = "It is unknown whether the request took effect. Try again with the same key."
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
 
 
 def generic_failure() -> HttpResponse:
     """The handler failed, and that is final; nothing about its exception is disclosed."""
-    detail = "The request failed. A retry with the same key gets this answer again."
+    detail = "The request failed. A retry with the same key gets this response again."
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error", detail)
 
 
 def unread() -> HttpResponse:
     """The request took effect once, and its response cannot be read now."""
-    detail = "The request took effect, and its answer cannot be read now. Ask again, with the same key."
+    detail = "The request took effect, but its response cannot be read now. Try again with the same key."
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
 
 
 def gone() -> HttpResponse:
     """The request took effect once, and its response was not stored."""
-    return problem(HTTPStatus.GONE, "The answer was not kept", "The request took effect, but its answer is gone.")
+    return problem(HTTPStatus.GONE, "The response was not stored", "The request took effect, but its response is gone.")

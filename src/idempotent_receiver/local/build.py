@@ -22,7 +22,7 @@ SAID_LINES = 12
 HOST_BUILD = {"BUILD_FOR": "host", "PYTHON": sys.executable}
 """Variables that tell a Makefile which machine and Python it builds for."""
 NOT_FOR_HOST = (
-    "the target {target} has built for another machine. When BUILD_FOR is host, let it install packages for $(PYTHON), "
+    "the target {target} built for another machine. When BUILD_FOR is host, make it install packages for $(PYTHON), "
     "without --platform and --python-version"
 )
 
@@ -46,7 +46,7 @@ def build(code: Path, folder: Path, project: Path) -> Path:
         _run(
             command,
             requirements.parent,
-            f"{requirements} could not be installed: correct it, or see to the index",
+            f"{requirements} could not be installed: correct it, or check the package index",
         )
     shutil.copytree(code, target, ignore=LEFT_OUT, dirs_exist_ok=True)
     return target
@@ -64,7 +64,7 @@ def build_by_make(target: Target, folder: Path) -> Path:
     makefile = target.context.resolve() / "Makefile"
     if not makefile.is_file():
         raise DeployError(
-            f"{target.function} is built by a Makefile, and there is none at {makefile}: correct ContextPath"
+            f"{target.function} is built by a Makefile, but {makefile} does not exist: correct ContextPath"
         )
     artifacts.mkdir(parents=True)
     # Do not pass on the variables of an outer make.
@@ -72,11 +72,11 @@ def build_by_make(target: Target, folder: Path) -> Path:
     _run(
         ["make", "--makefile", str(makefile), name],
         _working_folder(target, folder),
-        f"`make {name}` failed, by {makefile}",
+        f"`make {name}` failed ({makefile})",
         {**inherited, **HOST_BUILD, "ARTIFACTS_DIR": str(artifacts)},
     )
     if not any(artifacts.iterdir()):
-        raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: let it put the code and its packages there")
+        raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: make it put the code and its packages there")
     if _is_foreign(artifacts):
         raise DeployError(NOT_FOR_HOST.format(target=name))
     return artifacts
@@ -102,7 +102,7 @@ def _is_foreign(built: Path) -> bool:
 
 def _require_code(code: Path) -> None:
     if not code.is_dir():
-        raise DeployError(f"the template names code at {code}, and there is no such folder: correct CodeUri")
+        raise DeployError(f"the template's code folder {code} does not exist: correct CodeUri")
 
 
 def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[str, str] | None = None) -> None:
@@ -121,7 +121,7 @@ def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[s
         )
     except subprocess.TimeoutExpired:
         raise DeployError(
-            f"{what}: it took longer than {LONGEST_BUILD_SECONDS} s. Is the package index there?"
+            f"{what}: it took longer than {LONGEST_BUILD_SECONDS} s. Check that the package index is reachable."
         ) from None
     except OSError as error:
         raise DeployError(f"{what}: {error}") from None

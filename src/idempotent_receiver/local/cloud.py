@@ -162,7 +162,7 @@ def check_free(port: int, addresses: Iterable[str]) -> None:
                 probe.bind((address, port))
             except OSError as error:
                 raise ServerError(
-                    f"port {port} cannot be used at {address}: {error.strerror}{_holder(port)}. End what listens "
+                    f"port {port} cannot be used at {address}: {error.strerror}{_holder(port)}. Stop what listens "
                     "there, or choose another port"
                 ) from None
 

@@ -65,7 +65,7 @@ def chosen_function(names: Sequence[str], name: str | None) -> str:
     """The function with this name, or the only one. Raises TrialError."""
     told = ", ".join(names)
     if not names:
-        raise TrialError("no function of the template consumes a queue: give one an event of type SQS")
+        raise TrialError("no function in the template consumes a queue: add an event of type SQS to one")
     matching = [each for each in names if name in (None, each)]
     if len(matching) != 1:
         raise TrialError(

@@ -24,7 +24,9 @@ PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil"})
 
 ARRIVALS = "DeadLetterArrivals"
-NO_ARRIVALS = f"{ARRIVALS} is false: this cloud refuses metric math, so no alarm tells of each dead letter's arrival"
+NO_ARRIVALS = (
+    f"{ARRIVALS} is false: this cloud does not support metric math, so no alarm fires when a dead letter arrives"
+)
 
 
 class DeployError(Exception):
@@ -104,7 +106,7 @@ def packaged(
         if name != "TemplateURL":
             return uri_of(named)
         if not named.is_file():
-            raise DeployError(f"the template names a nested one at {named}, and there is none")
+            raise DeployError(f"the nested template {named} does not exist")
         child = packaged(cloud, named.read_text(), named.parent, uri_of, built)
         return f"{cloud.endpoint_url}/{CODE_BUCKET}/{store(cloud, child.encode(), named.suffix)}"
 
@@ -137,7 +139,7 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
     try:
         formation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig=PACE)
     except WaiterError as error:
-        raise DeployError(f"stack {name} was not made: {error}: {_failures(clients, name)}") from error
+        raise DeployError(f"stack {name} was not created: {error}: {_failures(clients, name)}") from error
     for each in resources_of(clients, name):
         if adapt := _ADAPTED.get(each["ResourceType"]):
             adapt(clients, each["PhysicalResourceId"])
@@ -182,7 +184,7 @@ _ADAPTED = {"AWS::Lambda::EventSourceMapping": _let_poll, "AWS::DynamoDB::Table"
 def upload(clients: Clients, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:
     """Upload the folder, zipped, or the file; return its S3 address."""
     if not code.exists():
-        raise DeployError(f"there is no code at {code}")
+        raise DeployError(f"no code at {code}")
     body, suffix = (zipped(code, overlay), ".zip") if code.is_dir() else (code.read_bytes(), code.suffix)
     return f"s3://{CODE_BUCKET}/{store(clients, body, suffix)}"
 

@@ -27,12 +27,12 @@ class LocalProject:
         """The template's text. Raises TrialError if it does not exist."""
         if not self.template.is_file():
             raise TrialError(
-                f"there is no template {self.template}: name yours, as in receiver local path/to/template.yaml"
+                f"no template at {self.template}: pass its path, as in receiver local path/to/template.yaml"
             )
         try:
             return self.template.read_text()
         except ValueError as error:
-            raise TrialError(f"{self.template} is no text: {error}") from None
+            raise TrialError(f"{self.template} is not text: {error}") from None
 
     def consumers(self) -> list[str]:
         """The functions that consume a queue, as far as the template shows. Raises DeployError or TrialError."""

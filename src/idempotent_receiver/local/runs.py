@@ -27,7 +27,7 @@ QUIET_SECONDS = 30.0
 ALONE_SECONDS = 15.0
 """How long messages are sent one after the other; after that, the rest are sent at once."""
 NO_REDRIVE = (
-    "The queue has no redrive policy: a message that always fails is delivered again until its retention ends, and is "
+    "The queue has no redrive policy: a message that always fails is redelivered until its retention ends, and is "
     "deleted then. Give the queue a dead-letter queue."
 )
 
@@ -75,7 +75,7 @@ class TrialRuns:
         """Perform the runs. Raises DeployError and TrialError."""
         if self.function is None and len(known := self.project.consumers()) > 1:
             chosen_function(known, None)
-        self.tell(f"building {self.project.template}, and deploying it on a local cloud")
+        self.tell(f"building {self.project.template} and deploying it on a local cloud")
         found, steps, ended = self._alone("without faults, one message after the other", self.samples)
         failing = [each for each in ended if each.verdict is not EffectVerdict.ONCE]
         names = {each.name for each in failing}
@@ -85,7 +85,7 @@ class TrialRuns:
         if any(names.intersection(step.names) and step.before != step.after for step in steps):
             # What failing messages leave behind must not be compared.
             _, steps, _ = self._alone("once more, without those that always fail", able)
-        with self._run("workers are killed, and their leases have to end first", witness.KILLS) as killed:
+        with self._run("with killed workers, whose leases must end first", witness.KILLS) as killed:
             killed.send(able)
             reference = referred(steps, self._reordered(able))
             runs = [self._one_fails(able, reference)] if found.inside else []
@@ -151,7 +151,7 @@ class TrialRuns:
             timeout = trial.prepare()
             if len(self.printed) == 1:
                 visibility = timeout + LEASE_MARGIN_SECONDS
-                self.tell(f"{consumer.name}: time-out {timeout} s, visibility timeout {visibility} s")
+                self.tell(f"{consumer.name}: timeout {timeout} s, visibility timeout {visibility} s")
             self.tell(what)
             yield trial
 

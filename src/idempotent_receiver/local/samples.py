@@ -58,7 +58,7 @@ def samples_in(folder: Path) -> list[Sample]:
         found += [Sample(name, record) for name, record in zip(names, bodies, strict=True)]
     if not found:
         raise TrialError(
-            f"there is no SQS event in {folder}: put one there, as Lambda delivers it, such as "
+            f"there is no SQS event in {folder}: add one, as Lambda delivers it, such as "
             '{"Records": [{"messageId": "1", "body": "{...}"}]}'
         )
     return found

@@ -73,7 +73,7 @@ class Server:
         while not (self._program.ready(self.port) and self.alive):
             if not self.alive:
                 assert self._supervisor.stderr is not None
-                last_words = self._supervisor.stderr.read().strip() or "it said nothing"
+                last_words = self._supervisor.stderr.read().strip() or "it printed nothing"
                 raise ServerError(f"the server ended while it started: {last_words}")
             if time.monotonic() > deadline:
                 raise ServerError(f"the server was not ready after {START_SECONDS:.0f} s")
@@ -101,7 +101,7 @@ class Server:
             self._supervisor.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             raise ServerError(
-                f"the server was not cleared up after {STOP_SECONDS:.0f} s; process {self._supervisor.pid} goes on"
+                f"the server was not cleaned up after {STOP_SECONDS:.0f} s; process {self._supervisor.pid} continues"
             ) from None
         finally:
             self._supervisor.stdout.close()

@@ -26,13 +26,13 @@ class EffectVerdict(StrEnum):
 
 
 NEVER_MS = float("inf")
-OVERRAN = "it takes longer than the function's time-out, which is 10 s here at most"
+OVERRAN = "it takes longer than the function's timeout, which is at most 10 s here"
 WITHOUT_PARTIAL = (
-    "it was not done, and Lambda deleted it with its batch: the event source mapping has no FunctionResponseTypes: "
+    "it was not done, but Lambda deleted it with its batch: the event source mapping has no FunctionResponseTypes: "
     "[ReportBatchItemFailures]"
 )
 UNRECORDED = "Lambda deleted it before its record was COMPLETED, so a duplicate would run again"
-NOT_NAMED = "it was not done, and the handler's response did not say so: Lambda deleted it"
+NOT_NAMED = "it was not done, but the handler's response did not report it: Lambda deleted it"
 FINE = frozenset({EffectVerdict.ONCE, EffectVerdict.DEAD_LETTER})
 
 
@@ -295,7 +295,7 @@ class _Message:
         if verdict is EffectVerdict.NEVER:
             return reason and f"its handler fails: {reason}"
         if verdict is EffectVerdict.UNFINISHED:
-            return f"its handler fails: {reason}" if reason else "its handler has not come to it"
+            return f"its handler fails: {reason}" if reason else "its handler has not reached it"
         if self.ran_again and verdict is EffectVerdict.ONCE:
             return self._why_again(failures)
         return None
@@ -305,5 +305,5 @@ class _Message:
         if failures:
             return f"first run failed: {failures[0]['error']}"
         if self._twice():
-            return "it ran more than once, and took effect once"
+            return "it ran more than once but took effect once"
         return "its first worker was killed before it was recorded"

@@ -25,9 +25,9 @@ def client_of(service: str, *, region: str | None, profile: str | None, endpoint
         session: Any = boto3.Session(region_name=region, profile_name=profile)
         return session.client(service, endpoint_url=endpoint_url, config=config)
     except ProfileNotFound as error:
-        raise UsageError(f"{error}: correct --profile, or AWS_PROFILE") from None
+        raise UsageError(f"{error}: correct --profile or AWS_PROFILE") from None
     except NoRegionError:
-        raise UsageError("no AWS region: give --region, or set AWS_DEFAULT_REGION") from None
+        raise UsageError("no AWS region: give --region or set AWS_DEFAULT_REGION") from None
     except ValueError as error:
         raise UsageError(f"--endpoint-url {endpoint_url}: {error}") from None
 
@@ -92,6 +92,6 @@ def require_table(client: Client, name: str) -> None:
     """Raises UsageError if the DynamoDB table does not exist. Other errors are left to the code that reads it."""
     with (
         suppress(ClientError),
-        named(f"table {name}", "correct --table, or create it", "ResourceNotFoundException"),
+        named(f"table {name}", "correct --table or create the table", "ResourceNotFoundException"),
     ):
         client("dynamodb").describe_table(TableName=name)

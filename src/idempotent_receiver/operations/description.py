@@ -81,7 +81,7 @@ def description_in(text: str) -> Description:
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  # of a text, not of an argument's type
     if unknown := sorted(found.keys() - _READ.keys()):
-        raise ValueError(f"it has no field {', '.join(unknown)}: use {', '.join(_READ)}")
+        raise ValueError(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
     said = Description(**{name: _read(name, value) for name, value in found.items() if value is not None})
     if said.namespace is None and said.key not in (None, keys.message_id):
         raise ValueError("namespace is missing: with this key it is the store's")
@@ -95,7 +95,7 @@ def stated(outputs: Mapping[str, str], stack: str | None) -> Description | None:
     try:
         return description_in(outputs[OUTPUT])
     except ValueError as error:
-        remedy = "put there what `receiver describe` prints, or give --consumer"
+        remedy = "set it to what `receiver describe` prints, or give --consumer"
         raise UsageError(f"output {OUTPUT} of stack {stack}: {error}; {remedy}") from None
 
 
@@ -119,7 +119,7 @@ def _payload(said: object) -> Payload | InCode:
             return InCode(name)
         case dict() if not said.keys() - _PARTS:
             return Payload(**said)
-    raise ValueError(f"{json.dumps(said)} is no payload: use {{}} for all of it, or {', '.join(_PARTS)}")
+    raise ValueError(f"{json.dumps(said)} is not a payload: use {{}} for the whole body, or {', '.join(_PARTS)}")
 
 
 _BY_NAME: Mapping[str, keys.KeyStrategy] = {"message_id": keys.message_id, "event_id": keys.event_id}
@@ -140,7 +140,7 @@ def _key(said: object) -> keys.KeyStrategy | InCode:
             ((name, argument),) = said.items()
             return _MADE[name](argument)
     known = [*map(json.dumps, _BY_NAME), *(f'{{"{name}": ...}}' for name in _MADE)]
-    raise ValueError(f"{json.dumps(said)} is no key strategy: use {', '.join(known)}")
+    raise ValueError(f"{json.dumps(said)} is not a key strategy: use {', '.join(known)}")
 
 
 def _key_document(key: keys.KeyStrategy | InCode) -> object:
@@ -168,7 +168,7 @@ def _named(given: Any) -> dict[str, str]:
 def _retention_days(said: Any) -> float:
     options.require_numbers(retention_days=said)
     if not said > 0:
-        raise ValueError("it has to be more than 0")
+        raise ValueError("it must be more than 0")
     return float(said)
 
 

@@ -47,10 +47,10 @@ def of_record(
     """The record's last write and how long its state lasts. The time of the write is derived from its expiry."""
     yield TraceEvent(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
     if record.status == Status.INPROGRESS and not (released(record, now_ms) or resending(record)):
-        over = ", and nobody settled it" if lease_over(record, now_ms) else ""
+        over = ", never settled" if lease_over(record, now_ms) else ""
         yield TraceEvent(record.lease_until_ms, source, f"end of its lease{over}")
     if record.expiration is not None:
-        yield TraceEvent(record.expiration * 1000, source, "end of the record: from then on, the key is free")
+        yield TraceEvent(record.expiration * 1000, source, "end of the record: the key is free from then on")
 
 
 def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
@@ -87,7 +87,7 @@ def _resent(record: Record, key_of: KeyOf) -> str:
     if (found := resent(record)) is not None:
         return f"RESENT as {key_of(found.new_id)}, by {found.operator}: {found.why}"
     if (found := taken_back(record)) is not None:
-        return f"TAKEN_BACK: no handler ran, and {key_of(found.old_id)} goes on, by {found.operator}: {found.why}"
+        return f"TAKEN_BACK: no handler ran, and {key_of(found.old_id)} continues, by {found.operator}: {found.why}"
     return ""
 
 
@@ -144,7 +144,7 @@ def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[TraceEvent
         parts = [told.get(name) for name in ("error_type", "at", "reason", "why")]
         said = "; ".join(map(str, filter(None, (told.get("message"), *parts))))
     else:
-        said = f"a line of the function's own, at {place or 'an unknown place'}"
+        said = f"a line of the function's own, at {place or 'an unknown location'}"
     yield TraceEvent(int(line["timestamp"]), "log", f"{told.get('level', '')} {said}".strip())
 
 

@@ -188,7 +188,7 @@ def exchange(
         moment = deadline.moment()
         if not in_time or (moment.left_to_start_seconds <= 0 and _claims_any(pending)):
             for operation in pending:
-                operation.give_up("no time was left to ask it")
+                operation.give_up("no time was left to ask")
             return []
         _round(pending, store, deadline, moment)
         unanswered = [operation for operation in pending if operation.answer is None]

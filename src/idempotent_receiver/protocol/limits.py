@@ -74,7 +74,7 @@ def too_large(item: Mapping[str, object]) -> str | None:
     """Why no table can hold an item. Raises as `bytes_of` does."""
     if (size := item_bytes(item)) <= MOST_ITEM_BYTES:
         return None
-    return f"its item has {size} bytes; DynamoDB takes {MOST_ITEM_BYTES} (400 KB): keep large values elsewhere"
+    return f"its item has {size} bytes; DynamoDB allows {MOST_ITEM_BYTES} (400 KB): store large values elsewhere"
 
 
 def bytes_in(action: Action) -> int:
@@ -89,7 +89,7 @@ def excess(actions: Sequence[Action]) -> str | None:
             return f"{action.named(number)}: {why}"
     total = sum(map(bytes_in, actions))
     return (
-        f"its values have {total} bytes; DynamoDB takes 4 MB in a transaction"
+        f"its values have {total} bytes; DynamoDB allows 4 MB in a transaction"
         if total > MOST_TRANSACTION_BYTES
         else None
     )
@@ -100,7 +100,7 @@ def key_refusal(name: str, value: object, most: int = MOST_KEY_BYTES) -> str | N
     size = len(value.encode()) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 1
     if 0 < size <= most:
         return None
-    return f"its key {name!r} has {size} bytes: DynamoDB takes 1 to {most}{'; hash it' if size else ''}"
+    return f"its key {name!r} has {size} bytes: DynamoDB allows 1 to {most}{'; hash it' if size else ''}"
 
 
 def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
@@ -123,6 +123,6 @@ def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
             reason = "the record's key or one of its values holds a lone surrogate: DynamoDB cannot store such text"
         else:
             if not 0 < size <= MOST_KEY_BYTES:
-                reason = f"the record's key has {size} bytes: DynamoDB takes 1 to {MOST_KEY_BYTES}; choose another key"
+                reason = f"the record's key has {size} bytes: DynamoDB allows 1 to {MOST_KEY_BYTES}; choose another key"
         reasons.append(reason)
     return reasons

@@ -1,7 +1,7 @@
-"""Namespaces keep apart the functions that share a table.
+"""Namespaces separate the functions that share a table.
 
-A record's id is `{namespace}#{key}`, or the key alone. A namespace has no `#`, and neither has a key without a
-namespace, so that no two pairs have the same id, whoever chose the key. In one process a namespace is one function's.
+A record's id is `{namespace}#{key}`, or the key alone. Neither a namespace nor a key without one may contain `#`, so no
+two pairs share an id, whoever chose the key. Within a process, a namespace belongs to one function.
 """
 
 import weakref
@@ -13,41 +13,43 @@ from typing import Any
 
 
 def checked(namespace: object) -> str | None:
-    """The namespace of a store. Raises TypeError or ValueError for one that would not keep ids apart."""
+    """The namespace of a store. Raises TypeError or ValueError for one that would not keep ids distinct."""
     if namespace is None:
         return None
     if not isinstance(namespace, str):
         raise TypeError(f"namespace must be a string such as 'orders', or None for no namespace; it is {namespace!r}")
     if not namespace:
         raise ValueError(
-            "namespace is empty: is it a variable that is not set? Give it a name such as 'orders', "
+            "namespace is empty, perhaps from an unset variable. Give it a name such as 'orders', "
             "or None for no namespace"
         )
     if "#" in namespace:
         raise ValueError(
-            f"namespace {namespace!r} has a '#', which ends the namespace in a record's id: choose one without; for a "
-            "prefix that Powertools has written, see docs/from-powertools.md"
+            f"namespace {namespace!r} has a '#', which ends the namespace in a record's id: choose another; for a "
+            "prefix that Powertools wrote, see docs/from-powertools.md"
         )
     try:
         namespace.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"namespace {namespace!r} has a lone surrogate, which no AWS service takes") from None
+        raise ValueError(f"namespace {namespace!r} has a lone surrogate, which AWS services reject") from None
     return namespace
 
 
 def joined(namespace: str | None, name: str) -> str:
-    """The namespace of a store's `named(name)`. Raises TypeError or ValueError for a name that cannot be one."""
+    """The namespace of a store's `named(name)`. Raises TypeError or ValueError for an invalid name."""
     found = checked(name)
     if found is None:
-        raise TypeError("the name of a store must be a string such as 'charge'; it is None: is a variable not set?")
+        raise TypeError(
+            "the name of a store must be a string such as 'charge'; it is None, perhaps from an unset variable"
+        )
     return found if namespace is None else f"{namespace}.{found}"
 
 
 def take(store: Any, user: str, name: str, source: str | None = None) -> None:
-    """Give the store's namespace to `user`, unless another has it: one namespace, one function.
+    """Give the store's namespace to `user`, unless another user has it: one namespace, one function.
 
-    Two functions would take each other's records for their own, under any key that both use. The same user may come
-    again, and so may one of the same `source`. A store without a namespace is for everyone: its keys are messageIds.
+    Two functions would mistake each other's records for their own under any key that both use. The same user, or one
+    with the same `source`, may take it again. A store without a namespace is open to all: its keys are messageIds.
     Raises ValueError, with `name` in the remedy.
     """
     if store.namespace is None:
@@ -63,11 +65,11 @@ def take(store: Any, user: str, name: str, source: str | None = None) -> None:
 
 
 def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | None]:
-    """Who the user of a wrapped function is, what to call its store, and the function's source.
+    """The user name, the store name and the source of a wrapped function.
 
-    The user goes by module and qualified name, because a reload, a test or a factory makes another object of the same
-    function; the source by file, because a test may load one under another name. A lambda's first line is in both,
-    because all lambdas have one name.
+    The user is named by module and qualified name, because a reload, a test or a factory creates another object for the
+    same function. The source is named by file, because a test may load one under another name. A lambda's first line is
+    part of both, because all lambdas share one name.
     """
     found: Any = function
     while isinstance(found, partial):
@@ -83,10 +85,10 @@ def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | 
 
 
 _users: dict[str | int, dict[str, tuple[str, str | None]]] = {}
-"""For each table in this process, by its name or its object's id: each namespace's user and that user's source."""
+"""Each namespace's user and source, per table in this process. Tables are identified by name or by object id."""
 
 _kept: list[object] = []
-"""Tables without weak references, kept so that no other object gets their id."""
+"""Tables without weak references, kept alive so that no other object gets their id."""
 
 
 def _users_of(table: object) -> dict[str, tuple[str, str | None]]:
@@ -96,5 +98,5 @@ def _users_of(table: object) -> dict[str, tuple[str, str | None]]:
             weakref.finalize(table, _users.pop, place, None).atexit = False
         except TypeError:
             _kept.append(table)
-    # In one step, so that two threads that set up at once see each other.
+    # Atomic, so that two threads that set up at once see each other.
     return _users.setdefault(place, {})

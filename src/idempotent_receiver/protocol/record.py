@@ -166,7 +166,7 @@ def record_id(namespace: str | None, key: str) -> str:
         return f"{namespace}#{key}"
     if "#" in key:
         raise UnusableKey(
-            "the key has a '#', so it could name another's record: send a key without, or give the store a namespace"
+            "the key has a '#', so it could name another record: use a key without it, or give the store a namespace"
         )
     return key
 
@@ -180,7 +180,7 @@ def usable(key: object, id_of: Callable[[str], str]) -> str:
     try:
         size = len(id_of(key).encode())
     except UnicodeEncodeError:
-        raise UnusableKey("the key has a lone surrogate, which no AWS service takes") from None
+        raise UnusableKey("the key has a lone surrogate, which AWS services reject") from None
     if size > MOST_KEY_BYTES:
-        raise UnusableKey(f"the key with its namespace has {size} bytes; DynamoDB takes {MOST_KEY_BYTES}: hash it")
+        raise UnusableKey(f"the key with its namespace has {size} bytes; DynamoDB allows {MOST_KEY_BYTES}: hash it")
     return key

@@ -72,8 +72,8 @@ class Action:
 
 
 _ENDED = (
-    "the handler has returned or raised, so this could no longer be committed; wait for threads and tasks before "
-    "returning, and keep no transaction for another message"
+    "the handler has already returned or raised, so this cannot be committed; wait for threads and tasks before "
+    "returning, and do not reuse a transaction for another message"
 )
 
 ActionItem = tuple[object, ...] | None
@@ -278,7 +278,7 @@ class Transaction:
 
     def _require_room(self, more: bool) -> None:
         if len(self._actions) + len(self._unwritten()) + more > MOST_ACTIONS:
-            text = f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record"
+            text = f"a transaction takes at most {MOST_ACTIONS} actions besides the message's own record"
             raise misuse(ValueError(text))
 
     def _read_by(self, action: Action) -> Read | None:

@@ -33,7 +33,7 @@ _HOLDING = (dict, *_LISTS, Mapping)
 KEY_TYPES = (str, int, Decimal, bytes)
 """The types of values that a key may hold."""
 
-_SETS = ": a set is of str, of numbers (int, Decimal) or of bytes"
+_SETS = ": a set holds only str, only numbers (int, Decimal) or only bytes"
 
 
 def checked_arguments(
@@ -56,19 +56,19 @@ def _copied(kind: str, name: str, value: object) -> Any:
     place = f"a transaction's {kind}: {name}"
     match name:
         case "TableName" | "ConditionExpression" | "UpdateExpression":
-            _require(place, value, str, "a str that is not empty", valid=bool)
+            _require(place, value, str, "a non-empty str", valid=bool)
         case "Key" | "Item":
-            _require(place, value, _MAPPINGS, "a mapping that is not empty", valid=bool)
+            _require(place, value, _MAPPINGS, "a non-empty mapping", valid=bool)
         case "ReturnValuesOnConditionCheckFailure":
             _require(place, value, str, "ALL_OLD or NONE", valid=("ALL_OLD", "NONE").__contains__)
         case _:
-            _require(place, value, _MAPPINGS, "a mapping that is not empty: leave it out", valid=bool)
+            _require(place, value, _MAPPINGS, "a non-empty mapping: omit it", valid=bool)
     copy = plain_copy(value, place)
     if name == "ExpressionAttributeNames":
         for placeholder, attribute in copy.items():
             _require(f"{place}.{placeholder}", attribute, str, "a str")
     if name == "Key":
-        takes = "a plain str, number or bytes, and not an empty one"
+        takes = "a non-empty plain str, number or bytes"
         for attribute, part in copy.items():
             _require(f"{place}.{attribute}", part, KEY_TYPES, takes, valid=lambda part: part or part == 0)
     return copy
@@ -105,7 +105,7 @@ def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) 
             return _set(value, place)
         raise _refusal(TypeError, place, f" is {_refused(value)}")
     if levels < 0:
-        what = f"... nests more than {MOST_LEVELS} levels: does it hold itself?"
+        what = f"... nests more than {MOST_LEVELS} levels: does it contain itself?"
         raise _refusal(ValueError, place, what, _LONGEST_PLACE)
     if isinstance(value, _LISTS):
         return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]

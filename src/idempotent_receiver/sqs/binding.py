@@ -51,7 +51,7 @@ def bind(function: Callable[..., Any]) -> Binding:
     bodies = [parameter for parameter, source in sources.items() if source not in (_the_message, _the_transaction)]
     if len(bodies) != 1:
         found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
-        raise TypeError(f"{name} must name exactly one body, it names {found}: {_REMEDY}")
+        raise TypeError(f"{name} must take exactly one body, but takes {found}: {_REMEDY}")
     return Binding(
         function,
         tuple(sources.values()),
@@ -81,7 +81,9 @@ def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[
 
 def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> ArgumentSource:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise TypeError(f"{name}: parameter {parameter.name!r} must be an ordinary one, not *, ** or keyword-only")
+        raise TypeError(
+            f"{name}: parameter {parameter.name!r} must be an ordinary parameter, not *, ** or keyword-only"
+        )
     if parameter.name not in hints:
         raise TypeError(f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type")
     hint = hints[parameter.name]
@@ -113,7 +115,7 @@ def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
         reason = str(error).splitlines()[0]
         raise TypeError(
             f"{name}: pydantic cannot validate a body of type {hint!r}: {reason} "
-            "(a Message or a Transaction is annotated as just that, not as optional)"
+            "(annotate a Message or Transaction as such, not as optional)"
         ) from error
 
     def parse(body: str) -> Any:

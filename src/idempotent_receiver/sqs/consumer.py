@@ -156,8 +156,8 @@ def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:
         require_transactions(options.store, function_name(function))
     elif options.effects == "transaction":
         raise TypeError(
-            f"{function_name(function)} takes no Transaction, so effects='transaction' cannot be true of it: add a"
-            f" parameter of type Transaction for all that it does, or leave effects='any'"
+            f"{function_name(function)} takes no Transaction, so effects='transaction' cannot apply: add a"
+            f" parameter of type Transaction for all its effects, or keep effects='any'"
         )
     return binding
 
@@ -284,7 +284,7 @@ class _Invocation:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)
         except Exception as error:  # noqa: BLE001  # not confirmed, whatever the reason: the message comes again
             what = f"not sent to the dead-letter queue {queue}"
-            remedy = "see that it exists, and to the permission sqs:SendMessage"
+            remedy = "check that it exists, and the permission sqs:SendMessage"
             self.options.telemetry.report_message_error(f"{what}: {remedy}", error, self._log_fields(place))
             return False
         return True

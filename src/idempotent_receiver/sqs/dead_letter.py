@@ -98,9 +98,9 @@ def copy_of(message: Message, stamp: Stamp, deduplication_id: str | None) -> dic
     attributes = {name: raw_attribute(value) for name, value in message.message_attributes.items()}
     attributes[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
     if len(attributes) > MOST_ATTRIBUTES:
-        raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, SQS's limit")
+        raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, which is SQS's limit")
     if size_of(message.raw_body, attributes) > MOST_BYTES:
-        raise NoRoom("with its stamp it would be larger than SQS's 1 MiB")
+        raise NoRoom("with its stamp it would exceed SQS's limit of 1 MiB")
     arguments: dict[str, Any] = {"MessageBody": message.raw_body, "MessageAttributes": attributes}
     if message.group_id is not None:
         arguments["MessageGroupId"] = message.group_id

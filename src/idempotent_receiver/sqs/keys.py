@@ -84,7 +84,7 @@ def _found(what: str, find: Callable[[], Any]) -> Any:
     try:
         return find()
     except (ValueError, RecursionError, JMESPathError):
-        reason = "the body is not JSON, or it has a name twice in one object"
+        reason = "the body is not JSON, or has a repeated name in an object"
         raise UnusableKey(f"no {what} to take as the key: {reason}") from None
 
 
@@ -129,8 +129,8 @@ def event_id(event: Any, *_: object) -> str:
         case {"Records": [{"eventSource": "aws:s3"} as record]}:
             return _s3_event_id(record)
         case {"Records": [{"eventSource": "aws:s3"}, *_]}:
-            raise UnusableKey("the message has several S3 events, and would need several keys: send them one by one")
-    raise UnusableKey("no event's id to take as the key: this is not an event of EventBridge, SNS or S3")
+            raise UnusableKey("the message has several S3 events and would need several keys: send them one by one")
+    raise UnusableKey("no event id to take as the key: this is not an event from EventBridge, SNS or S3")
 
 
 def _s3_event_id(record: Mapping[str, Any]) -> str:
@@ -143,8 +143,8 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
             # may be longer than a record's id.
             return sha256(json.dumps([bucket, key, name, sequencer, version]).encode()).hexdigest()
     raise UnusableKey(
-        "no sequencer to make the S3 event's key of: S3 gives one to objects that are created or deleted; "
-        "let S3 send other events to EventBridge, which gives each an id"
+        "no sequencer to make the S3 event's key from: S3 gives one to objects created or deleted; "
+        "have S3 send other events to EventBridge, which gives each an id"
     )
 
 

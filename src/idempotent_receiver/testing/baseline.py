@@ -47,7 +47,7 @@ class Baseline:
             SystemClock().sleep(TICK_SECONDS)
             varying |= _varying(other, self._run_again())
         if names - varying:
-            self.unrepeatable = f"{', '.join(sorted(names - varying))} is as it should be only the first time"
+            self.unrepeatable = f"{', '.join(sorted(names - varying))} is correct only the first time"
         self.unstable |= names
 
 

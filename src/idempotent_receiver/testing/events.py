@@ -33,8 +33,8 @@ def sqs_event(
     """
     if any(isinstance(body, list | tuple | Iterator) for body in bodies):
         raise TypeError(
-            "sqs_event takes no list, since each body is an argument of its own: sqs_event(*bodies). "
-            "Give a body that is a JSON list as its text: json.dumps([...])"
+            "sqs_event takes each body as an argument of its own, not a list: sqs_event(*bodies). "
+            "Pass a body that is a JSON list as its text: json.dumps([...])"
         )
     names = _one_each("ids", bodies, ids, [f"message-{number}" for number in range(1, len(bodies) + 1)])
     if len(set(names)) < len(names):

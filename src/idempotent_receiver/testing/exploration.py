@@ -1,4 +1,4 @@
-"""`explore`: does a consumer survive it? Its handler, and all of the library, run under every schedule in turn."""
+"""`explore`: does a consumer survive? Runs its handler, with the whole library, under every schedule in turn."""
 
 import threading
 import warnings
@@ -17,7 +17,7 @@ from idempotent_receiver.testing.setup import Container, Setup
 MOST_WORKERS, MOST_FAULTS = 4, 3
 
 _alone = threading.RLock()
-"""Held by whoever explores: fakes and the network are the process's."""
+"""Held by the running exploration: fakes and the network belong to the process."""
 
 
 def explore(
@@ -36,42 +36,41 @@ def explore(
     network: str | None = None,
     no_effects: str | None = None,
 ) -> Exploration:
-    """Play a decorated handler through what SQS, Lambda and the network do to it. Raise AssertionError with a story of
-    each way in which a message takes effect twice, or not at all.
+    """Run a decorated handler through the faults of SQS, Lambda and the network. Raises AssertionError with a story of
+    every way in which a message takes effect twice, or not at all.
 
         def test_my_consumer_survives_it(calls):
             calls.replace(orders, "charge", key="idempotency_key")
             assert explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"}).complete
 
-    `handler` is what `@sqs_consumer(...)` made, with all that decorates it. The shipped code runs with a store in
-    memory, in virtual time; the handler's own options stay. `messages` are bodies in a list (str, or what can be JSON),
-    or an event of `sqs_event`. `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may
+    `handler` is the result of `@sqs_consumer(...)`, with any other decorators. The shipped code runs with an in-memory
+    store, in virtual time, with the handler's own options. `messages` is a list of bodies (str, or JSON values), or an
+    event of `sqs_event`. `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may
     have items, and fakes may read and write it. `state` names what else the handler changes, such as the dict of a
-    fake, or the `MemoryStore` of an `@idempotent` function. Tables and state are put back before each schedule, and
+    fake, or the `MemoryStore` of an `@idempotent` function. Tables and state are restored before each schedule, and
     compared after it.
 
-    In every schedule, `workers` receive the messages at once, and what was not acknowledged comes again once the leases
-    have ended, is redriven in the end, and is delivered once more after all. In between at most `faults` go wrong, at
-    any call of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request
-    arrives late or never, a fake refuses, the handler raises; and at most two calls are so slow that others go first.
+    In every schedule, `workers` receive the messages at once. Messages not acknowledged come again once the leases have
+    ended, then are redriven, and finally all are delivered once more. Meanwhile at most `faults` go wrong, at any call
+    of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request arrives
+    late or never, a fake refuses, the handler raises; and at most two calls are so slow that others go first.
 
-    A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
-    not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
-    message that is done, or only where something goes wrong, or never awaited, or with one key for two messages or for
-    two calls; a fake that refused a message which ends as if it had not. The same call again with the same key is
-    allowed. So is another run of a handler of `effects="transaction"` at the same time: nothing claims its message, and
-    its effects are there once.
+    A violation is: tables or state that differ from the run without faults; a message acknowledged before it is
+    COMPLETED, or never acknowledged; a fake called again with another key or without one, never called for a completed
+    message, called only after a fault, never awaited, or called with one key for two messages or two calls; a fake
+    that refused a message which ends as if it had not. Repeating a call with the same key is allowed. So is a
+    concurrent run of a handler with `effects="transaction"`: nothing claims its message, and its effects exist once.
 
-    Two more violations can be allowed by their reason: a request by a client of the handler's own (boto3 is refused,
-    also under moto, and sockets do not connect), by `network="DynamoDB Local"`; and a handler that touches no table,
-    state or fake, by `no_effects="it only counts"`.
+    Two more violations can be allowed with a reason: a request by the handler's own client (boto3 is refused, also
+    under moto, and sockets do not connect), with `network="DynamoDB Local"`; and a handler that touches no table,
+    state or fake, with `no_effects="it only counts"`.
 
-    The same input gives the same result. `most_schedules` bounds it, with a warning: assert that the result is
-    `complete`. Those with the fewest faults come first. `replay` plays one schedule, as a story names it. `check=False`
-    returns the violations instead of raising them. `seconds` is the function's time limit. `store` makes the store of
-    each schedule, a `MemoryStore` or a class made from it.
+    The same input gives the same result. `most_schedules` limits the schedules, with a warning: assert that the
+    result is `complete`. Those with the fewest faults come first. `replay` plays one schedule, as a story names it.
+    `check=False` returns the violations instead of raising them. `seconds` is the function's time limit. `store`
+    makes the store of each schedule, a `MemoryStore` or a class made from it.
 
-    Raises TypeError or ValueError for what cannot be explored, with the remedy.
+    Raises TypeError or ValueError, with the remedy, for input that cannot be explored.
     """
     __tracebackhide__ = True
     consumer = inputs.consumer_in(handler)
@@ -112,7 +111,7 @@ def explore(
         search.result.check()
     if not search.result.complete and not search.result.violations and only is None:
         warnings.warn(
-            f"explore played {most_schedules} schedules and not all of them: raise most_schedules, or lower workers, "
+            f"explore played {most_schedules} schedules, but not all: raise most_schedules, or lower workers, "
             "faults or the number of messages",
             stacklevel=2,
         )

@@ -91,7 +91,7 @@ def _started(worker: ExploredWorker) -> None:
     others = [name for (name, same), count in running.items() if count and same == key and name != worker.name]
     running[worker.name, key] += 1
     again = f", attempt {attempt}" if attempt > 1 else ""
-    beside = f", while {' and '.join(others)} runs it, too: nothing claims it" if others else ""
+    beside = f", while {' and '.join(others)} also runs it, because nothing claims it" if others else ""
     run.story.append(f"{worker.name} runs the handler for {key}{again}{beside}")
 
 
@@ -101,7 +101,7 @@ def _raised(worker: ExploredWorker, error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
         run.interrupt = error
     if not run.world.ended:
-        what = "does not go on" if isinstance(error, Stuck) else f"raises {error!r:.100}"
+        what = "makes no progress" if isinstance(error, Stuck) else f"raises {error!r:.100}"
         run.story.append(f"the handler of {worker.name} {what}")
 
 

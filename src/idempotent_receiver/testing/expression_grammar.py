@@ -256,7 +256,7 @@ class _Parser:
         name = self._take(_NAME)
         if name.upper() in RESERVED_WORDS:
             raise ExpressionError(
-                f"{name} is a reserved word of DynamoDB's: write #{name}, with ExpressionAttributeNames "
+                f"{name} is a DynamoDB reserved word: write #{name}, with ExpressionAttributeNames "
                 f'{{"#{name}": "{name}"}}'
             )
         return self._names.get(name, name)

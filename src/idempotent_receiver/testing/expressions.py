@@ -103,12 +103,14 @@ def _refuse_bad_substitutes(names: Names, values: ItemAttributes) -> None:
             raise ExpressionError(f"a #name and a :value have at most {_LONGEST_PLACEHOLDER} characters: {placeholder}")
     for placeholder, name in names.items():
         if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
-            raise ExpressionError(f"{placeholder} stands for a name of no bytes, or of more than {MOST_NAME_BYTES}")
+            raise ExpressionError(
+                f"{placeholder} stands for an empty name, or one of more than {MOST_NAME_BYTES} bytes"
+            )
     for value in values.values():
         _type_of(value)
     size = item_bytes(names) + item_bytes(values)
     if size > _MOST_SUBSTITUTED_BYTES:
-        raise ExpressionError(f"#names and :values have {size} bytes; DynamoDB takes 2 MB for an expression")
+        raise ExpressionError(f"#names and :values have {size} bytes; DynamoDB allows 2 MB for an expression")
 
 
 def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
@@ -125,7 +127,7 @@ def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
         _refuse_wrong_types(operand, values)
     given_values = [values[operand] for operand in node.operands[1:] if isinstance(operand, Value)]
     if node.name == "BETWEEN" and len(given_values) == 2 and not _less_or_equal(*given_values):
-        raise ExpressionError("the bounds of BETWEEN must have one type, and the lower come first")
+        raise ExpressionError("the bounds of BETWEEN must have one type, with the lower one first")
     if node.name == "attribute_type" and (_type_of(given_values[0]) != "S" or given_values[0] not in _TYPES):
         raise ExpressionError(f"attribute_type takes one of {', '.join(sorted(_TYPES))}")
 
@@ -206,7 +208,7 @@ def _type_of(value: object) -> str:
         types = {_type_of(element) for element in value}
         if types in ({"S"}, {"N"}, {"B"}):
             return types.pop() + "S"
-    raise ExpressionError(f"no DynamoDB value: {type(value).__name__} (a float, or an empty or mixed set?)")
+    raise ExpressionError(f"not a DynamoDB value: {type(value).__name__} (a float, or an empty or mixed set?)")
 
 
 def _equal(left: object, right: object) -> bool:
@@ -241,7 +243,7 @@ def _total(compute: Callable[[Decimal, Decimal], Decimal], left: int | Decimal, 
     try:
         result = compute(Decimal(left), Decimal(right))
     except (Inexact, Overflow) as error:
-        raise ExpressionError("number overflow: more than 38 digits, or 1E+126 and more") from error
+        raise ExpressionError("number overflow: more than 38 digits, or 1E+126 or more") from error
     return int(result) if isinstance(left, int) and isinstance(right, int) else result
 
 

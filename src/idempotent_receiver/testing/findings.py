@@ -1,4 +1,6 @@
-"""What a run may not end with: compared with the undisturbed run, message by message and item by item."""
+"""What counts as wrong at the end of a run, by comparison with the undisturbed run, message by message and item by
+item.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -12,15 +14,13 @@ from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import without
 
 ALL_OF_IT = (
-    "write it through the Transaction: effects='transaction' says that the handler does nothing else, and without a "
-    "claim two workers may run one message at the same time; or leave effects='any'"
+    "write it through the Transaction: effects='transaction' says that the handler has no other effects, and without a "
+    "claim two workers may run one message at the same time; or keep effects='any'"
 )
-"""What helps a handler without claims that does something outside its transaction."""
+"""The remedy for an unclaimed handler that has effects outside its transaction."""
 
 
-OUTSIDE_OF_IT = (
-    "write it through the Transaction, or pass an idempotency key along and let the other side refuse what it has seen"
-)
+OUTSIDE_OF_IT = "write it through the Transaction, or pass on an idempotency key that the other side deduplicates"
 
 
 NO_LOCK = (
@@ -33,7 +33,7 @@ UNACKNOWLEDGED = "unacknowledged"
 
 
 class HandlerFinding(NamedTuple):
-    """Something that is wrong. Two runs with one `subject` have found the same; `text` says it of one run."""
+    """A problem. Two runs with the same `subject` have found the same one; `text` describes it in one run."""
 
     subject: str
     text: str
@@ -43,42 +43,42 @@ class HandlerFinding(NamedTuple):
 
 
 def unfinished(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
-    """The messages that are never acknowledged, even where nothing goes wrong, and what never comes to the handler."""
+    """Messages that are never acknowledged even without faults, or that never reach the handler."""
     for id in undisturbed.setup.record_ids:
         if id not in undisturbed.ends:
             yield HandlerFinding(
                 f"{UNACKNOWLEDGED} {id}",
-                f"{id} is never acknowledged, even where nothing goes wrong{_because(undisturbed, id)}",
-                "let the handler succeed, or raise PermanentError: nothing can be said about one that always fails",
+                f"{id} is never acknowledged, even without faults{_because(undisturbed, id)}",
+                "let the handler succeed, or raise PermanentError: a handler that always fails cannot be explored",
             )
         elif not undisturbed.handled:
             yield HandlerFinding(
                 f"handled {id}",
                 f"the handler never runs for {id}{_because(undisturbed, id)}",
-                "pass bodies that the handler takes, one at least: nothing can be said about one that never runs",
+                "pass at least one body that the handler accepts: a handler that never runs cannot be explored",
             )
 
 
 def early(run: ExploredRun) -> Iterator[HandlerFinding]:
-    """The messages that SQS deletes too early."""
+    """Messages that SQS deletes too early."""
     for id in run.early:
         yield HandlerFinding(
             f"early {id}",
             f"{id} was acknowledged although its record is not COMPLETED",
-            "let what decorates the consumer hand on the event, the response and whatever is raised, as they are"
+            "decorators around the consumer must pass on the event, the response and any exception unchanged"
             if run.setup.decorated
             else "this is a defect of the store or of the library: please report it",
         )
 
 
 def unseen(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
-    """That nothing was done which a later run could be compared with."""
+    """That nothing observable was done, so later runs cannot be compared."""
     if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
         yield HandlerFinding(
             "unseen",
-            "the handler runs, and nothing that it does can be seen: it touches no table, no state and no fake",
-            "hand over what it changes: tables={...} of its Transaction, state={...} that it keeps in its module, "
-            "calls.replace(...) of what it calls. Where there is nothing, say why: no_effects='it only counts'",
+            "the handler runs but has no visible effect: it touches no table, no state and no fake",
+            "declare what it changes: tables={...} of its Transaction, state={...} that it keeps in its module, "
+            "calls.replace(...) for what it calls. If there is nothing, say why: no_effects='it only counts'",
         )
 
 
@@ -87,13 +87,13 @@ def _because(run: ExploredRun, id: str) -> str:
 
 
 def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
-    """All that is wrong with a run."""
+    """Everything wrong with a run."""
     wanted, unstable = baseline.run, baseline.unstable
     yield from early(run)
     unclaimed = run.setup.consumer.options.effects == "transaction"
     ends, effects = [*_ends(run, wanted)], [*_effects_of(run, baseline, unclaimed=unclaimed)]
     refused = _refused(run, wanted)
-    # Who is refused may end elsewhere, but must end.
+    # A refused message may end differently, but must end.
     yield from (ends if not refused else [one for one in ends if one.subject.startswith(UNACKNOWLEDGED)])
     for finding in _calls(run.calls, wanted.calls):
         yield finding._replace(remedy=ALL_OF_IT) if unclaimed else finding
@@ -105,33 +105,33 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
         if message not in {one.message for one in run.refused}:
             yield HandlerFinding(
                 f"additional {name}",
-                f"{name} was called for {message}, which is not called where nothing goes wrong",
-                "a lost answer does not mean that nothing has happened: make the same call again with the same key, or "
+                f"{name} was called for {message}, which is not called for without faults",
+                "a lost answer does not mean that nothing happened: repeat the same call with the same key, or "
                 "let the error pass; a call that changes nothing needs no fake of `Calls`",
             )
     if not refused:
         yield from effects
         return
-    # What a fake itself writes is not there because it refused, and says nothing of the handler.
+    # What a fake itself writes is missing because it refused, which says nothing about the handler.
     effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
     if not (ends or effects or _additional(run, wanted)) and _results(run, unstable) == _results(wanted, unstable):
         for name, message in refused:
             yield HandlerFinding(
                 f"refused {name}",
-                f"{name} was refused for {message}, which ends as if it had taken place",
-                "let the error of a refused call pass, so that the message comes again, or let it end in another way: "
+                f"{name} was refused for {message}, which ends as if the call had succeeded",
+                "let the error of a refused call pass, so that the message comes again, or let it end differently: "
                 "by a PermanentError, or with another status in what is written",
             )
 
 
 def _refused(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """The fakes and messages of refused calls that did not take place later, as they do where nothing goes wrong."""
+    """Fakes and messages of refused calls that did not succeed later, although they do without faults."""
     found, expected = by_message(run.calls), by_message(wanted.calls)
     return [who for who in by_message(run.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
 
 
 def _additional(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """The fakes and messages of calls that are not made where nothing goes wrong."""
+    """Fakes and messages of calls that are not made without faults."""
     expected = by_message(wanted.calls)
     return [who for who in by_message(run.calls) if who not in expected and who[1] is not None]
 
@@ -141,18 +141,18 @@ def _results(run: ExploredRun, unstable: AbstractSet[str]) -> Sequence[Any]:
 
 
 def unawaited(run: ExploredRun) -> Iterator[HandlerFinding]:
-    """The calls of coroutines that nobody awaits."""
+    """Calls of coroutines that were never awaited."""
     for call in run.unawaited:
         yield HandlerFinding(
             f"unawaited {call.name}",
             f"{call.name} was called for {call.message} and had not been awaited when the handler returned",
-            "await it, in a handler that is `async def`: a task that is left is cancelled, and a coroutine that nobody "
+            "await it, in a handler that is `async def`: a task left running is cancelled, and a coroutine that nobody "
             "awaits never runs",
         )
 
 
 def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Iterator[HandlerFinding]:
-    """The tables and the state that are not as they are where nothing goes wrong."""
+    """Tables and state that differ from the run without faults."""
     wanted, unstable = baseline.run, baseline.unstable
     for table in sorted(run.tables.keys() | wanted.tables.keys()):
         found, expected = (
@@ -164,7 +164,7 @@ def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Ite
         if left != right:
             yield HandlerFinding(
                 f"state {name}",
-                f"{name} is {left!r} in the end, and {right!r} where nothing goes wrong",
+                f"{name} is {left!r} at the end, and {right!r} without faults",
                 ALL_OF_IT if unclaimed else OUTSIDE_OF_IT,
                 by_value=True,
             )
@@ -179,8 +179,8 @@ def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
             elif len(wanted.ends) > 1:
                 remedy = "on a standard queue messages may be handled in any order: each must end the same way in all"
             else:
-                remedy = "a later attempt must be able to do what the first one did"
-            told = f"{id} is {found or 'never acknowledged'}, and {end} where nothing goes wrong"
+                remedy = "a later attempt must be able to repeat what the first one did"
+            told = f"{id} is {found or 'never acknowledged'}, and {end} without faults"
             yield HandlerFinding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
 
 
@@ -192,7 +192,7 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFin
         keys = distinct(calls)
         if len(keys) > max(1, len(distinct(before))):
             text = f"{name} was called again {whose} with another key: {', '.join(keys)}"
-            remedy = "pass message.idempotency_key, or a key made of it: it is the same on every attempt"
+            remedy = "pass message.idempotency_key, or a key made from it: it is the same on every attempt"
             yield HandlerFinding(f"key {name}", text, remedy)
         keyless, once = (sum(call.key is None for call in some) for some in (calls, before))
         if keyless > max(once, 0 if before else 1):
@@ -205,25 +205,25 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFin
 
 
 def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | None]) -> Iterator[HandlerFinding]:
-    """Calls that were never made, for messages that end as they should all the same, and that nothing refused."""
+    """Calls that were never made, although nothing refused them and their messages ended as they should."""
     if run.ends != wanted.ends:
         return
     found = by_message(run.calls)
     for (name, message), expected in by_message(wanted.calls).items():
         calls = found.get((name, message), [])
-        # Without a message it is a thread's, which may end later than the run.
+        # Without a message, the call comes from a thread that may outlive the run.
         if message is not None and message not in refused and _effects(calls) < _effects(expected):
             made = "was never called" if not calls else "was not called as often"
             yield HandlerFinding(
                 f"missing {name}",
                 f"{name} {made} for {message}, which is done, as where nothing goes wrong",
-                "make the call in every attempt, with message.idempotency_key: one that has begun to handle the "
-                "message may have crashed before it; a call that changes nothing needs no fake of `Calls`",
+                "make the call in every attempt, with message.idempotency_key: an earlier attempt at the "
+                "message may have crashed before the call; a call that changes nothing needs no fake of `Calls`",
             )
 
 
 def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
-    """Calls, of one message or of several, that must not have been given one key."""
+    """Calls, for one message or several, that must not share a key."""
     by_key: dict[tuple[str, str], list[Call]] = defaultdict(list)
     for call in run.calls:
         if call.key is not None:
@@ -236,7 +236,7 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
             yield HandlerFinding(
                 f"arguments {name}",
                 f"{name} got one key for different calls: {', '.join(map(str, different))}",
-                "give each call a key of its own, such as f'{message.idempotency_key}-freight', and the same arguments "
+                "give each call its own key, such as f'{message.idempotency_key}-freight', and the same arguments "
                 "on every attempt: a service ignores or refuses a key that it has seen",
                 by_value=True,
             )
@@ -244,21 +244,21 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
             yield HandlerFinding(
                 f"shared {name}",
                 f"{name} got one key for two messages: {calls[0]} for {' and '.join(map(str, whose))}",
-                "make the key of message.idempotency_key, which is each message's own: a service ignores a key that it "
+                "make the key from message.idempotency_key, unique to each message: a service ignores a key that it "
                 "has seen",
             )
 
 
 def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
-    """Calls that one run makes again with the key that it has used, although nothing went wrong."""
+    """Calls that one run repeats with a key already used, although nothing went wrong."""
     made = Counter((one.name, repr(one.key), one.message, one.run) for one in undisturbed.calls if one.key)
     for (name, _, message, run), times in made.items():
         if times > 1 and run is not None:
             yield HandlerFinding(
                 f"twice {name}",
-                f"{name} got one key for two calls that are alike, for {message}",
-                "give each call a key of its own, such as f'{message.idempotency_key}-1': a service takes the second "
-                "for the first, sent again",
+                f"{name} got one key for two identical calls, for {message}",
+                "give each call its own key, such as f'{message.idempotency_key}-1': a service takes the second "
+                "for a repeat of the first",
             )
 
 
@@ -267,12 +267,12 @@ def _body(run: ExploredRun, id: str) -> str:
 
 
 def _distinct_by(given: Sequence[object], calls: Sequence[Call]) -> Sequence[Call]:
-    """One call for each of the values that belong to them."""
+    """One call for each of the corresponding values."""
     return [call for place, call in enumerate(calls) if given.index(given[place]) == place]
 
 
 def _effects(calls: Sequence[Call]) -> int:
-    """As how many effects they count: a key is one, and so are calls without a key that are alike."""
+    """The number of effects they count as: one per key, and one per group of identical calls without a key."""
     return len({repr(call.key) if call.key is not None else str(call) for call in calls})
 
 
@@ -285,7 +285,7 @@ def by_message(calls: Sequence[Call]) -> Mapping[tuple[str, str | None], list[Ca
 
 
 def distinct(calls: Sequence[Call]) -> list[str]:
-    """The keys that were given, each once, as they are shown."""
+    """The distinct keys that were given, as shown."""
     return list(dict.fromkeys(repr(call.key) for call in calls if call.key is not None))
 
 
@@ -298,8 +298,8 @@ def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Ite
     yield HandlerFinding(
         f"table {table}",
         f"the table {table} {ends}{instead}",
-        "the effects of a message must be the same whenever it is handled, however often that was begun before: read "
-        "by `tx.get` what they depend on, so that they commit only while it stands",
+        "a message must have the same effects whenever it is handled, however many attempts came before: read what "
+        "they depend on with `tx.get`, so that they commit only while it stands",
         by_value=True,
     )
 

@@ -1,4 +1,4 @@
-"""What `explore` is given, as the exploration takes it. What is not that is refused, with the remedy."""
+"""The arguments of `explore`, in the exploration's form. Others are refused, with the remedy."""
 
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from idempotent_receiver.testing.setup import RESTORABLE
 
 
 def consumer_in(handler: object) -> Consumer:
-    """The consumer, below whatever decorates it. Raises TypeError for anything else."""
+    """The consumer, without other decorators around it. Raises TypeError for anything else."""
     found: Any = handler
     while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
         found = found.__wrapped__
@@ -19,14 +19,14 @@ def consumer_in(handler: object) -> Consumer:
         return found
     name = getattr(handler, "__qualname__", repr(handler))
     raise TypeError(
-        f"explore takes the handler that @sqs_consumer(...) has made, and {name} is none: decorate it, with decorators "
-        "outside that use functools.wraps. What "
-        "@http_endpoint or @idempotent has made cannot be explored: call it twice with a MemoryStore"
+        f"{name} is not decorated with @sqs_consumer, which explore needs: decorate it, with decorators "
+        "outside that use functools.wraps. A function of "
+        "@http_endpoint or @idempotent cannot be explored: call it twice with a MemoryStore"
     )
 
 
 def records(messages: object) -> Sequence[TableItem]:
-    """The messages as Lambda delivers them. Raises TypeError or ValueError where there are none."""
+    """The messages as Lambda delivers them. Raises TypeError or ValueError if there are none."""
     if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
         records: Sequence[TableItem] = messages["Records"]
     else:
@@ -34,22 +34,22 @@ def records(messages: object) -> Sequence[TableItem]:
         bodies = typing.cast("Iterable[object]", messages) if several else [messages]
         records = sqs_event(*map(body_of, bodies))["Records"]
     if not records:
-        raise ValueError("explore needs a message at least: explore(handler, [{...}]), or an event of sqs_event")
+        raise ValueError("explore needs at least one message: explore(handler, [{...}]), or an event of sqs_event")
     lacking = [
         name
         for name in ("messageId", "body", "attributes", "eventSourceARN", "messageAttributes")
         if any(name not in record for record in records)
     ]
     if lacking:
-        raise ValueError(f"the event's messages lack {', '.join(lacking)}: make it with sqs_event(...)")
+        raise ValueError(f"the event's messages lack {', '.join(lacking)}: create it with sqs_event(...)")
     ids = [record["messageId"] for record in records]
     if len(set(ids)) < len(ids):
-        raise ValueError(f"messages must have messageIds of their own; they are {ids}")
+        raise ValueError(f"messages must have distinct messageIds; they are {ids}")
     return records
 
 
 def table(one: object) -> Table:
-    """The table of a key, or the table itself. Raises TypeError for anything else."""
+    """The table with a key, or the table itself. Raises TypeError for anything else."""
     if isinstance(one, Table):
         return one
     if isinstance(one, str) or (isinstance(one, tuple) and one and all(isinstance(name, str) for name in one)):
@@ -58,7 +58,7 @@ def table(one: object) -> Table:
 
 
 def require_between(value: object, option: str, least: int, most: int) -> None:
-    """Raise ValueError unless it is a whole number in that range."""
+    """Raise ValueError unless it is a whole number in this range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{option} must be a whole number from {least} to {most}; it is {value!r}")
 
@@ -70,20 +70,20 @@ def require_reason(why: object, option: str) -> None:
 
 
 def require_mapping(value: object, option: str) -> None:
-    """Raise TypeError unless it names each of its values, or is None."""
+    """Raise TypeError unless it is a mapping of names to values, or None."""
     if value is not None and not isinstance(value, Mapping):
         raise TypeError(f"{option} must be a dict with a name for each, {{'orders': ...}}; it is {value!r:.100}")
 
 
 def require_store_class(store: object) -> None:
-    """Raise TypeError unless it makes a `MemoryStore`."""
+    """Raise TypeError unless it creates a `MemoryStore`."""
     if not callable(store) or (isinstance(store, type) and not issubclass(store, MemoryStore)):
         raise TypeError(f"store must be MemoryStore, or a class made from it; it is {store!r:.100}")
 
 
 def require_containers(state: Mapping[str, object]) -> None:
-    """Raise TypeError for a value that cannot be put back as it was."""
+    """Raise TypeError for a value that cannot be restored."""
     for name, one in state.items():
         if not isinstance(one, RESTORABLE):
             kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function, or vars(...) of an object"
-            raise TypeError(f"state must hold what can be put back, {kinds}; {name} is {one!r:.100}")
+            raise TypeError(f"state must hold values that can be restored, {kinds}; {name} is {one!r:.100}")

@@ -1,4 +1,4 @@
-"""The store in memory: for tests, for trying things out, and as the reference that other stores are compared with."""
+"""The in-memory store: for tests, for experiments, and as the reference for other stores."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -52,8 +52,8 @@ class MemoryStore:
     a transaction may use any table, and the first action on a table defines the table's key: the action's `Key`, or the
     first attribute of its `Item`.
 
-    What DynamoDB refuses whatever its tables hold is refused here too, in the same order: before the record or any
-    condition is looked at. A table's key has the types that the items in it have.
+    Requests that DynamoDB refuses regardless of its tables' content are refused here too, in the same order: before the
+    record or any condition is checked. A table's key has the types of the items in it.
     """
 
     def __init__(
@@ -61,35 +61,35 @@ class MemoryStore:
     ) -> None:
         self.namespace = checked(namespace)
         self.items: dict[str, TableItem] = {}
-        """The records' items by id, as a table would hold them: tests may look at them, and prepare them."""
+        """The records' items by id, as a table would hold them. Tests may read and prepare them."""
         self.tables = {name: one if isinstance(one, Table) else Table(one) for name, one in (tables or {}).items()}
         """The tables of transactions, by name."""
         self._closed = tables is not None
         self._lock = threading.Lock()
 
     def named(self, name: str) -> Self:
-        """The same table under a namespace of its own, for one more function: `orders` becomes `orders.{name}`."""
+        """The same table with a namespace of its own, for one more function: `orders` becomes `orders.{name}`."""
         other = copy(self)
         other.namespace = joined(self.namespace, name)
         return other
 
     @property
     def table_id(self) -> object:
-        """What all stores of this table have in common."""
+        """Identifies the table: equal for all stores of this table."""
         return self._lock
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Put each record where its id has none."""
+        """Insert each record whose id has none."""
         with self._lock:
             return [self._write(Change(record, None)) for record in records]
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | None]:
-        """What is there now."""
+        """Read the current records."""
         with self._lock:
             return [self._found(id) for id in ids]
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
-        """Write each change whose expected attributes still stand."""
+        """Write each change whose expected attributes still match."""
         with self._lock:
             return [self._write(change) for change in changes]
 
@@ -105,7 +105,7 @@ class MemoryStore:
             return found if misfit is None else Unknown(f"get on {table}: {misfit}", retry=False)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Write each commit's change and all its actions, or nothing of it."""
+        """Write each commit's change and all its actions, or none of it."""
         with self._lock:
             return [self._commit(change, actions) for change, actions in commits]
 
@@ -160,9 +160,9 @@ class MemoryStore:
         return Applied()
 
     def _places(self, actions: Sequence[Action]) -> "list[tuple[str, TableKey]]":
-        """The table and the key of each action. Raises for actions that no transaction may hold, whatever is there."""
+        """The table and key of each action. Raises for actions that no transaction may hold."""
         if len(actions) > MOST_ACTIONS:
-            raise ValueError(f"it has {len(actions)} actions; DynamoDB takes {MOST_ACTIONS} beside the record's own")
+            raise ValueError(f"it has {len(actions)} actions; DynamoDB allows {MOST_ACTIONS} besides the record's own")
         places: list[tuple[str, TableKey]] = []
         size = 0
         for number, action in enumerate(actions, 1):
@@ -175,7 +175,7 @@ class MemoryStore:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{action.named(number)}: {error}") from error
             if place in places:
-                raise ValueError(f"two actions on one item of {place[0]}: DynamoDB takes one action an item")
+                raise ValueError(f"two actions on one item of {place[0]}: DynamoDB allows one action per item")
             places.append(place)
         if size > MOST_ITEM_BYTES and (why := excess(actions)) is not None:
             raise ValueError(why)
@@ -193,9 +193,9 @@ TableKey = tuple[object, ...]
 
 
 class Table:
-    """An in-memory table: its key's attribute names, and its items by the key's values.
+    """An in-memory table: the names of its key attributes, and its items by key values.
 
-    `Table("account", {"account": "alice", "balance": 100})` has an item. Raises KeyError for one without its key.
+    `Table("account", {"account": "alice", "balance": 100})` has one item. Raises KeyError for an item without its key.
     """
 
     def __init__(self, key: str | tuple[str, ...], *items: TableItem) -> None:
@@ -216,13 +216,13 @@ class Table:
                 raise ValueError(why)
         if part == "Key" and (extra := sorted(source.keys() - set(self.key))):
             raise ValueError(
-                f"the Key has {', '.join(map(repr, extra))} beside the table's key {', '.join(map(repr, self.key))}: "
+                f"the Key has {', '.join(map(repr, extra))} besides the table's key {', '.join(map(repr, self.key))}: "
                 f"leave it out, or name the table's key in MemoryStore(tables=...)"
             )
         return tuple(source[name] for name in self.key)
 
     def misfit(self, name: str, key: TableKey) -> str | None:
-        """Which part of a key has another type than in the items that this table, of that name, has."""
+        """The part of a key whose type differs from the items in this table, which has that name."""
         for attribute, value, other in zip(self.key, key, next(iter(self.items), key), strict=False):
             if _key_type(value) != _key_type(other):
                 return f"the key {attribute!r} is {_key_type(other)} in {name}; this is {_key_type(value)}"
@@ -246,7 +246,7 @@ def _unstorable(record: Record) -> str | None:
 
 
 def _validate(action: Action) -> None:
-    """Refuse what DynamoDB refuses of an action whatever is there, other than its key and its size."""
+    """Refuse what DynamoDB always refuses in an action, apart from its key and its size."""
     condition, update = _expressions(action)
     validate(condition, update, *_substitutes(action))
     _refuse_names(action.arguments.get("Item", {}))
@@ -272,7 +272,7 @@ def _allowed(action: Action, before: TableItem | None) -> bool:
 def _outcome(action: Action, before: TableItem | None) -> TableItem | None:
     match action.kind:
         case "Put":
-            # A copy: a test that changes the table's item does not change a commit that is sent again.
+            # A copy, so that a test that changes the table's item does not change a commit that is sent again.
             return dict(deepcopy(action.arguments["Item"]))
         case "Update":
             return _updated(action, before)
@@ -286,7 +286,7 @@ def _updated(action: Action, before: TableItem | None) -> TableItem:
     key = dict(action.arguments["Key"])
     update, (names, values) = action.arguments["UpdateExpression"], _substitutes(action)
     if rewritten := sorted(written(update, names) & key.keys()):
-        raise ValueError(f"an update cannot write {', '.join(rewritten)}, of the table's key")
+        raise ValueError(f"an update cannot write {', '.join(rewritten)}, which is part of the table's key")
     after = updated(update, key if before is None else before, names, values)
     if (why := too_large(after)) is not None:
         raise ValueError(f"Update on {action.arguments['TableName']}: {why}")
@@ -294,7 +294,7 @@ def _updated(action: Action, before: TableItem | None) -> TableItem:
 
 
 def _expressions(action: Action) -> tuple[str | None, str | None]:
-    """An action's condition, and its update."""
+    """An action's condition and update."""
     return action.arguments.get("ConditionExpression"), action.arguments.get("UpdateExpression")
 
 

@@ -86,8 +86,8 @@ class Network:
             case str() if "late" in chosen:
                 self._late.append(LateWrite(int(chosen.rpartition("-")[2]), name, what, effect))
                 if chosen.startswith("crash"):
-                    self.crash(worker, f"{name} crashes while its request is under way: it {what}")
-                self.story.append(f"{name} gets no answer, and its request is still under way: it {what}")
+                    self.crash(worker, f"{name} crashes while its request is in transit: it {what}")
+                self.story.append(f"{name} gets no answer, and its request is still in transit: it {what}")
                 return [UNKNOWN] * count
         answers = effect()
         self._tell(name, what, answers)
@@ -143,9 +143,9 @@ class Network:
         for answer in answers:
             match answer:
                 case Conflict():
-                    how = ": refused, as the record has changed"
+                    how = ": refused, because the record has changed"
                 case ActionFailed():
-                    how = ": refused, as a condition failed"
+                    how = ": refused, because a condition failed"
                 case NotApplied(why):
                     how = f": {why}"
         self.story.append(f"{worker} {what}{how}")

@@ -64,12 +64,12 @@ class Exploration:
     def __str__(self) -> str:
         ends, found = Counter(self.acknowledged.values()), len(self.violations)
         lines = [f"{found} violation{'s' * (found > 1)}:\n", *(f"{one}\n" for one in self.violations)] if found else []
-        lines.append(f"{self.schedules} schedules{'' if self.complete else ', and not all'}")
+        lines.append(f"{self.schedules} schedules{'' if self.complete else ', but not all'}")
         lines += [f"messages {end}: {count}" for end, count in ends.items()]
         lines += [f"{name}: {len(items)} items" for name, items in self.effects.items()]
         lines += [f"{one.name} for {one.message}: {_times(one)}" for one in self.calls]
         if self.unstable:
-            lines.append(f"not compared, because it differs from run to run: {', '.join(self.unstable)}")
+            lines.append(f"not compared, because it varies between runs: {', '.join(self.unstable)}")
         return "\n".join(lines)
 
 

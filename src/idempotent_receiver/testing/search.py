@@ -70,18 +70,18 @@ class Search:
 
     def stop_stuck(self) -> None:
         """Report where the handler did not continue."""
-        told = f"the handler did not go on for {stuck.MOST_SECONDS:g} seconds, and was stopped"
-        remedy = f"end every loop and every wait, and {findings.NO_LOCK}"
+        told = f"the handler made no progress for {stuck.MOST_SECONDS:g} seconds and was stopped"
+        remedy = f"bound every loop and every wait, and {findings.NO_LOCK}"
         run = self._runs.last
-        _cut(run.story, after="does not go on")
+        _cut(run.story, after="makes no progress")
         self._tell([HandlerFinding("stuck", told, remedy)], run)
 
     def _sent(self) -> list[HandlerFinding]:
         """What the handler would have sent, past its transaction and every fake."""
-        what = "by a client of its own, and nothing takes that back after a crash"
+        what = "with its own client, and nothing undoes that after a crash"
         remedy = (
-            "read by `tx.get` and write by the Transaction, or put a fake in the client's place, as the fixture calls "
-            "does; what only reads may be a plain function. Where a client must have its server, say which: "
+            "read with `tx.get` and write through the Transaction, or replace the client with a fake, as the fixture "
+            "calls does; calls that only read may be plain functions. If a client needs a server, name it: "
             "network='DynamoDB Local'"
         )
         return [HandlerFinding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
@@ -89,7 +89,7 @@ class Search:
     def _repeats(self) -> bool:
         why = self._baseline.unrepeatable
         if why is not None:
-            told = f"the same messages from the same tables end differently from one time to the next: {why}"
+            told = f"the same messages from the same tables end differently from run to run: {why}"
             self._tell(_not_repeatable(told), self._baseline.run)
         return why is None
 
@@ -100,7 +100,7 @@ class Search:
         run = self._runs.run(schedule, slowly=slowly)
         last = schedule[-1][0] if schedule else -1
         if run.decisions.diverged or (label and label != run.decisions.points[last].label):
-            self._tell(_not_repeatable("the handler makes other calls from one schedule to the next"), run)
+            self._tell(_not_repeatable("the handler makes different calls from run to run"), run)
             return None
         found = list(findings.all_of(run, self._baseline))
         if any(one.by_value for one in found) and self._baseline.look_again():
@@ -110,7 +110,7 @@ class Search:
         new = self._new(found)
         # A problem with a key made from the time reappears only once a second has passed.
         if new and not (self._found_again(new, schedule, slowly) or self._found_again(new, schedule, slowly=True)):
-            self._tell(_not_repeatable("the same schedule ends differently from one time to the next"), run)
+            self._tell(_not_repeatable("the same schedule ends differently from run to run"), run)
             return None
         self._tell([*self._sent(), *found], run)
         return run
@@ -173,8 +173,8 @@ def _short(story: list[str]) -> list[str]:
 
 def _not_repeatable(why: str) -> Sequence[HandlerFinding]:
     remedy = (
-        "give what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
-        "begins with it as it was; replace what draws random numbers or reads the time; and let a look-up whose answer "
-        "is kept be a plain function, without a fake of `Calls`"
+        "pass what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
+        "starts from the same values; replace sources of random numbers and time; and let a look-up whose answer "
+        "is cached be a plain function, without a fake of `Calls`"
     )
     return [HandlerFinding("repeat", why, remedy)]

@@ -1,4 +1,4 @@
-"""What all runs of a consumer share: its messages, and the tables and containers that each run begins with."""
+"""What all runs of a consumer share: its messages, and each run's initial tables and containers."""
 
 import itertools
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
@@ -16,13 +16,13 @@ from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 
 Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any] | MemoryStore
 RESTORABLE = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
-"""What can be put back as it was."""
+"""The types of values that can be restored."""
 
 
 @dataclass(kw_only=True)
 class Setup:
-    """A handler, the consumer in it, and all that their runs need. `workers` is how many receive the messages at
-    once, `seconds` the function's time limit.
+    """A handler, its consumer, and everything their runs need. `workers` is how many receive the messages at once,
+    `seconds` the function's time limit.
     """
 
     handler: Callable[..., Any]
@@ -34,7 +34,7 @@ class Setup:
     seconds: float
     make_store: Callable[..., MemoryStore]
     originals: dict[str, str] = field(default_factory=dict)
-    """The messageIds of redriven messages, and those that they had first."""
+    """The messageIds of redriven messages, and their original ones."""
 
     def __post_init__(self) -> None:
         self._items = {name: deepcopy(table.items) for name, table in (self.tables or {}).items()}
@@ -47,12 +47,12 @@ class Setup:
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
 
     def new_store(self) -> MemoryStore:
-        """The store of a new run, with all tables and containers as they were at first."""
+        """The store of a new run, with all tables and containers in their initial state."""
         self.restore()
         return self.make_store(self.namespace, None if self.tables is None else dict(self.tables))
 
     def restore(self) -> None:
-        """Put everything back that a run has changed."""
+        """Restore everything that a run has changed."""
         for name, items in self._items.items():
             assert self.tables is not None, "there are items of it"
             _refill(self.tables[name].items, deepcopy(items))
@@ -60,7 +60,7 @@ class Setup:
             _refill(self._containers[name], deepcopy(content))
 
     def snapshot(self) -> dict[str, Any]:
-        """The state as it is compared; of a store, how its records ended and not who did that."""
+        """The state in comparable form; for a store, how its records ended but not who ended them."""
         return {
             name: {id: (item["status"], item.get("data")) for id, item in one.items.items()}
             if isinstance(one, MemoryStore)
@@ -70,7 +70,7 @@ class Setup:
 
     @property
     def decorated(self) -> bool:
-        """Whether something decorates the consumer."""
+        """Whether other decorators surround the consumer."""
         return self.handler is not self.consumer
 
     def dealt(self) -> list[Sequence[TableItem]]:
@@ -87,11 +87,11 @@ class Setup:
         return [part for part in parts if part]
 
     def redriven(self, record: TableItem) -> TableItem:
-        """The message as it comes again with a new messageId, and its key in its stamp."""
+        """The message as it returns with a new messageId, and its key in its stamp."""
         return self._redriven.get(record["messageId"], record)
 
     def key_of(self, id: str) -> str:
-        """The key of a record's id, to tell it by."""
+        """The key of a record's id, for display."""
         return id if self.namespace is None else id.removeprefix(f"{self.namespace}#")
 
     def _copy(self, record: TableItem) -> TableItem:
@@ -109,7 +109,7 @@ class Setup:
         }
 
     def _record_id(self, record: TableItem) -> str | None:
-        """The id of the message's record; None where it has no usable key."""
+        """The id of the message's record; None if it has no usable key."""
         options = self.consumer.options
         copies = [received(record, count) for count in (1, 2)]
         messages = messages_of({"Records": copies}, options.open_envelope)
@@ -120,26 +120,26 @@ class Setup:
             return None
         if len(ids) > 1:
             raise AssertionError(
-                f"the key of {record['messageId']} is another at each delivery, so that no duplicate is ever "
+                f"the key of {record['messageId']} differs at each delivery, so that no duplicate is ever "
                 f"recognised: {', '.join(sorted(ids))}"
             )
         return ids.pop()
 
 
 def received(record: TableItem, count: int) -> TableItem:
-    """The message as it is received for that many times. Each time SQS gives it another receipt handle."""
+    """The message on that receive. SQS gives it a new receipt handle each time."""
     attributes = {**record["attributes"], "ApproximateReceiveCount": str(count)}
     return {**record, "attributes": attributes, "receiptHandle": f"handle-{record['messageId']}-{count}"}
 
 
 def _copied(name: str, container: Any) -> Any:
-    """Raises TypeError for what cannot be copied."""
+    """A copy. Raises TypeError for a value that cannot be copied."""
     try:
         return deepcopy(container)
     except TypeError as error:
         raise TypeError(
-            f"state {name} cannot be put back, because something in it cannot be copied ({error}): give the dict, list "
-            "or set in which only the handler's data is"
+            f"state {name} cannot be restored, because something in it cannot be copied ({error}): pass the dict, list "
+            "or set that has only the handler's data"
         ) from error
 
 

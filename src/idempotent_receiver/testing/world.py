@@ -81,7 +81,7 @@ class World:
         if self.ended:
             self.leave()
         outside_any_loop(self._hub.switch)
-        raise AssertionError("a dead job goes on")
+        raise AssertionError("a dead job continues")
 
     def leave(self) -> NoReturn:
         """End the calling job after the world has ended. A job that keeps catching this is abandoned where it

@@ -1,4 +1,4 @@
-"""A worker process: `python -m idempotent_receiver.worker`, started by the supervisor with its task as JSON."""
+"""A worker process: `python -m idempotent_receiver.worker`, which the supervisor starts with its task as JSON."""
 
 import atexit
 import json
@@ -29,35 +29,35 @@ from idempotent_receiver.worker.supervisor import WRONG_USAGE
 from idempotent_receiver.worker.suspects import SUSPECTED_LEASES
 
 LONGEST_EXIT_SECONDS = 10.0
-"""How long what is registered for a process's exit may take."""
+"""The time limit for exit handlers."""
 
 UNSET_LEVEL = logging.WARNING - 1
-"""The root logger's level until a module sets it: it shows what its default, WARNING, does, and is told from it."""
+"""The root logger's level until a module sets it: it behaves like the default, WARNING, but is distinguishable."""
 
 
 class ReportedTimer:
-    """A kernel timer, of which the supervisor is told."""
+    """A kernel timer that reports to the supervisor."""
 
     def __init__(self, reports: Reports) -> None:
         self._timer = Timer()
         self._reports = reports
 
     def arm(self, seconds: float) -> None:
-        """End the process that long from now."""
+        """End the process after that many seconds."""
         self._timer.arm(seconds)
         self._reports.dead_by(since_boot_seconds() + seconds)
 
     def disarm(self) -> None:
-        """Let it live."""
+        """Cancel the timer."""
         self._timer.disarm()
         self._reports.dead_by(None)
 
 
 def main(task: dict[str, Any]) -> None:
-    """Work until SIGTERM. Raises ValueError or TypeError if it cannot begin."""
+    """Work until SIGTERM. Raises ValueError or TypeError if the worker cannot start."""
     if sys.platform != "linux":
         raise ValueError(
-            f"receiver work needs Linux, whose timers end a process before its lease; this is {sys.platform}"
+            f"receiver work needs Linux, whose timers end a process before its lease ends; this is {sys.platform}"
         )
     die_with(task["supervisor"])
     told = _told()
@@ -88,7 +88,7 @@ def main(task: dict[str, Any]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, drain)
-    signal.signal(signal.SIGINT, lambda *signal: None)  # of a terminal, which the supervisor has as well
+    signal.signal(signal.SIGINT, lambda *signal: None)  # sent by a terminal, and handled by the supervisor
     for id, seconds in task["suspects"]:
         process.run_alone(id, seconds)
     for id, delay in delays.items():
@@ -101,10 +101,13 @@ def main(task: dict[str, Any]) -> None:
 
 
 def _complete_logging() -> None:
-    """Set what the handler's module has left unset: a handler of the root logger, its level, and those of boto."""
+    """Configure what the handler's module left unset: a root handler, its level, and the levels of boto's loggers."""
     root = logging.root
-    logger.disabled = False  # as `dictConfig` leaves what was there before the module, unless it is told not to
-    for library in ("boto3", "botocore"):  # each process would tell where it found its credentials and endpoints
+    logger.disabled = False  # `dictConfig` disables existing loggers unless told otherwise
+    for library in (
+        "boto3",
+        "botocore",
+    ):  # or each process would log where it found its credentials
         if logging.getLogger(library).level == logging.NOTSET:
             logging.getLogger(library).setLevel(logging.WARNING)
     if root.level == UNSET_LEVEL:
@@ -120,8 +123,8 @@ def _on_console(handler: logging.Handler) -> bool:
 
 
 def _untold(record: logging.LogRecord) -> bool:
-    """Whether no handler below the root's writes it to the console. A Powertools Logger has one, and hides its lines
-    only from what the root has when it is made.
+    """Whether no handler below the root writes the record to the console. A Powertools Logger has one, and hides its
+    lines only from root handlers that existed when it was created.
     """
     of: logging.Logger | None = logging.getLogger(record.name)
     while of is not None and of is not logging.root:
@@ -133,41 +136,43 @@ def _untold(record: logging.LogRecord) -> bool:
 
 
 def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
-    """The limits that are asked for, with the consumer's margin, as its clients allow. Raises ValueError if they allow
-    none, or if the store cannot have a client.
+    """The requested limits, with the consumer's margin, as far as its clients permit. Raises ValueError if no limits
+    fit, or if the store cannot have a client.
     """
     limits = Limits(margin_seconds=consumer.options.lease_margin_seconds, **wanted)
     try:
         shortest = shortest_lease_seconds(consumer.options.store, limits.margin_seconds)
     except BotoCoreError as error:
-        raise ValueError(f"the store cannot be asked: {error}") from error
+        raise ValueError(f"the store cannot be used: {error}") from error
     if limits.lease_seconds < shortest:
         raise ValueError(
             f"a lease of {limits.lease_seconds:g} seconds is too short: three renewals and the margin may take"
-            f" {shortest:g} by the time-outs of the store's client. Use longer leases, or give the store a client with"
-            f" shorter time-outs and fewer attempts"
+            f" {shortest:g} with the timeouts of the store's client. Use longer leases, or give the store a client with"
+            f" shorter timeouts and fewer attempts"
         )
     return replace(limits, wait_seconds=_wait_seconds(consumer.options.sqs, limits))
 
 
 def _wait_seconds(sqs: Any, limits: Limits) -> int:
-    """How long a poll may wait: what SQS answers to a client that waits no more is hidden until its visibility ends."""
+    """How long a poll may wait. If the client stops waiting first, SQS hides the messages until their visibility
+    timeout ends.
+    """
     if sqs is None:
         return limits.wait_seconds
     longest = int(sqs.meta.config.read_timeout - 1)
     if longest < 1:
         raise ValueError(
             f"the consumer's SQS client waits {sqs.meta.config.read_timeout:g} seconds for an answer, which is too"
-            f" short for a poll: give it a read_timeout of 2 or more, best of {limits.wait_seconds + 1}"
+            f" short for a poll: give it a read_timeout of at least 2, ideally {limits.wait_seconds + 1}"
         )
     return min(limits.wait_seconds, longest)
 
 
 def queue_of(consumer: Consumer, url: str) -> PolledQueue:
-    """The queue of that URL, by the consumer's client or a default one. Raises ValueError if it cannot be read."""
+    """The queue with this URL, using the consumer's client or a default one. Raises ValueError if it cannot be read."""
     if "://" not in url:
         example = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
-        raise ValueError(f"{url!r} is not a queue's URL, such as {example}: is a variable not set?")
+        raise ValueError(f"{url!r} is not a queue's URL, such as {example}, perhaps from an unset variable")
     import boto3  # noqa: PLC0415
 
     try:
@@ -177,15 +182,17 @@ def queue_of(consumer: Consumer, url: str) -> PolledQueue:
 
 
 def require_records(store: RecordStore, id: str) -> None:
-    """Raises ValueError if the store refuses to read, such as for a missing table: then no message could succeed."""
+    """Raises ValueError if the store refuses to read, for example because the table is missing: no message could
+    succeed.
+    """
     for found in store.read([id]):
         if isinstance(found, Unknown) and not found.retry:
             raise ValueError(f"the records cannot be read: {found.why}")
 
 
 def _told() -> TextIO:
-    """What the supervisor says. It comes by standard input, which must be empty for handlers and their programs: one
-    that reads it, as ffmpeg does, would wait for ever, and take what is said.
+    """Messages from the supervisor. They arrive on standard input, which is then replaced by an empty one: a handler's
+    program that reads it, such as ffmpeg, would hang and consume the messages.
     """
     told = os.fdopen(os.dup(sys.stdin.fileno()))
     with Path(os.devnull).open() as nothing:
@@ -194,13 +201,13 @@ def _told() -> TextIO:
 
 
 def _forked() -> None:
-    """In a process that a handler has forked, which shall end at SIGTERM, as `multiprocessing` expects."""
+    """Runs in a process that a handler has forked: it should end at SIGTERM, as `multiprocessing` expects."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def _listen(process: Process, told: TextIO) -> None:
-    """Take in what the supervisor says: ids of messages to run alone, and for how many seconds."""
+    """Process messages from the supervisor: ids of messages to run alone, and for how many seconds."""
     for line in told:
         process.run_alone(*json.loads(line))
 
@@ -210,20 +217,20 @@ def _lost(record_id: str, why: str) -> None:
 
 
 def end(status: int) -> NoReturn:
-    """End this process after what is registered for its exit, and wait for no thread, such as one that the handler's
-    module has started and never ends.
+    """End this process after its exit handlers, without waiting for threads, such as one that the handler's module
+    started and never ends.
     """
-    # Some of it waits for ever, as `multiprocessing` does for a process that a handler has left.
+    # Some exit handlers wait forever, as `multiprocessing` does for a process that a handler left running.
     threading.Thread(target=_cut_off, args=(status,), daemon=True).start()
     atexit._run_exitfuncs()  # noqa: SLF001  # the threads apart, it ends as usual
-    with suppress(OSError, ValueError):  # nobody may read it any more, or a handler has closed it
+    with suppress(OSError, ValueError):  # its reader may be gone, or a handler may have closed it
         sys.stdout.flush()
     os._exit(status)
 
 
 def _cut_off(status: int) -> None:
     SystemClock().sleep(LONGEST_EXIT_SECONDS)
-    last_words("what is registered for a process's exit has not ended within %g seconds", LONGEST_EXIT_SECONDS)
+    last_words("exit handlers did not finish within %g seconds", LONGEST_EXIT_SECONDS)
     os._exit(status)
 
 

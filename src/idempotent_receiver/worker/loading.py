@@ -21,7 +21,7 @@ def loaded(path: str) -> Consumer:
     while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
         found = found.__wrapped__
     if not isinstance(found, Consumer):
-        raise TypeError(f"{path!r} is no handler of sqs_consumer: decorate it with @sqs_consumer(store)")
+        raise TypeError(f"{path!r} is not decorated with @sqs_consumer: decorate it with @sqs_consumer(store)")
     return found
 
 

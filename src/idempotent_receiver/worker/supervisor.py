@@ -280,7 +280,7 @@ class Supervisor:
         if child.overdue():
             child.kill()
             child.dead_by_seconds = None  # it may take several checks until it is gone
-            logger.error("a worker process could not renew a lease, and is ended before the lease is")
+            logger.error("a worker process could not renew a lease and is killed before the lease ends")
 
     def _signalled(self, *_: object) -> None:
         self._signals += 1

@@ -145,7 +145,7 @@ def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> Perman
             return invalid_body(error, {str(part) for each in error.errors() for part in each["loc"]})
         case _:
             telemetry.report_raised("not run: parse raised, and the client got 400", error, WARNING)
-            return PermanentError("the body is not what this workflow takes")
+            return PermanentError("the body does not match this workflow's input")
 
 
 def _not_allowed() -> HttpResponse:

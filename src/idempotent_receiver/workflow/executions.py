@@ -1,7 +1,7 @@
-"""Executions of a state machine, one for each key: their names, their records, and what may be asked about them.
+"""Executions of a state machine, one per key: their names, their records, and queries about them.
 
-An execution's name is made of the key, and a record's id of that name. So starting twice is harmless, and whoever
-knows one finds the other without a search.
+An execution's name is derived from the key, and a record's id from that name. So starting twice is harmless, and either
+can be found from the other without a search.
 """
 
 import json
@@ -28,14 +28,15 @@ RETENTION_SECONDS = 90 * 24 * 60 * 60
 """As long as Step Functions keeps an execution's name: once a key is free again, so is its name."""
 
 HAND_OVER_MARGIN_SECONDS = 60
-"""How long an execution may last beyond its machine's time-out: to write its outcome, and for clocks that differ."""
+"""How long an execution may outlast its machine's timeout, to write its outcome and for clock differences."""
 
 MOST_INPUT_BYTES = 256 * 1024
-"""The limit of StartExecution."""
+"""StartExecution's limit."""
 
 NEVER_STARTED = "NeverStarted"
-"""The error of a record whose execution was given up. If a late request starts it all the same, whoever mends what it
-did may revise the record."""
+"""The error of a record whose execution was abandoned. If a late request starts it anyway, a repair of its effects may
+revise the record.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +49,25 @@ class Start:
 
 
 def name_of(key: str, scope: str | None = None) -> str:
-    """The name of a key's execution, and the key of its record: 64 letters and digits that disclose neither."""
+    """The name of a key's execution, which is also the key of its record: 64 letters and digits that disclose neither
+    key nor scope.
+    """
     parts = "".join(f"{len(part)}:{part}" for part in (scope or "", key))
     return sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(eq=False, kw_only=True)
 class Workflow:
-    """A STANDARD state machine that runs one execution for each key.
+    """A STANDARD state machine that runs one execution per key.
 
-    `client` is a boto3 client of Step Functions, and `state_machine_arn` the machine's, without a version or an alias.
-    `timeout_seconds` is the machine's own TimeoutSeconds: an execution holds its key for as long. The store is the
-    workflow's alone and needs a namespace. The machine gets `{"record", "fingerprint", "payload"}` as its input, and
-    writes its outcome into the record `record` as `protocol.execution.Conclusion` would.
+    `client` is a boto3 Step Functions client. `state_machine_arn` is the machine's ARN, without a version or alias.
+    `timeout_seconds` is the machine's own TimeoutSeconds: an execution holds its key for that long. The store needs a
+    namespace and belongs to the workflow alone. The machine gets `{"record", "fingerprint", "payload"}` as its input,
+    and writes its outcome into the record `record` as `protocol.execution.Conclusion` would.
 
-    `starts.accept` starts an execution, `starts.recover_orphan` mends what a starter left behind when it died.
+    `starts.accept` starts an execution; `starts.recover_orphan` repairs what a starter left when it died.
 
-    Raises TypeError or ValueError for what cannot work.
+    Raises TypeError or ValueError for options that cannot work.
     """
 
     store: RecordStore = field(kw_only=False)
@@ -86,15 +89,15 @@ class Workflow:
         if len(parts) != 7:  # an ARN's parts, the last of which is the machine's name
             raise ValueError(
                 f"{self.state_machine_arn!r} names a version or an alias: give the machine's ARN without a version or "
-                "an alias, because its executions are known by that"
+                "an alias, because that ARN identifies its executions"
             )
         options.require_count(self.timeout_seconds, "timeout_seconds")
         options.require_count(self.retention_seconds, "retention_seconds")
         options.require_numbers(lease_margin_seconds=self.lease_margin_seconds)
         if self.retention_seconds <= self.longest_seconds:
             raise ValueError(
-                f"retention_seconds {self.retention_seconds} must be longer than an execution may last, which is "
-                f"{self.longest_seconds} (timeout_seconds and {HAND_OVER_MARGIN_SECONDS} more)"
+                f"retention_seconds {self.retention_seconds} must exceed the longest execution, "
+                f"{self.longest_seconds} (timeout_seconds plus {HAND_OVER_MARGIN_SECONDS})"
             )
         namespaces.take(self.store, f"the workflow {self.state_machine_arn}", self.state_machine_arn.rpartition(":")[2])
 
@@ -104,20 +107,20 @@ class Workflow:
         return self.timeout_seconds + HAND_OVER_MARGIN_SECONDS
 
     def id_of(self, name: str) -> str:
-        """The record's id for an execution's name."""
+        """The record id for an execution's name."""
         return record_id(self.store.namespace, name)
 
     def arn_of(self, name: str) -> str:
-        """The ARN for an execution's name, whether it has been started or not."""
+        """The ARN for an execution's name, whether or not it has been started."""
         return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
 
     def deadline(self, milliseconds: int) -> Deadline:
-        """The deadline that many milliseconds from now: the Lambda context's remaining time."""
+        """The deadline in that many milliseconds, such as the Lambda context's remaining time."""
         return Deadline.after(self.clock, milliseconds)
 
     def start_of(self, name: str, fingerprint: str, payload: Any) -> Start:
-        """What to start for a payload: plain JSON values, and what pydantic makes such of. Raises TypeError for other
-        kinds of values, ValueError for NaN and the like, or if it is too long for Step Functions.
+        """What to start for a payload of plain JSON values or pydantic-serialisable types. Raises TypeError for other
+        types, ValueError for NaN and the like, or if the input is too long for Step Functions.
         """
         fields = {"record": self.id_of(name), "fingerprint": fingerprint, "payload": payload}
         text = json.dumps(
@@ -125,24 +128,24 @@ class Workflow:
         )
         size = len(text.encode())
         if size > MOST_INPUT_BYTES:
-            raise ValueError(f"it makes an input of {size} bytes; an execution takes {MOST_INPUT_BYTES}")
+            raise ValueError(f"its input would have {size} bytes; Step Functions allows {MOST_INPUT_BYTES}")
         return Start(name, fingerprint, text)
 
     def record_of(self, name: str, deadline: Deadline) -> Record | Unknown | None:
-        """The record of an execution's name; None if there is none, or if it has expired."""
+        """The record of an execution's name; None if it does not exist or has expired."""
         (found,) = self.store.read([self.id_of(name)])
         return None if isinstance(found, Record) and found.expired(deadline.now_ms) else found
 
     def conclude(
         self, execution: str, outcome: Attributes, deadline: Deadline, revises: str | None = None
     ) -> SettleAnswer:
-        """Write how an execution ended into its record, if that is still open; `revises` as in `Conclusion`."""
+        """Write how an execution ended into its record if that is still open; `revises` is as in `Conclusion`."""
         id = self.id_of(execution.rpartition(":")[2])
         conclusion = Conclusion(id, execution, outcome, self.retention_seconds, revises)
         return ask(conclusion, Unread(), self.store, deadline, max_retries=SETTLE_RETRIES)
 
     def describe(self, execution: str) -> "DescribeExecutionOutputTypeDef | Unknown | None":
-        """What Step Functions knows of an execution; None if it knows none of that ARN."""
+        """What Step Functions knows about an execution; None if it knows no such ARN."""
         try:
             return self.client.describe_execution(executionArn=execution)
         except self.client.exceptions.ExecutionDoesNotExist:
@@ -152,14 +155,14 @@ class Workflow:
 
 
 def _jsonable(value: Any) -> Any:
-    """A pydantic model, a date or the like as plain JSON values. Raises TypeError for what is no such thing."""
-    # Imported where it is used: plain values need none of it.
+    """A pydantic model, date or the like as plain JSON values. Raises TypeError for other types."""
+    # Imported here because plain values do not need it.
     from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
 
     try:
         return to_jsonable_python(value)
     except PydanticSerializationError as error:
-        raise TypeError(f"the payload that parse has made is not JSON: {error}") from error
+        raise TypeError(f"the payload that parse returned is not JSON: {error}") from error
 
 
 def executions_unavailable(operation: str, error: ClientError | BotoCoreError) -> Unknown:

@@ -85,7 +85,7 @@ def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str
     if not isinstance(orphan, ClaimedStart):
         return orphan
     if found.execution is not None:
-        return orphan.fail("ExecutionGone", "its execution is no longer known, and wrote no outcome", 500, arn)
+        return orphan.fail("ExecutionGone", "its execution is no longer known and wrote no outcome", 500, arn)
     # Checked again under the claim: another starter may have started it and died.
     never = f"no execution could be started in {MOST_STARTS} attempts"
     return orphan.adopt() or orphan.fail(NEVER_STARTED, never, 500, arn)

@@ -51,5 +51,5 @@ def test_a_value_that_says_nothing_ends_the_start_with_what_may_be_said(
     monkeypatch: pytest.MonkeyPatch, misspelt: str
 ) -> None:
     monkeypatch.setenv("EFFECTS", misspelt)
-    with pytest.raises(ValueError, match="effects must be 'any' or 'transaction'"):
+    with pytest.raises(ValueError, match="effects must be 'any', or 'transaction'"):
         started()

@@ -58,7 +58,7 @@ def test_where_nothing_listens_every_message_comes_again_and_the_log_names_the_e
     assert answer == {"batchItemFailures": [{"itemIdentifier": id} for id in ids]}
     told = {each.message_id: each.why for each in caplog.records if hasattr(each, "why")}
     assert [*told] == ids
-    assert all("was not reached" in why and why.endswith(f"(endpoint {endpoint}/)") for why in told.values()), told
+    assert all("could not be reached" in why and why.endswith(f"(endpoint {endpoint}/)") for why in told.values()), told
 
 
 # What is sent
@@ -229,7 +229,7 @@ NOT_NAMES = ["a b", 'a"b', "arn:aws:dynamodb:us-east-1:123456789012:table/record
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        *((name, r" \(an ARN is not one either\)") for name in NOT_NAMES),
+        *((name, r" \(nor is an ARN\)") for name in NOT_NAMES),
         *((name, r": is a variable not set\?") for name in ("", None)),
     ],
 )

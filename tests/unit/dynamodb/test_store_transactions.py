@@ -191,13 +191,16 @@ REFUSED_ACTIONS = {
     ),
     "the record deleted": ([delete(TABLE, id="key")], "own record"),
     "the record by ARN": ([delete(ARN, id="key")], "own record"),
-    "one item twice": ([delete("accounts", account="a"), put("accounts", account="a", n=1)], "1 and 2 are on one item"),
+    "one item twice": (
+        [delete("accounts", account="a"), put("accounts", account="a", n=1)],
+        "1 and 2 are on the same item",
+    ),
     "one item twice, after others": (
         [put("lines", n=1), put("lines", n=1), delete("accounts", account="a"), put("accounts", account="a", n=1)],
-        "3 and 4 are on one item",
+        "3 and 4 are on the same item",
     ),
-    "one record twice": ([put(TABLE, id="other"), put(TABLE, id="other", n=1)], "one item"),
-    "two numbers that are one": ([delete("lines", line=1), delete("lines", line=Decimal("1.0"))], "one item"),
+    "one record twice": ([put(TABLE, id="other"), put(TABLE, id="other", n=1)], "the same item"),
+    "two numbers that are one": ([delete("lines", line=1), delete("lines", line=Decimal("1.0"))], "the same item"),
     "39 digits": (
         [put("accounts", account="a"), put("accounts", account="b", balance=10**38 + 1)],
         r"^the transaction was not sent: action 2 \(Put on accounts\) holds a value .* 38 digits",
@@ -215,13 +218,16 @@ REFUSED_ACTIONS = {
     "4 MB": ([put("accounts", **large(390_000)) for _ in range(11)], r"have 4290000 bytes; .* 4 MB"),
     "a long key": (
         [put("accounts", account="a"), delete("lines", line="é" * 1025)],
-        r"action 2 \(Delete on lines\): its key 'line' has 2050 bytes: DynamoDB takes 1 to 2048; hash it",
+        r"action 2 \(Delete on lines\): its key 'line' has 2050 bytes: DynamoDB allows 1 to 2048; hash it",
     ),
     "a long key of a record": ([put(TABLE, id="x" * 2049)], "its key 'id' has 2049 bytes"),
     "an empty key of a record": ([put(TABLE, id="")], "its key 'id' has 0 bytes"),
-    "a record without an id": ([put(TABLE, key="other")], r"action 1 \(Put on records\) .* the string 'id' alone"),
-    "a record's id of bytes": ([delete(ARN, id=b"other")], "the string 'id' alone"),
-    "a record with a sort key": ([delete(TABLE, id="other", line=1)], "the string 'id' alone"),
+    "a record without an id": (
+        [put(TABLE, key="other")],
+        r"action 1 \(Put on records\) .* whose only key is the string 'id'",
+    ),
+    "a record's id of bytes": ([delete(ARN, id=b"other")], "whose only key is the string 'id'"),
+    "a record with a sort key": ([delete(TABLE, id="other", line=1)], "whose only key is the string 'id'"),
 }
 
 

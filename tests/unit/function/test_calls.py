@@ -143,7 +143,7 @@ def test_an_iterator_is_the_first_callers_and_is_not_kept(once: Any) -> None:
     """To keep it used it up, and its caller found nothing in it."""
     work = once()(lambda order: map(str, [1, 2]))
     assert list(work(ORDER)) == ["1", "2"]
-    with pytest.raises(ResultUnavailable, match="the result was not kept: a map can be read once: return a list"):
+    with pytest.raises(ResultUnavailable, match="the result was not kept: a map can be read only once: return a list"):
         work(ORDER)
 
 
@@ -248,7 +248,7 @@ def test_another_payload_under_the_same_key_is_a_mismatch(once: Any) -> None:
     work = once()(lambda order, note=None: runs.append(order))
     work({"id": "1", "amount": 5})
     work({"amount": 5, "id": "1"}, None)
-    with pytest.raises(FingerprintMismatch, match="take a new key"):
+    with pytest.raises(FingerprintMismatch, match="use a new key"):
         work({"id": "1", "amount": 6})
     assert len(runs) == 1
 
@@ -294,7 +294,7 @@ def test_an_event_is_known_by_its_id_whatever_carries_it(clock: ManualClock, wit
     for event in (bridge, sns, bridge, sns):
         handler(event, Invocation(clock))
     assert runs == [bridge, sns]
-    with pytest.raises(UnusableKey, match="not an event of EventBridge, SNS or S3"):
+    with pytest.raises(UnusableKey, match="not an event from EventBridge, SNS or S3"):
         handler({"id": "1"}, Invocation(clock))
 
 
@@ -388,11 +388,11 @@ def yields(order: dict[str, Any]) -> Any:
         (MemoryStore("a"), {"lease_seconds": -1}, None, ValueError, "lease_seconds"),
         (MemoryStore("a"), {"payload": "id"}, None, TypeError, "Payload\\("),
         (MemoryStore("a"), {"results": "bucket"}, None, TypeError, "S3Results"),
-        (MemoryStore("a"), {}, wants_two, TypeError, "one a call"),
-        (MemoryStore("a"), {}, may_want_one, TypeError, "annotate 'tx' with Transaction alone"),
-        (NoTransactions(), {}, wants_one, TypeError, "has none"),
+        (MemoryStore("a"), {}, wants_two, TypeError, "each call has one"),
+        (MemoryStore("a"), {}, may_want_one, TypeError, "annotate 'tx' as Transaction"),
+        (NoTransactions(), {}, wants_one, TypeError, "does not support"),
         (MemoryStore("a"), {}, yields, TypeError, "generator"),
-        (MemoryStore("a"), {"key": lambda order: "1"}, on_event, TypeError, r"\(event, context\), .*by \*_"),
+        (MemoryStore("a"), {"key": lambda order: "1"}, on_event, TypeError, r"\(event, context\), .*with \*_"),
         (MemoryStore("a"), {"key": lambda event: "1"}, named_event, TypeError, r"key .*\(event, at\), .*'at'"),
     ],
 )
@@ -403,7 +403,7 @@ def test_what_can_be_known_at_set_up_is_said_there(
         idempotent(store, **{"key": by_order, **options})(function or never)
 
 
-@pytest.mark.parametrize(("id", "says"), [("", "empty"), ("x" * 3000, "DynamoDB takes 2048")])
+@pytest.mark.parametrize(("id", "says"), [("", "empty"), ("x" * 3000, "DynamoDB allows 2048")])
 def test_a_key_that_cannot_be_used_runs_nothing(store: CountingStore, once: Any, id: str, says: str) -> None:
     with pytest.raises(UnusableKey, match=says):
         once()(never)({"id": id})

@@ -105,7 +105,7 @@ def test_once_the_handler_has_ended_its_transaction_is_sealed(ending: str, async
 
     handled = finished(run_async(coroutine, attempt())) if asynchronous else run(handle, attempt())
 
-    with pytest.raises(RuntimeError, match="the handler has returned"):
+    with pytest.raises(RuntimeError, match="the handler has already returned"):
         delete(kept[0], "2")
     assert [action.arguments["Key"] for action in kept[0].actions] == [{"id": "1"}]
     if isinstance(handled, Returned):
@@ -118,7 +118,7 @@ def test_a_transaction_that_is_first_asked_for_when_the_handler_has_ended_is_sea
 
     handled = run(lambda it: None, it)
 
-    with pytest.raises(RuntimeError, match="the handler has returned"):
+    with pytest.raises(RuntimeError, match="the handler has already returned"):
         delete(it.transaction, "1")
     assert isinstance(handled, Returned)
     assert handled.actions == ()
@@ -191,7 +191,7 @@ def test_what_nobody_has_run_is_no_result_and_is_closed(make: Any) -> None:
     loop.close()
 
     assert isinstance(handled, Raised)
-    assert (handled.failure.type, "which nobody has run" in str(handled.error)) == ("TypeError", True)
+    assert (handled.failure.type, "which never ran" in str(handled.error)) == ("TypeError", True)
     frames = [getattr(result, name) for name in ("cr_frame", "gi_frame") if hasattr(result, name)]
     assert frames == [None] or make is asynchronous_steps or result.cancelled()
 

@@ -103,7 +103,7 @@ def test_an_object_that_is_gone_is_named(store: CountingStore, s3: Any) -> None:
     (key,) = objects(s3)
     s3.delete_object(Bucket="results", Key=key)
 
-    with pytest.raises(ResultUnavailable, match=f"s3://results/{key}, and S3 answers NoSuchKey"):
+    with pytest.raises(ResultUnavailable, match=f"s3://results/{key}, but S3 answered NoSuchKey"):
         work("1")
 
 
@@ -136,7 +136,7 @@ def test_a_bucket_that_does_not_answer_is_not_the_last_word_over_http(
         away.setattr(s3, "get_object", get_object)
         answer = respond(event, Context(clock))
     assert (answer["statusCode"], "Retry-After" in answer["headers"]) == (status, status == 503)
-    told = "The request took effect, and its answer cannot be read now. Ask again, with the same key."
+    told = "The request took effect, but its response cannot be read now. Try again with the same key."
     problem = json.loads(answer["body"])
     assert ((problem["title"], problem["detail"]) == ("Service Unavailable", told)) is (status == 503)
     assert respond(event, Context(clock))["body"] == LARGE
@@ -150,7 +150,7 @@ def test_a_bucket_that_refuses_a_result_undoes_nothing(store: CountingStore, s3:
         return LARGE
 
     assert work("1") == LARGE
-    with pytest.raises(ResultUnavailable, match="could not be put elsewhere"):
+    with pytest.raises(ResultUnavailable, match="could not be stored elsewhere"):
         work("1")
 
 
@@ -160,13 +160,13 @@ def test_only_what_the_records_own_claims_have_written_is_read(store: CountingSt
     work("2")
     store.items["tests#1"]["data"] = store.items["tests#2"]["data"]
 
-    with pytest.raises(ResultUnavailable, match="not where this function keeps"):
+    with pytest.raises(ResultUnavailable, match="not this function's location"):
         work("1")
 
 
 @pytest.mark.parametrize("place", [{}, {"bucket": "results"}, {"bucket": "results", "key": ""}])
 def test_a_place_without_a_name_is_none_of_its_results(s3: Any, place: dict[str, str]) -> None:
-    with pytest.raises(ResultGone, match="not where this function keeps"):
+    with pytest.raises(ResultGone, match="not this function's location"):
         S3Results("results", s3).get(place, "owned/")
 
 
@@ -200,7 +200,7 @@ def test_without_a_bucket_now_the_place_is_named(store: CountingStore, s3: Any) 
     work("1")
     work = idempotent(store, key=str, lease_seconds=60, clock=ManualClock())(work.__wrapped__)
 
-    with pytest.raises(ResultUnavailable, match="this function reads none"):
+    with pytest.raises(ResultUnavailable, match="this function has no"):
         work("1")
 
 

@@ -66,7 +66,7 @@ def test_every_installed_package_has_a_licence_that_is_on_the_list() -> None:
         ("(MIT) AND PSF-2.0", True),
         ("MPL-2.0", False),
         ("AGPL-3.0-only", False),
-        ("none that it names", False),
+        ("no licence named", False),
     ],
 )
 def test_an_expression_is_allowed_if_it_can_be_met(expression: str, verdict: bool) -> None:

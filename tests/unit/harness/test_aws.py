@@ -92,8 +92,8 @@ def raising(error: BaseException) -> Callable[..., NoReturn]:
     ("perform", "given", "told"),
     [
         (run.perform, {"N": "5"}, "N must be at least 20"),
-        (trial.perform, {"MINUTES": "-1"}, "MINUTES is a whole number, at least 0; it is '-1'"),
-        (trial.perform, {"REHEARSAL": "yes"}, "REHEARSAL is only, or left out; it is 'yes'"),
+        (trial.perform, {"MINUTES": "-1"}, "MINUTES must be a whole number of at least 0; it is '-1'"),
+        (trial.perform, {"REHEARSAL": "yes"}, "REHEARSAL must be only or unset; it is 'yes'"),
         (trial.perform, {}, "You must specify a region. Set AWS_DEFAULT_REGION, and AWS_PROFILE"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_is_not_said_to_have_cleared_up(capsys: pytest.CaptureFi
             signal.raise_signal(signal.SIGINT)
         return 0
 
-    assert ended(impatient, capsys) == (130, "stopped while it was clearing up: what it had made may be left")
+    assert ended(impatient, capsys) == (130, "stopped during cleanup: what it created may remain")
 
 
 @pytest.mark.parametrize("error", [WaiterError("StackDeleteComplete", "it failed", {}), refused("AccessDenied")])
@@ -155,7 +155,7 @@ def test_a_removal_that_is_cut_off_is_not_said_to_have_ended(monkeypatch: pytest
     monkeypatch.setattr(places, "_remove", raising(program.StoppedTwice()))
     with pytest.raises(KeyboardInterrupt), places._removed(None, NAME, results):  # type: ignore[arg-type]
         raise KeyboardInterrupt
-    assert results.checks["removal"].startswith("failed: it did not come to its end")
+    assert results.checks["removal"].startswith("failed: it did not finish")
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_rehearsal_that_fails_is_in_the_report_and_asks_aws_for_nothing(
     monkeypatch.setattr(steps, "take", take)
     monkeypatch.setattr(trial, "on_aws", raising(AssertionError("it is deployed")))
     status, said = ended(trial.perform, capsys)
-    assert (status, "AWS was asked for nothing more" in said) == (1, True)
+    assert (status, "AWS was not used further" in said) == (1, True)
     assert "| story | not run | failed: status 1 |" in the_report(agreed)
 
 
@@ -343,14 +343,14 @@ def test_a_round_that_was_never_disturbed_proves_nothing(monkeypatch: pytest.Mon
     soaked, told = soak.Soaked(), list[str]()
     monkeypatch.setattr(soaked, "complain", complain)
     soak._round(AWS, soaked, options_of({"STACK": NAME}), 0, program.Report())
-    assert told == ["10 workloads were over before it was so"]
+    assert told == ["10 workloads finished before the disturbance began"]
 
 
 @pytest.mark.parametrize(
     ("variables", "minutes", "told"),
     [
         ({}, 60, "these credentials do not expire"),
-        ({"AWS_SESSION_TOKEN": "a-session"}, 60, "nothing says when they end. Should that be in less than 60 minutes"),
+        ({"AWS_SESSION_TOKEN": "a-session"}, 60, "an unknown end. If they end in less than 60 minutes"),
         ({"AWS_SESSION_TOKEN": "a-session", EXPIRY: "90"}, 60, "these credentials end in 89 minutes"),
     ],
 )

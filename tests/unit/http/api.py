@@ -20,23 +20,23 @@ TELL_ALL = ("rest", "http", "url", "alb-multi")
 
 FORMATS = (*TELL_ALL, "alb")
 
-UNKNOWN = "It is not known whether it is done. "
+UNKNOWN = "It is unknown whether the request took effect. "
 PROBLEMS = {
     (
         409,
         "A request with this key is still running",
-    ): "Ask again later: it will be answered with that request's answer.",
+    ): "Try again later: you will get that request's response.",
     (
         409,
         "Another request with this key has taken over",
-    ): "Ask again later: it will be answered with that request's answer.",
-    (410, "The answer was not kept"): "The request took effect, but its answer is gone.",
+    ): "Try again later: you will get that request's response.",
+    (410, "The response was not stored"): "The request took effect, but its response is gone.",
     (422, "The idempotency key was used for another request"): (
         "A key belongs to one request: its method, path, query string and payload. Use a new key."
     ),
-    (500, "Internal Server Error"): "The request failed. A retry with the same key gets this answer again.",
+    (500, "Internal Server Error"): "The request failed. A retry with the same key gets this response again.",
     (500, "The record of this key cannot be read"): f"{UNKNOWN}Do not retry before an operator has looked into it.",
-    (503, "Service Unavailable"): f"{UNKNOWN}Ask again, with the same key.",
+    (503, "Service Unavailable"): f"{UNKNOWN}Try again with the same key.",
 }
 """What a client is told to do next, by status and title."""
 

@@ -136,7 +136,7 @@ def test_an_answer_is_final_where_the_policy_raises(is_final: Any, status: int) 
     assert api(request())["body"] == "1"
     (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["level"], line["error_type"]) == ("ERROR", "KeyError")
-    assert line["message"] == "is_final raised: the response is kept"
+    assert line["message"] == "is_final raised: the response is stored"
     assert line["at"].startswith(f"{__name__}.")
     assert "secret" not in stream.getvalue()
 
@@ -452,9 +452,9 @@ def test_every_other_request_needs_a_key(api: Api, method: str) -> None:
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (request(method="GET"), "OPTIONS requests keep no record .* use POST, PUT, PATCH or DELETE"),
-        (request(None, method="OPTIONS"), "OPTIONS requests keep no record .* use POST, PUT, PATCH or DELETE"),
-        (request(None), "requests without a key keep no record .* required=True"),
+        (request(method="GET"), "OPTIONS requests have no record .* use POST, PUT, PATCH or DELETE"),
+        (request(None, method="OPTIONS"), "OPTIONS requests have no record .* use POST, PUT, PATCH or DELETE"),
+        (request(None), "requests without a key have no record .* required=True"),
     ],
 )
 @pytest.mark.parametrize(
@@ -491,5 +491,5 @@ def test_an_unprotected_request_has_no_claim_and_is_told_why() -> None:
 
     assert api(request())["body"] == "k-1"
     for unprotected in (request(method="GET"), request(None)):
-        with pytest.raises(LookupError, match="an HTTP request that is a GET or has no key has none"):
+        with pytest.raises(LookupError, match="an HTTP request that is a GET or has no key does not"):
             api(unprotected)

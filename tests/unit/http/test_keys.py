@@ -181,7 +181,7 @@ def test_one_tenant_never_sees_anothers_answer() -> None:
         assert not replayed(api(request(key, headers={"X-Tenant": tenant})))
     assert len(api.runs) == 5
 
-    assert problem(api(request("k")), 400)["detail"] == "the request belongs to nobody: its scope is empty"
+    assert problem(api(request("k")), 400)["detail"] == "the request has no owner: its scope is empty"
 
 
 def test_an_owner_that_is_no_text_is_said_to_be_none() -> None:
@@ -189,7 +189,7 @@ def test_an_owner_that_is_no_text_is_said_to_be_none() -> None:
     api = Api(scope=lambda event: 7)
 
     told = problem(api(request()), 400)["detail"]
-    assert told == "the request belongs to nobody: its scope is of type int, not a string"
+    assert told == "the request has no owner: its scope is of type int, not a string"
     assert api.untouched
 
 
@@ -218,7 +218,7 @@ def test_a_request_without_a_scope_is_refused_even_if_no_key_is_required(require
 
     assert api.untouched
     assert told["title"] == "The idempotency key cannot be used"
-    assert told["detail"] == "the request belongs to nobody: the request has no header X-Tenant"
+    assert told["detail"] == "the request has no owner: the request has no header X-Tenant"
 
 
 def test_a_tenant_whose_name_is_not_valid_text_is_a_tenant() -> None:
@@ -244,7 +244,7 @@ def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_only_logged(
 
     assert api.untouched
     assert told["title"] == "The idempotency key cannot be used"
-    assert told["detail"] == f"no {option} could be made of the request"
+    assert told["detail"] == f"no {option} could be made from the request"
     (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["level"], line["error_type"]) == ("WARNING", "KeyError")
     assert line["at"].startswith(f"{raising.__module__}.raises:")

@@ -74,7 +74,7 @@ def test_a_read_that_failed_is_never_the_kept_answer() -> None:
 def test_a_request_without_a_record_reads_nothing_either() -> None:
     clock, store = ManualClock(), Bank()
     api = http_endpoint(store, clock=clock)(raising)
-    with pytest.raises(RuntimeError, match="GET, HEAD and OPTIONS requests keep no record"):
+    with pytest.raises(RuntimeError, match="GET, HEAD and OPTIONS requests have no record"):
         api(request(method="GET"), Invocation(clock))
 
 

@@ -127,10 +127,10 @@ def test_a_responses_own_headers_stay() -> None:
     ("headers", "error", "said"),
     [
         (raising(KeyError("secret")), "KeyError", f"KeyError at {raising.__module__}.raises"),
-        (lambda event: None, "TypeError", "headers must make a mapping of str to str"),
-        (lambda event: {"X-Added": 1}, "TypeError", "headers must make a mapping of str to str"),
-        (lambda event: {b"x-added": "1"}, "TypeError", "headers must make a mapping of str to str"),
-        (lambda event: {"X-Added": ["1"]}, "TypeError", "headers must make a mapping of str to str"),
+        (lambda event: None, "TypeError", "headers must return a mapping of str to str"),
+        (lambda event: {"X-Added": 1}, "TypeError", "headers must return a mapping of str to str"),
+        (lambda event: {b"x-added": "1"}, "TypeError", "headers must return a mapping of str to str"),
+        (lambda event: {"X-Added": ["1"]}, "TypeError", "headers must return a mapping of str to str"),
     ],
 )
 def test_headers_that_cannot_be_made_change_no_response_and_are_logged(headers: Any, error: str, said: str) -> None:
@@ -234,7 +234,7 @@ A_SCOPE = r"scope must be a callable .*header\('X-Tenant'\); it is"
     [
         *(("key", wrong, TypeError, "key must be") for wrong in (header, message_id, body_field)),
         ("key", "Idempotency-Key", TypeError, r"key must be header\(name\), "),
-        ("key", payload_key("id"), ValueError, "a key made of the payload needs a scope.*lambda event: .*scope=None"),
+        ("key", payload_key("id"), ValueError, "a key made from the payload needs a scope.*lambda event: .*scope=None"),
         *(("scope", wrong, TypeError, A_SCOPE) for wrong in ("tenant", header, payload_key("tenant"), payload_key)),
         ("payload", Payload, TypeError, r"payload must be a Payload\(fields"),
         ("error_texts", "false", TypeError, "error_texts must be True or False"),
@@ -256,7 +256,7 @@ def test_an_option_that_cannot_work_is_refused_at_set_up(
 
 
 def test_a_key_made_of_the_payload_needs_a_scope_though_no_key_is_required() -> None:
-    with pytest.raises(ValueError, match="a key made of the payload needs a scope"):
+    with pytest.raises(ValueError, match="a key made from the payload needs a scope"):
         http_endpoint(MemoryStore("a"), key=payload_key("id"), required=False)
 
 
@@ -272,7 +272,7 @@ WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.me
         (coroutine, TypeError, "coroutine"),
         (generator, TypeError, "^generator is a generator"),
         *((wrong, TypeError, f"^{wrong.__qualname__}{TAKES}") for wrong in WRONG_HANDLERS),
-        (optional, TypeError, "^optional: annotate 'tx' with Transaction alone, .* every call gets one"),
+        (optional, TypeError, "^optional: annotate 'tx' as Transaction, .* every call gets one"),
         (unresolved, TypeError, "^unresolved: an annotation cannot be"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
         *((lambda name=name: header(name), ValueError, "Idempotency-Key") for name in ("", " ", None, 5)),

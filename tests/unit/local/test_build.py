@@ -128,8 +128,8 @@ def foreign(name: str) -> str:
 @pytest.mark.parametrize(
     ("makefile", "said"),
     [
-        (None, r"there is none at .*/Makefile: correct ContextPath"),
-        ("build-Other:\n\ttrue\n", r"`make build-Consumer` failed, by .*(.|\n)*No rule to make target"),
+        (None, r"but .*/Makefile does not exist: correct ContextPath"),
+        ("build-Other:\n\ttrue\n", r"`make build-Consumer` failed .*(.|\n)*No rule to make target"),
         (
             "build-Consumer:\n\t@echo no matching wheel; false\n",
             r"`make build-Consumer` failed(.|\n)*no matching wheel",
@@ -137,7 +137,7 @@ def foreign(name: str) -> str:
         ("build-Consumer:\n\t@true\n", r"`make build-Consumer` left \$\(ARTIFACTS_DIR\) empty"),
         (
             foreign("cpython-399-aarch64-linux-gnu"),
-            r"the target build-Consumer has built for another machine.*BUILD_FOR",
+            r"the target build-Consumer built for another machine.*BUILD_FOR",
         ),
     ],
 )
@@ -160,7 +160,7 @@ def test_where_there_is_no_code_or_no_make_that_is_told(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = replace(target(tmp_path), code=tmp_path / "source")
-    with pytest.raises(DeployError, match="there is no such folder: correct CodeUri"):
+    with pytest.raises(DeployError, match="does not exist: correct CodeUri"):
         build_by_make(absent, tmp_path / "build")
     (tmp_path / "Makefile").write_text(SAYS)
     monkeypatch.setenv("PATH", str(tmp_path))

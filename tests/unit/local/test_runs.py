@@ -184,8 +184,8 @@ def test_which_of_several_functions_is_asked_before_anything_is_deployed(tmp_pat
 
 
 def test_a_template_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TrialError, match=r"there is no template .*: name yours"):
+    with pytest.raises(TrialError, match=r"no template at .*: pass its path"):
         runs_of(tmp_path).found()
     (tmp_path / "template.yaml").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(TrialError, match="is no text"):
+    with pytest.raises(TrialError, match="is not text"):
         runs_of(tmp_path).found()

@@ -35,8 +35,8 @@ def test_a_client_is_of_the_region_and_place_that_are_given_and_gives_up_in_time
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"profile": "nobody"}, r"\(nobody\) could not be found: correct --profile, or AWS_PROFILE$"),
-        ({"region": None}, "^no AWS region: give --region, or set AWS_DEFAULT_REGION$"),
+        ({"profile": "nobody"}, r"\(nobody\) could not be found: correct --profile or AWS_PROFILE$"),
+        ({"region": None}, "^no AWS region: give --region or set AWS_DEFAULT_REGION$"),
         ({"endpoint_url": "nonsense"}, "^--endpoint-url nonsense: .*nonsense"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_stacks_name_may_name_one_of_its_consumers_and_its_arn_does_not(
             "dynamodb.describe_table",
             {"TableName": "x"},
             "ResourceNotFoundException",
-            r"no table x in this account and region: correct --table, or create it \(",
+            r"no table x in this account and region: correct --table or create the table \(",
         ),
     ],
 )

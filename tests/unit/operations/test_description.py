@@ -128,19 +128,25 @@ def test_a_callable_is_named_and_stays_a_name_in_a_document() -> None:
     ("document", "says"),
     [
         ("", "it is not JSON"),
-        ('{"key": "message_id", "key": "event_id"}', "it is not JSON: an object has a name twice"),
+        ('{"key": "message_id", "key": "event_id"}', "it is not JSON: an object has a repeated name"),
         ("[]", "it is not a JSON object"),
-        ('{"keys": "message_id"}', "it has no field keys: use key, payload, envelope, namespace"),
-        ('{"key": "guess"}', 'key: "guess" is no key strategy: use "message_id", "event_id", {"message_attribute": '),
-        ('{"key": {"body_field": "id", "message_attribute": "id"}}', "is no key strategy"),
-        ('{"key": ["message_id"]}', "is no key strategy"),
+        ('{"keys": "message_id"}', "unknown field keys: use key, payload, envelope, namespace"),
+        (
+            '{"key": "guess"}',
+            'key: "guess" is not a key strategy: use "message_id", "event_id", {"message_attribute": ',
+        ),
+        ('{"key": {"body_field": "id", "message_attribute": "id"}}', "is not a key strategy"),
+        ('{"key": ["message_id"]}', "is not a key strategy"),
         ('{"key": {"body_field": "a-b c"}}', "key: body_field('a-b c') is not a JMESPath expression"),
         ('{"key": {"body_field": 1}}', "key: body_field(1) is not a JMESPath expression"),
         ('{"key": {"message_attribute": 1}}', "key: message_attribute needs the attribute's name"),
         ('{"key": {"message_attribute": ""}}', "key: message_attribute needs the attribute's name"),
-        ('{"key": {"payload_key": {"with": "id"}}}', 'key: {"with": "id"} is no payload'),
+        ('{"key": {"payload_key": {"with": "id"}}}', 'key: {"with": "id"} is not a payload'),
         ('{"key": {"body_field": "id"}}', "namespace is missing"),
-        ('{"payload": "everything"}', 'payload: "everything" is no payload: use {} for all of it, or fields, without'),
+        (
+            '{"payload": "everything"}',
+            'payload: "everything" is not a payload: use {} for the whole body, or fields, without',
+        ),
         ('{"payload": {"without": "sent_at"}}', "payload: without takes several paths"),
         ('{"payload": {"fields": "a-b c"}}', "payload: fields('a-b c') is not a JMESPath expression"),
         ('{"envelope": "[["}', "envelope: envelope('[[') is not a JMESPath expression"),
@@ -151,7 +157,7 @@ def test_a_callable_is_named_and_stays_a_name_in_a_document() -> None:
             (f'{{"retention_days": {days}}}', "retention_days: ")
             for days in ("-5", "0", "NaN", '"30"', "true", "1e999")
         ),
-        ('{"effects": "some"}', "effects: effects must be 'any' or 'transaction'"),
+        ('{"effects": "some"}', "effects: effects must be 'any', or 'transaction'"),
     ],
 )
 def test_a_document_that_cannot_be_meant_is_refused_by_its_field(document: str, says: str) -> None:

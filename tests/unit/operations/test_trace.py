@@ -40,7 +40,7 @@ def written(status: str, **attributes: Any) -> Record:
     return Record(id="k", status=status, version="v", expiration=NOW_MS // 1000 + 30 * 86_400, **attributes)
 
 
-END = (NOW_MS + 30 * DAY_MS, "end of the record: from then on, the key is free")
+END = (NOW_MS + 30 * DAY_MS, "end of the record: the key is free from then on")
 
 
 def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
@@ -50,7 +50,7 @@ def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
         (NOW_MS + 5, "end of its lease"),
         END,
     ]
-    assert texts(claimed, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, and nobody settled it")
+    assert texts(claimed, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, never settled")
 
 
 def test_what_was_released_has_no_lease_to_end() -> None:
@@ -86,7 +86,7 @@ RESEND = Resend(old_id="k", new_id="n", fingerprint="f", operator="o", why="mend
     [
         ("k", "INPROGRESS", "RESENDING as n, by o: mended"),
         ("k", "COMPLETED", "RESENT as n, by o: mended"),
-        ("n", "COMPLETED", "TAKEN_BACK: no handler ran, and k goes on, by o: mended"),
+        ("n", "COMPLETED", "TAKEN_BACK: no handler ran, and k continues, by o: mended"),
         ("k", "FAILED", "FAILED at attempt 1, and may be tried again: no reason was recorded"),
     ],
 )

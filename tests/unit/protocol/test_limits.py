@@ -66,7 +66,7 @@ def test_a_records_own_size_is_the_same() -> None:
 @pytest.mark.parametrize(("value", "size"), [("", 0), (b"", 0), ("é" * 1024 + "x", 2049), (b"x" * 2049, 2049)])
 def test_a_key_has_1_to_2048_bytes(value: str | bytes, size: int) -> None:
     """The text names the attribute and its size, never the value."""
-    assert str(key_refusal("id", value)).startswith(f"its key 'id' has {size} bytes: DynamoDB takes 1 to 2048")
+    assert str(key_refusal("id", value)).startswith(f"its key 'id' has {size} bytes: DynamoDB allows 1 to 2048")
     assert key_refusal("id", value[1:] or "x") is None
 
 

@@ -262,7 +262,7 @@ def test_a_put_over_some_attributes_is_refused() -> None:
         ({"TableName": "accounts"}, TypeError, "get needs Key"),
         ({**PLACE, "ProjectionExpression": "n"}, TypeError, "get takes no ProjectionExpression"),
         ({**PLACE, "Key": {"account": ""}}, ValueError, "Key.account"),
-        ({**PLACE, "TableName": None}, TypeError, "TableName takes a str"),
+        ({**PLACE, "TableName": None}, TypeError, "TableName takes a non-empty str"),
         ({**PLACE, "attributes": "balance"}, TypeError, "a list of names, or a pydantic model"),
         ({**PLACE, "attributes": {"balance": 1}}, TypeError, "a list of names"),
         ({**PLACE, "attributes": 5}, TypeError, "a list of names"),
@@ -322,7 +322,7 @@ def test_a_transaction_of_ones_own_has_nothing_to_read_from() -> None:
 def test_after_the_handler_nothing_is_read() -> None:
     tx = transaction()
     tx.seal()
-    with pytest.raises(RuntimeError, match="the handler has returned"):
+    with pytest.raises(RuntimeError, match="the handler has already returned"):
         tx.get(**PLACE)
 
 

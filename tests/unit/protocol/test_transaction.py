@@ -212,7 +212,7 @@ class Other:
         ({"a": {None: 1}}, r"Item\.value\.a has a name that is None"),
         (set(), r"Item\.value is an empty set, which DynamoDB cannot store: leave the attribute out"),
         ({"a", 1}, r"Item\.value mixes numbers and str"),
-        ({True}, r"Item\.value holds a bool: a set is of "),
+        ({True}, r"Item\.value holds a bool: a set holds only "),
         ({("a",)}, r"Item\.value holds a tuple"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
@@ -350,7 +350,7 @@ def test_an_argument_that_is_empty_or_invalid_is_refused_at_the_call(argument: s
 
 
 def test_an_empty_item_is_refused_at_the_call() -> None:
-    with pytest.raises(ValueError, match=r"a transaction's Put: Item takes a mapping that is not empty$"):
+    with pytest.raises(ValueError, match=r"a transaction's Put: Item takes a non-empty mapping$"):
         Transaction().put(TableName="T", Item={})
 
 
@@ -379,7 +379,7 @@ def test_a_value_that_cannot_be_a_key_is_refused_at_the_call(method: str, part: 
     wanted: dict[str, Any] = {"update": {"UpdateExpression": "REMOVE a"}, "check": {"ConditionExpression": "a = b"}}
     tx = Transaction()
 
-    with pytest.raises(error, match=r"Key\.id takes a plain str, number or bytes, and not an empty one"):
+    with pytest.raises(error, match=r"Key\.id takes a non-empty plain str, number or bytes"):
         getattr(tx, method)(TableName="T", Key={"id": part}, **wanted.get(method, {}))
 
     assert tx.actions == ()
@@ -406,7 +406,7 @@ def test_a_sealed_transaction_takes_nothing_more() -> None:
         lambda: tx.check(TableName="T", Key={"id": "2"}, ConditionExpression="attribute_exists(id)"),
     ]
     for call in late:
-        with pytest.raises(RuntimeError, match="the handler has returned"):
+        with pytest.raises(RuntimeError, match="the handler has already returned"):
             call()
 
     assert tx.seal() == tx.actions == sealed
@@ -431,6 +431,6 @@ def test_an_action_that_is_under_way_when_its_transaction_is_sealed_is_refused()
             assert tx.seal() == ()
             return super().items()
 
-    with pytest.raises(RuntimeError, match="the handler has returned"):
+    with pytest.raises(RuntimeError, match="the handler has already returned"):
         tx.put(TableName="T", Item=Late(id="1"))
     assert tx.actions == ()

@@ -73,7 +73,7 @@ def test_a_custom_key_needs_a_namespace() -> None:
 def test_a_part_of_the_payload_needs_a_key_of_ones_own() -> None:
     """The body of a messageId is always the same."""
     sqs_consumer(MemoryStore("n"), key=body_field("id"), payload=Payload("id"))
-    with pytest.raises(ValueError, match="a key of your own"):
+    with pytest.raises(ValueError, match="payload needs a key other than messageId"):
         sqs_consumer(MemoryStore("n"), payload=Payload("id"))
 
 
@@ -95,7 +95,7 @@ def test_a_retention_is_a_whole_number_of_seconds(way_in: Any, seconds: Any) -> 
 @pytest.mark.parametrize(
     ("namespace", "told"),
     [
-        ("", "^namespace is empty: is it a variable that is not set?"),
+        ("", "^namespace is empty, perhaps from an unset variable."),
         ("shop#orders", "^namespace 'shop#orders' has a '#'"),
         ("#", "^namespace '#' has a '#'"),
         ("\ud800", "^namespace "),
@@ -138,7 +138,7 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
 
     def transfer(body: dict, tx: Transaction) -> None: ...
 
-    with pytest.raises(TypeError, match="asks for a Transaction, and Plain has none"):
+    with pytest.raises(TypeError, match="asks for a Transaction, which Plain does not support"):
         sqs_consumer(Plain())(transfer)
     sqs_consumer(Plain())(handle)
 
@@ -405,8 +405,8 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
     ("told", "wrong"),
     [
         ("key must be message_id", {"key": "order_id"}),
-        ("wants to be called with a name", {"key": message_attribute}),
-        ("wants to be called with a name", {"key": body_field}),
+        ("call it with a name", {"key": message_attribute}),
+        ("call it with a name", {"key": body_field}),
         ("sqs must be a boto3 client of sqs", {"sqs": DYNAMODB}),
         ("a queue's URL, not its name or ARN", {"sqs": object(), "dead_letter_queue": URL.replace("https://", "arn:")}),
         (r"sqs=boto3.client\('sqs'\)", {"dead_letter_queue": URL}),
@@ -418,11 +418,11 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         *[("error_texts must be True or False", {"error_texts": wrong}) for wrong in ("false", "", None)],
         # Nothing is ever later than NaN, and with all time reserved nothing would start.
         *[
-            ("stop_margin_seconds must be a finite number", {"stop_margin_seconds": float(wrong)})
+            ("stop_margin_seconds must be a finite, non-negative number", {"stop_margin_seconds": float(wrong)})
             for wrong in ("nan", "inf")
         ],
         *[
-            ("lease_margin_seconds must be a finite number", {"lease_margin_seconds": float(wrong)})
+            ("lease_margin_seconds must be a finite, non-negative number", {"lease_margin_seconds": float(wrong)})
             for wrong in ("nan", "inf")
         ],
         ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
@@ -435,8 +435,8 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         # SQS delivers again for days.
         *[("retention_seconds must be at least 86400", {"retention_seconds": wrong}) for wrong in (1, 3600, 86_399)],
         # A lease must outlast the process.
-        ("lease_margin_seconds must be a finite number of seconds, and not negative", {"lease_margin_seconds": -0.1}),
-        ("stop_margin_seconds must be a finite number of seconds, and not negative", {"stop_margin_seconds": -0.1}),
+        ("lease_margin_seconds must be a finite, non-negative number of seconds", {"lease_margin_seconds": -0.1}),
+        ("stop_margin_seconds must be a finite, non-negative number of seconds", {"stop_margin_seconds": -0.1}),
         *[("lease_margin_seconds must be", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
         # Of an environment variable, "false" would store what errors say.
         ("error_texts must be True or False", {"error_texts": "false"}),
@@ -469,7 +469,9 @@ def test_a_client_that_converts_values_is_refused_at_set_up() -> None:
     session = boto3.session.Session(region_name="us-east-1")
     resource = session.resource("dynamodb")
     for converting in (resource.meta.client, resource.Table("records").meta.client):
-        with pytest.raises(TypeError, match=r"boto3\.client\('dynamodb'\); it is a resource's, resource\.meta\.client"):
+        with pytest.raises(
+            TypeError, match=r"boto3\.client\('dynamodb'\); it is a resource's own client, resource\.meta\.client"
+        ):
             DynamoDBStore("records", client=converting)
 
     plain = session.client("dynamodb")

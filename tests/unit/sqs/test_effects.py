@@ -72,7 +72,7 @@ def test_an_event_that_says_each_time_that_it_is_the_first_is_told_how_to_be_rea
     consumer = sqs_consumer(store, effects="transaction", logger=logging.getLogger(), metrics=SILENT)(post)
     assert failed_ids(consumer({"Records": [first]}, Context())) == ["m"]
     (line,) = [line for line in caplog.records if vars(line).get("error_type") == "RecordChanged"]
-    assert "in an event of your own, let ApproximateReceiveCount be 2" in vars(line)["reason"]
+    assert "in an event of your own, set ApproximateReceiveCount to 2" in vars(line)["reason"]
 
     assert failed_ids(consumer({"Records": [second]}, Context())) == []
     assert posted(store) == ["m"]
@@ -92,14 +92,14 @@ def test_a_function_without_a_transaction_is_refused_at_set_up() -> None:
 
     def charge(body: dict) -> None: ...
 
-    with pytest.raises(TypeError, match=r"charge takes no Transaction, so effects='transaction' cannot be true of it"):
+    with pytest.raises(TypeError, match=r"charge takes no Transaction, so effects='transaction' cannot apply"):
         sqs_consumer(MemoryStore(), effects="transaction")(charge)
 
 
 @pytest.mark.parametrize("wrong", [None, "", "transactions", True])
 def test_anything_else_is_refused_with_what_it_takes(wrong: Any) -> None:
     """As from a variable that is not set."""
-    with pytest.raises(ValueError, match=r"effects must be 'any' or 'transaction'.*it is"):
+    with pytest.raises(ValueError, match=r"effects must be 'any', or 'transaction'.*it is"):
         sqs_consumer(MemoryStore(), effects=wrong)
 
 
@@ -305,7 +305,7 @@ def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store:
     [
         (Unknown("down"), 4, "the handler ran, but its end could not be recorded"),
         (NotApplied("throttled", True), 4, "the handler ran, but its end could not be recorded"),
-        (NotApplied("conflict", True, True), 16, "failed, to be tried again"),
+        (NotApplied("conflict", True, True), 16, "failed, will be retried"),
     ],
 )
 def test_a_commit_that_is_never_answered_is_no_failure_of_the_message(

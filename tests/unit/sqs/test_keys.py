@@ -136,10 +136,11 @@ def test_a_body_without_the_field_has_no_usable_key(body: str) -> None:
 def test_a_body_with_a_name_twice_has_no_usable_key(body: str) -> None:
     """Parsers differ in which one they take, so the same message would have two keys."""
     with pytest.raises(
-        UnusableKey, match=r"^no 'id' to take as the key: the body is not JSON, or it has a name twice in one object$"
+        UnusableKey,
+        match=r"^no 'id' to take as the key: the body is not JSON, or has a repeated name in an object$",
     ):
         body_field("id")(message(body))
-    with pytest.raises(UnusableKey, match="has a name twice"):
+    with pytest.raises(UnusableKey, match="has a repeated name"):
         event_id(message(body.replace("{", '{"detail-type":"x",', 1)))
 
 
@@ -214,16 +215,16 @@ def test_s3_events_behind_sns_and_eventbridge_have_the_ids_that_these_gave_them(
 @pytest.mark.parametrize(
     ("records", "told"),
     [
-        ([s3_record(), s3_record()], "several S3 events, and would need several keys"),
-        ([s3_record(sequencer=None)], "no sequencer to make the S3 event's key of.*EventBridge"),
+        ([s3_record(), s3_record()], "several S3 events and would need several keys"),
+        ([s3_record(sequencer=None)], "no sequencer to make the S3 event's key from.*EventBridge"),
         ([s3_record(sequencer="")], "no sequencer"),
         ([s3_record(sequencer=7)], "no sequencer"),
         ([s3_record(key=None)], "no sequencer"),
         ([s3_record(versionId=["v"])], "no sequencer"),
         ([s3_record(bucket=7)], "no sequencer"),
         ([{"eventSource": "aws:s3"}], "no sequencer"),
-        ([], "not an event of EventBridge, SNS or S3"),
-        ([{"eventSource": "aws:kinesis"}], "not an event of EventBridge, SNS or S3"),
+        ([], "not an event from EventBridge, SNS or S3"),
+        ([{"eventSource": "aws:kinesis"}], "not an event from EventBridge, SNS or S3"),
     ],
 )
 def test_an_s3_event_that_cannot_be_told_from_others_has_no_usable_key(

@@ -61,7 +61,7 @@ def test_no_backoff_exceeds_sqss_limit() -> None:
 @pytest.mark.parametrize("wrong", ["4", -1, None, True, float("nan")])
 def test_a_backoff_of_no_time_is_refused_by_its_name(name: str, wrong: Any) -> None:
     """Where it is made: in the first batch that has a failure it would make each of its messages fail."""
-    with pytest.raises(ValueError, match=f"{name} must be a finite number of seconds"):
+    with pytest.raises(ValueError, match=f"{name} must be a finite, non-negative number of seconds"):
         Backoff(**{name: wrong})
 
 

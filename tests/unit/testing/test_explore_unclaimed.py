@@ -127,10 +127,10 @@ def test_what_is_done_outside_of_the_transaction_is_found_to_happen_twice() -> N
     result = explore(mailing, ORDER, tables=accounts(), state={"mails": mails}, faults=0, check=False)
 
     (violation,) = result.violations
-    assert violation.what == "mails is ['o-1', 'o-1'] in the end, and ['o-1'] where nothing goes wrong"
+    assert violation.what == "mails is ['o-1', 'o-1'] at the end, and ['o-1'] without faults"
     assert violation.remedy.startswith("write it through the Transaction: effects='transaction' says that the handler")
     assert sum("runs the handler for message-1" in line for line in violation.story) == 2
-    assert "refused, as the record has changed" in "".join(violation.story)
+    assert "refused, because the record has changed" in "".join(violation.story)
 
 
 def test_a_call_without_a_key_is_found_and_the_story_tells_who_runs_it_at_once(calls: Calls) -> None:
@@ -141,14 +141,14 @@ def test_a_call_without_a_key_is_found_and_the_story_tells_who_runs_it_at_once(c
 
     (violation,) = result.violations
     assert violation.what == "charge was called 2 times for message-1, without an idempotency key"
-    assert "or leave effects='any'" in violation.remedy
+    assert "or keep effects='any'" in violation.remedy
     assert violation.story[:4] == (
         "worker A receives message-1",
         "A runs the handler for message-1",
         "A waits before it calls charge, so others go first",
         "worker B receives message-1",
     )
-    assert violation.story[4] == "B runs the handler for message-1, while A runs it, too: nothing claims it"
+    assert violation.story[4] == "B runs the handler for message-1, while A also runs it, because nothing claims it"
 
 
 def test_effects_that_depend_on_the_attempt_are_found() -> None:

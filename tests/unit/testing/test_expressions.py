@@ -457,6 +457,6 @@ def test_values_of_a_wrong_type(condition: str, value: object) -> None:
 
 @pytest.mark.parametrize("value", [1.5, set(), {1, "a"}, {None}, object(), (1,)])
 def test_values_that_dynamodb_does_not_have(value: object) -> None:
-    """A float, an empty or mixed set, or some other object is no DynamoDB value."""
-    with pytest.raises(ExpressionError, match="no DynamoDB value"):
+    """A float, an empty or mixed set, or some other object is not a DynamoDB value."""
+    with pytest.raises(ExpressionError, match="not a DynamoDB value"):
         after("SET a = :v", {}, v=value)

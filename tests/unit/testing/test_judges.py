@@ -77,11 +77,11 @@ def _idle(order: dict) -> None: ...
 def test_a_reason_for_the_network_is_none_for_doing_nothing() -> None:
     result = explore(_idle, ORDER, network="a local emulator", check=False)
 
-    assert "nothing that it does can be seen" in str(result)
+    assert "has no visible effect" in str(result)
 
 
 def test_a_search_that_is_cut_short_warns() -> None:
-    with pytest.warns(UserWarning, match="explore played 1 schedules and not all of them"):
+    with pytest.warns(UserWarning, match="explore played 1 schedules, but not all"):
         assert not explore(handlers.transactional, ORDER, tables=accounts(), most_schedules=1).complete
 
 

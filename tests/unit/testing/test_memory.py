@@ -109,7 +109,7 @@ def test_an_invalid_transaction_is_refused_for_good_as_a_whole(
         (
             "delete",
             {"TableName": "Lines", "Key": {"order": "o", "line": 1, "x": 1}},
-            "Key has 'x' beside the table's key",
+            "Key has 'x' besides the table's key",
         ),
         ("put", {"TableName": "Lines", "Item": {"order": "", "line": 1}}, "its key 'order' has 0 bytes: .* 1 to 2048"),
         (
@@ -129,7 +129,7 @@ def test_an_invalid_transaction_is_refused_for_good_as_a_whole(
         (
             "update",
             {"TableName": "Accounts", "Key": {"id": "b"}, "UpdateExpression": "REMOVE x.status"},
-            "status is a reserved word of DynamoDB's: write #status, with ExpressionAttributeNames",
+            "status is a DynamoDB reserved word: write #status, with ExpressionAttributeNames",
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_an_update_does_not_write_the_key(store: MemoryStore) -> None:
     answer = commit_one(store, DONE, tx.actions)
 
     assert isinstance(answer, NotApplied)
-    assert "an update cannot write id, of the table's key" in answer.why
+    assert "an update cannot write id, which is part of the table's key" in answer.why
 
 
 def test_a_transaction_has_99_actions_beside_the_records_own(store: MemoryStore) -> None:
@@ -178,7 +178,7 @@ def test_a_transaction_has_99_actions_beside_the_records_own(store: MemoryStore)
     answer = commit_one(store, DONE, puts)
 
     assert isinstance(answer, NotApplied)
-    assert "it has 100 actions; DynamoDB takes 99" in answer.why
+    assert "it has 100 actions; DynamoDB allows 99" in answer.why
     assert commit_one(store, DONE, puts[1:]) == Applied()
 
 

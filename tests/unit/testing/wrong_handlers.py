@@ -106,7 +106,7 @@ def key_for_two_calls(order: dict, message: Message) -> None:
     services.charge(3, message.idempotency_key)
 
 
-@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two calls that are alike")
+@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two identical calls")
 @consumer
 def key_for_two_equal_calls(order: dict, message: Message) -> None:
     for _ in range(2):
@@ -129,7 +129,7 @@ def key_of_the_time_left(order: dict, message: Message) -> None:
     services.charge(order["cents"], f"{message.idempotency_key}-{message.remaining_time_ms()}")
 
 
-@wrong("keys", "the consumer's own key is another each time", "the key of message-1 is another at each delivery")
+@wrong("keys", "the consumer's own key is another each time", "the key of message-1 differs at each delivery")
 @sqs_consumer(MemoryStore("random"), key=lambda message: str(uuid4()))
 def consumer_key_at_random(order: dict, tx: Transaction) -> None:
     debit(order, tx)
@@ -208,7 +208,7 @@ def charged_and_overdrawn(order: dict, message: Message, tx: Transaction) -> Non
 
 # Refusals: the service refuses, nothing has happened, and the order counts as paid.
 
-REFUSED = "was refused for message-1, which ends as if it had taken place"
+REFUSED = "was refused for message-1, which ends as if the call had succeeded"
 
 
 @wrong("refusals", "every error is swallowed", REFUSED)
@@ -288,7 +288,7 @@ def line_by_line(order: dict, message: Message, tx: Transaction) -> None:
 
 # Fallbacks: what is only done where the answer was lost, and the call took effect.
 
-FALLBACK = "which is not called where nothing goes wrong"
+FALLBACK = "which is not called for without faults"
 
 
 @wrong("fallbacks", "both services charge where an answer is lost", FALLBACK)
@@ -387,7 +387,7 @@ def begun_is_done(order: dict, tx: Transaction) -> None:
         debit(order, tx)
 
 
-@wrong("caches", "the same, and `explore` was not told of the cache", "as it should be only the first time")
+@wrong("caches", "the same, and `explore` was not told of the cache", "correct only the first time")
 @consumer
 def hidden_cache(order: dict, tx: Transaction) -> None:
     if order["order"] not in seen:
@@ -406,7 +406,7 @@ def _charge_once(cents: int, key: str) -> None:
     services.charge(cents, key)
 
 
-@wrong("caches", "a balance from memory is written", "in the end", state=STATE)
+@wrong("caches", "a balance from memory is written", "at the end", state=STATE)
 @consumer
 def cached_balance(order: dict, tx: Transaction) -> None:
     balances["alice"] -= order["cents"]
@@ -423,7 +423,7 @@ def journal_of_attempts(order: dict, tx: Transaction) -> None:
 @wrong(
     "caches",
     "what waits in memory for the next message is gone",
-    "for message-1, which is not called where nothing goes wrong",
+    "for message-1, which is not called for without faults",
     messages=ORDERS,
     state=STATE,
 )
@@ -539,7 +539,7 @@ def next_number(order: dict, tx: Transaction) -> None:
 @wrong(
     "read, then write",
     "both find that there is enough",
-    "completed, and failed for good where nothing goes wrong",
+    "completed, and failed for good without faults",
     messages=[{**one, "cents": 60} for one in ORDERS],
 )
 @consumer
@@ -670,7 +670,7 @@ def mail_for_each_attempt(order: dict, tx: Transaction) -> None:
 
 # Nothing that `explore` could see.
 
-NOTHING = "nothing that it does can be seen"
+NOTHING = "has no visible effect"
 
 
 @wrong("unseen", "a list of the module has each attempt, and `explore` was not told", NOTHING)
@@ -780,7 +780,7 @@ async def asyncio_connection(order: dict, tx: Transaction) -> None:
     record(order, tx)
 
 
-CLIENT = "by a client of its own"
+CLIENT = "with its own client"
 ACCESS = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 

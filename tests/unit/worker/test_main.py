@@ -54,7 +54,7 @@ def test_a_store_that_can_have_no_client_is_no_reason_to_try_again(monkeypatch: 
     with pytest.raises(Exception, match="You must specify a region") as raised:
         limits_of(wanting, {})
     assert isinstance(raised.value, ValueError)
-    assert "the store cannot be asked" in str(raised.value)
+    assert "the store cannot be used" in str(raised.value)
 
 
 def test_what_decorates_a_handler_for_lambda_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_client_that_cannot_wait_for_any_poll_is_refused() -> None:
         ("import a_library_that_is_not_installed", "ModuleNotFoundError: No module named 'a_library_that_is_not"),
         ("from os import nothing_of_this_name", "ImportError: cannot import name 'nothing_of_this_name'"),
         ("import os; os.nothing_of_this_name", "AttributeError: module 'os' has no attribute 'nothing_of"),
-        ("raise ValueError('is a variable not set?')", "ValueError: is a variable not set[?]"),
+        ("raise ValueError('is a variable not set?')", "ValueError: is a variable not set?"),
         ("raise SystemExit('used as a script')", "SystemExit: used as a script"),
         ("syntax error", "SyntaxError: invalid syntax"),
     ],
@@ -116,7 +116,7 @@ def test_a_handler_that_is_not_there_is_asked_for_by_its_name(path: str) -> None
 
 @pytest.mark.parametrize("url", ["", "None", "orders", "arn:aws:sqs:us-east-1:123456789012:orders"])
 def test_what_is_no_queues_url_is_named(url: str) -> None:
-    with pytest.raises(ValueError, match=f"'{url}' is not a queue's URL, .*: is a variable not set[?]"):
+    with pytest.raises(ValueError, match=f"'{url}' is not a queue's URL, .*, perhaps from an unset variable"):
         queue_of(consumer(), url)
 
 
@@ -155,7 +155,7 @@ def test_what_waits_for_ever_at_its_exit_does_not_keep_a_process() -> None:
     done = ended("worker.LONGEST_EXIT_SECONDS = 0.1", "atexit.register(threading.Event().wait, 15)")
 
     assert (done.returncode, done.stdout) == (7, "")
-    assert "what is registered for a process's exit has not ended within 0.1 seconds" in done.stderr
+    assert "exit handlers did not finish within 0.1 seconds" in done.stderr
 
 
 @pytest.mark.parametrize("closes", ["pass", "sys.stdout.close()"])

@@ -506,8 +506,8 @@ def test_a_queue_that_refuses_polls_is_named_with_sqs_reason(
     [
         (["a"], {"completed": "DEBUG", "batch": "DEBUG"}),
         (["a", "b"], {"completed": "DEBUG", "batch": "INFO"}),
-        (["bad"], {"failed, to be tried again": "WARNING", "batch": "DEBUG"}),
-        (["early"], {"to be tried again later, as its handler said": "INFO", "batch": "DEBUG"}),
+        (["bad"], {"failed, will be retried": "WARNING", "batch": "DEBUG"}),
+        (["early"], {"will be retried later, as its handler requested": "INFO", "batch": "DEBUG"}),
     ],
 )
 def test_only_a_batch_of_several_has_a_summary_at_info(

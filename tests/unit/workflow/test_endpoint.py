@@ -144,8 +144,8 @@ def test_once_it_failed_the_stored_error_is_the_answer(
     [
         *(({}, {"key": key}, "") for key in (None, "", "x" * 256, "é")),
         *(({"key": lambda event, made=made: made}, {}, "") for made in (None, "", 7)),
-        ({"key": raises}, {}, "no key could be made of the request"),
-        ({"scope": raises}, {}, "no scope could be made of the request"),
+        ({"key": raises}, {}, "no key could be made from the request"),
+        ({"scope": raises}, {}, "no scope could be made from the request"),
         ({"scope": tenant}, {"Tenant": ""}, ""),
         ({}, {"body": None}, "there is no body"),
         ({"parse": unreadable}, {}, ""),
@@ -194,7 +194,7 @@ BAD_BODIES: list[tuple[Any, str | bytes, str]] = [
     ),
     (lambda body: Order.model_validate(json.loads(body)), "[]", "the body is not a Order: body: model_type"),
     (Order.model_validate_json, "{secret", "the body is not a Order: body: json_invalid"),
-    (number, "secret", "the body is not what this workflow takes"),
+    (number, "secret", "the body does not match this workflow's input"),
 ]
 
 
@@ -350,7 +350,7 @@ def test_a_503_does_not_say_that_nothing_was_done(api: Api, refusal: Exception) 
     api.machines.refuses = refusal
     answer = api.post()
     assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "1")
-    assert "not known whether it is done" in answer["body"]["detail"]
+    assert "unknown whether the request took effect" in answer["body"]["detail"]
 
 
 def test_a_workflow_that_is_none_is_refused_at_set_up() -> None:

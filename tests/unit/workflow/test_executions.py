@@ -74,7 +74,7 @@ def test_a_request_that_is_too_late_by_either_clock_claims_nothing(requests: Req
     deadline = requests.workflow.deadline(10_000)
     requests.clock.stepped_seconds += 3600
     answer = accept(requests.workflow, requests.workflow.start_of(NAME, "f1", 1), deadline, "request")
-    assert answer == Unknown("no time was left to ask it")
+    assert answer == Unknown("no time was left to ask")
     assert requests.store.items == {}
 
 
@@ -253,7 +253,7 @@ def test_an_input_is_always_the_same_text(requests: Requests) -> None:
         *((MemoryStore("n"), {"timeout_seconds": wrong}, "timeout_seconds must be") for wrong in (None, "60", 60.5, 0)),
         *((MemoryStore("n"), {"retention_seconds": wrong}, "retention_seconds must be") for wrong in (None, 1e7)),
         (MemoryStore("n"), {"lease_margin_seconds": "3"}, "lease_margin_seconds must be"),
-        (MemoryStore("n"), {"retention_seconds": HAND_OVER_MARGIN_SECONDS + 1}, "longer than an execution may last"),
+        (MemoryStore("n"), {"retention_seconds": HAND_OVER_MARGIN_SECONDS + 1}, "exceed the longest execution"),
     ],
 )
 def test_what_cannot_work_is_refused_at_set_up(store: Any, options: dict[str, Any], said: str) -> None:

@@ -35,9 +35,9 @@ from idempotent_receiver.sqs.keys import envelope_opener, message_id
 NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
 """Endings of SQS error codes for a queue that does not exist."""
 
-IN_CODE = "which no document holds: import it with the handler, --consumer module:function"
+IN_CODE = "which a document cannot hold: give --consumer module:function to import the handler"
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Confirm in advance.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
 
 def _option(help: str) -> Any:
@@ -52,25 +52,27 @@ class Options:
         str | None,
         typer.Option(
             envvar="RECEIVER_STACK",
-            help="The consumer's CloudFormation stack, whose outputs name the rest; STACK/ID for one of several in it.",
+            help="The consumer's CloudFormation stack; its outputs name the rest. STACK/ID: one of several.",
         ),
     ] = None
-    queue: Annotated[str | None, _option("Its queue: URL, ARN or name.")] = None
+    queue: Annotated[str | None, _option("The queue: URL, ARN or name.")] = None
     dlq: Annotated[
         str | None,
-        _option("Its dead-letter queue: URL, ARN or name; by default as the stack or the queue's redrive policy says."),
+        _option("The dead-letter queue: URL, ARN or name. Default: from the stack or the queue's redrive policy."),
     ] = None
-    table: Annotated[str | None, _option("The table of its records.")] = None
-    history: Annotated[str | None, _option("The table that keeps every act on a dead letter.")] = None
-    archive: Annotated[str | None, _option("The bucket of archived dead letters.")] = None
+    table: Annotated[str | None, _option("The table of records.")] = None
+    history: Annotated[str | None, _option("The history table, which logs every act on a dead letter.")] = None
+    archive: Annotated[str | None, _option("The bucket for archived dead letters.")] = None
     consumer: Annotated[
         str | None,
-        _option("What it is: a file of `receiver describe`, or its handler as module:function, which is imported."),
+        _option(
+            "The consumer's description: a file from `receiver describe`, or module:function to import the handler."
+        ),
     ] = None
     region: Annotated[str | None, _option("The AWS region.")] = None
     profile: Annotated[str | None, _option("The AWS profile.")] = None
-    endpoint_url: Annotated[str | None, _option("Another endpoint for all of AWS.")] = None
-    json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.", show_default=False)] = False
+    endpoint_url: Annotated[str | None, _option("Send all AWS requests to this endpoint.")] = None
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", show_default=False)] = False
 
     @property
     def account(self) -> dict[str, str | None]:
@@ -81,7 +83,7 @@ class Options:
         for name, value in asdict(self).items():
             # An empty value usually means an unset shell variable. Looking elsewhere would be a guess.
             if value == "":
-                raise UsageError(f"{flag(name)} is empty: give it a value, or leave it out")
+                raise UsageError(f"{flag(name)} is empty: give it a value or omit it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,10 @@ class Deployment:
         given = self.options.dlq or self.outputs.get("DeadLetterQueueUrl")
         if given is None:
             if own is None:
-                raise UsageError(f"{self.queue.url} has no dead-letter queue that SQS knows of: name it with --dlq")
-            return self._queue(own, f"the redrive policy of {self.queue.url} names it: correct that, or give --dlq")
+                raise UsageError(f"{self.queue.url} has no redrive policy: name the dead-letter queue with --dlq")
+            return self._queue(
+                own, f"the redrive policy of {self.queue.url} names it: correct the policy or give --dlq"
+            )
         correction = self._correction("dlq")
         found = self._queue(given, correction)
         if found.arn == self.queue.arn:
@@ -154,9 +158,8 @@ class Deployment:
         if found.arn != own and not self._sources(found):
             theirs = "it has none" if own is None else f"it has {own}"
             raise UsageError(
-                f"{found.arn} is no dead-letter queue that SQS knows of, so it may hold live messages. The redrive "
-                f"policy of {self.queue.arn} does not name it ({theirs}), and of no other queue is it known to: "
-                f"{correction}"
+                f"{found.arn} may hold live messages: SQS knows no queue that uses it as a dead-letter queue. "
+                f"The redrive policy of {self.queue.arn} does not name it ({theirs}): {correction}"
             )
         return found
 
@@ -253,7 +256,7 @@ class Deployment:
     def history(self, terminal: Terminal) -> History:
         """The history, for a command that acts. Prints a note if none is kept."""
         if self.history_table is None:
-            terminal.note("No history is kept: name a table with --history, or update the stack to have one made.")
+            terminal.note("No history is kept: name a table with --history, or update the stack to create one.")
         return History(self.client("dynamodb"), self.history_table, terminal.clock)
 
     @cached_property
@@ -298,7 +301,7 @@ class Deployment:
         """How to correct a wrong name."""
         if getattr(self.options, name):
             return f"correct {flag(name)}"
-        return f"stack {self.options.stack} names it: correct the stack, or give {flag(name)}"
+        return f"stack {self.options.stack} names it: correct the stack or give {flag(name)}"
 
     def _queue(self, given: str, correction: str) -> Queue:
         """The queue with this URL, ARN or name."""

@@ -26,7 +26,9 @@ def describe(handler: Annotated[str, typer.Argument(help="The decorated handler,
     document = imported(handler, "HANDLER").document()
     in_code = [name for name, value in document.items() if isinstance(value, dict) and "callable" in value]
     if in_code:
-        Terminal().note(f"Its {' and '.join(in_code)} can only be named here: give commands --consumer {handler}")
+        Terminal().note(
+            f"Its {' and '.join(in_code)} is code, so it is only named: give other commands --consumer {handler}"
+        )
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
@@ -37,11 +39,11 @@ def description_of(given: str) -> Description:
     try:
         return description_in(Path(given).read_text("utf-8"))
     except FileNotFoundError:
-        wanted = "name a file that `receiver describe` printed, or the handler as module:function"
-        raise UsageError(f"--consumer {given}: there is no such file; {wanted}") from None
+        wanted = "name a file from `receiver describe`, or the handler as module:function"
+        raise UsageError(f"--consumer {given}: no such file; {wanted}") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"--consumer {given}: {why}; print it again by `receiver describe`") from None
+        raise UsageError(f"--consumer {given}: {why}; create it again with `receiver describe`") from None
 
 
 def imported(handler: str, option: str) -> Description:

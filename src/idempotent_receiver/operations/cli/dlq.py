@@ -55,25 +55,29 @@ def redrive(
     filters: Filters,
     acting: Acting,
     from_archive: Annotated[
-        bool, typer.Option("--from-archive", help="What was archived, instead of what is in the dead-letter queue.")
+        bool, typer.Option("--from-archive", help="Read from the archive instead of the dead-letter queue.")
     ] = False,
     to_dlq: Annotated[
-        bool, typer.Option("--to-dlq", help="With --from-archive: back to the dead-letter queue only.")
+        bool, typer.Option("--to-dlq", help="With --from-archive: restore to the dead-letter queue only.")
     ] = False,
-    rate: Annotated[float, typer.Option(min=0.1, help="Messages a second.")] = DEFAULT_RATE,
-    include_permanent: Annotated[bool, typer.Option("--include-permanent", help="Also what failed for good.")] = False,
+    rate: Annotated[float, typer.Option(min=0.1, help="Messages per second.")] = DEFAULT_RATE,
+    include_permanent: Annotated[
+        bool, typer.Option("--include-permanent", help="Include dead letters that failed for good.")
+    ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also what is older than records last, or was archived from another queue."),
+        typer.Option(
+            "--force", help="Include dead letters older than the record retention, or archived from another queue."
+        ),
     ] = False,
     wait: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="[=SECONDS]", help=f"Follow what was sent back, for {FOLLOW_SECONDS} s by default."
+            min=1, metavar="[=SECONDS]", help=f"Follow the redriven messages, for {FOLLOW_SECONDS} s by default."
         ),
     ] = None,
     wait_held: Annotated[
-        bool, typer.Option("--wait-held", help="First wait for dead letters that another session holds.")
+        bool, typer.Option("--wait-held", help="First wait for dead letters that another session has in flight.")
     ] = False,
 ) -> None:
     """Redrive dead letters under their old keys; delete those already completed.
@@ -96,7 +100,7 @@ def redrive(
     saved = acting.saved("redrive", deployment, [*filters.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
     if options["to_dlq"] and (wait is not None or not options["from_archive"]):
-        raise UsageError("--to-dlq goes with --from-archive and without --wait: the consumer gets nothing by it")
+        raise UsageError("--to-dlq needs --from-archive and excludes --wait: it sends nothing to the consumer")
     ends = restore_ends(deployment.dead_letter_queue.url) if options["to_dlq"] else redrive_ends(deployment.queue.url)
     task = Task(
         command="redrive",
@@ -132,11 +136,13 @@ def resend(
     terminal: Terminal,
     named: Named,
     acting: Acting,
-    body: Annotated[Path | None, typer.Option(help="A file with the whole new body.")] = None,
+    body: Annotated[Path | None, typer.Option(help="A file with the complete new body.")] = None,
     take_back: Annotated[
-        bool, typer.Option("--take-back", help="Take back a resend that did not finish, unless its body has run.")
+        bool, typer.Option("--take-back", help="Take back an unfinished resend whose new body has not run.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if it is older than records last.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Resend even if it is older than the record retention.")
+    ] = False,
 ) -> None:
     """Send one dead letter back with another body.
 
@@ -195,9 +201,9 @@ def delete(
     This cannot be undone: `dlq archive` keeps them instead.
     """
     if acting.because is None:
-        raise UsageError("--because is missing: say why these dead letters may be deleted; the history keeps it")
+        raise UsageError("--because is missing: give the reason for deleting; the history keeps it")
     if not (filters.given or everything or acting.plan is not None):
-        raise UsageError("nothing says which ones: give --group, --key or another filter, or --all")
+        raise UsageError("no dead letters are selected: give --group, --key or another filter, or --all")
     if everything and (filters.given or acting.plan is not None):
         raise UsageError("--all means every dead letter: it takes no filter and no --plan")
     saved = acting.saved("delete", deployment, filters.given)

@@ -1,4 +1,4 @@
-"""How every command that acts on dead letters goes: a plan, an agreement, the run, and what became of each."""
+"""The flow of every command that acts on dead letters: plan, confirmation, run and result."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,8 +28,8 @@ from idempotent_receiver.operations.description import differences
 from idempotent_receiver.operations.mappings import DISABLED, mappings_of
 
 BEHIND = {
-    True: "the same rules apply to what comes up behind it",
-    False: "what comes up behind it needs another",
+    True: "the same rules apply to dead letters that appear later",
+    False: "dead letters that appear later need another plan",
 }
 
 
@@ -37,13 +37,15 @@ def queue_session(deployment: Deployment, terminal: Terminal, hold: int, **rules
     """A session with the deployment's dead-letter queue."""
     dead = deployment.dead_letter_queue.url
     if dead.endswith(".fifo"):
-        terminal.note("While dead letters are held, SQS gives out nothing more of their groups, to anybody.")
+        terminal.note(
+            "While this command holds dead letters, SQS delivers nothing else of their message groups to anyone."
+        )
     queue = DeadLetterQueue(deployment.client("sqs"), dead, terminal.clock, hold_seconds=hold)
     return session_with(queue, deployment, **rules)
 
 
 def session_with(source: Source, deployment: Deployment, **rules: bool) -> Session:
-    """A session of the deployment with a source of dead letters, by these rules."""
+    """A session with a source of dead letters, under these rules."""
     return Session(
         source=source,
         reader=deployment.reader(),
@@ -58,7 +60,7 @@ def session_with(source: Source, deployment: Deployment, **rules: bool) -> Sessi
 
 
 def act(task: Task, session: Session, deployment: Deployment, terminal: Terminal) -> None:
-    """Show the plan, carry it out once it is confirmed, and say what became of it. Ends the command if any is left.
+    """Show the plan, carry it out once confirmed, and report the result. Ends the command if dead letters are left.
 
     Ctrl-C stops it between two requests.
     """
@@ -68,7 +70,7 @@ def act(task: Task, session: Session, deployment: Deployment, terminal: Terminal
 
 @dataclass
 class _Command:
-    """One command on its way. What it has found out so far is its answer, however it ends."""
+    """One run of a command. Its answer is what it has found out so far, however it ends."""
 
     task: Task
     session: Session
@@ -101,19 +103,21 @@ class _Command:
         try:
             self._carry_out(plan)
         except (ClientError, BotoCoreError, NotKept) as error:
-            self.terminal.note("The rest is where it was. It is safe to start again.")
+            self.terminal.note("The rest is unchanged. It is safe to run the command again.")
             self._answer(told, error=str(error))
             raise
         self._answer(told)
         self._end(found=bool(told or self.run.summary.acted))
 
     def _shown(self, plan: Plan) -> set[str]:
-        """Show the plan, and return the ids of what it has told about."""
+        """Show the plan; returns the ids of the dead letters it listed."""
         source = self.session.source
         self.values = {"command": f"dlq {self.task.command}", "plan_id": self.plan_id}
         self.values |= {"plan": report.counts(plan), **self.task.check(plan)}
         if self._more(plan) and self.task.selection.planned is None:
-            self.terminal.note(f"The plan is for what is given out now; {BEHIND[self.task.acting.save_plan is None]}.")
+            self.terminal.note(
+                f"The plan covers the dead letters that are visible now; {BEHIND[self.task.acting.save_plan is None]}."
+            )
         which = "archived" if isinstance(source, Archive) else "visible"
         nothing = none_of(self.task.selection, which)
         self.terminal.show(report.plan_tables(plan, self.task.ends) if plan.decisions else nothing)
@@ -125,12 +129,12 @@ class _Command:
         return {each.dead_letter.id for each in plan.decisions}
 
     def _more(self, plan: Plan) -> bool:
-        """Whether the same may be done to more than is planned."""
+        """Whether dead letters beyond the plan may get the same treatment."""
         source, limit = self.session.source, self.task.selection.limit
         return bool(source.seen) and source.more and (limit is None or len(plan.acting) < limit)
 
     def _about_seconds(self, plan: Plan) -> int:
-        """About how long the rate makes it take."""
+        """The approximate duration at the current rate."""
         ends = self.task.ends
         count = sum(ends[each.verdict].returns for each in plan.acting)
         if self._more(plan) and any(end.returns for end in ends.values()):
@@ -138,14 +142,14 @@ class _Command:
         return round(min(count, self.task.selection.limit or count) / self.run.rate)
 
     def _note_paused(self, plan: Plan) -> None:
-        """Say that nobody reads the queue that messages go back to; where that may not be asked, nothing is said."""
+        """Warn if nothing reads the queue that messages return to. Silent without permission to check."""
         if not any(end.to == self.deployment.queue.url for end in self.task.ends.values()) or not plan.acting:
             return
         with suppress(ClientError, BotoCoreError):
             found = mappings_of(self.deployment.client("lambda"), self.deployment.queue.arn)
             self.values["paused"] = paused = bool(found) and all(each.state == DISABLED for each in found)
             if paused:
-                self.terminal.note("The consumer is paused: messages wait in the queue until `receiver resume`.")
+                self.terminal.note("The consumer is paused: messages stay in the queue until `receiver resume`.")
 
     def _note_other_consumer(self) -> None:
         """Say where --consumer contradicts the stack: by the key of another consumer, what was done would run again."""
@@ -169,12 +173,12 @@ class _Command:
 
     def _agreed(self, plan: Plan) -> bool:
         what = [counted(len(plan.acting), "dead letter")] if plan.acting else []
-        what += ["what comes up behind"] if self._more(plan) else []
+        what += ["any that appear later"] if self._more(plan) else []
         question = f"{self.task.asks} {' and '.join(what)}?"
         return not what or self.terminal.confirm(question, yes=self.task.acting.yes)
 
     def _journal(self) -> Journal | None:
-        """Where the acts of this run are kept; None if the deployment keeps no history."""
+        """The journal of this run; None if the deployment keeps no history."""
         history = self.deployment.history(self.terminal)
         if history.table is None:
             return None
@@ -197,12 +201,12 @@ class _Command:
                 tell(counts[Fate.COMPLETED], len(following.fates))
 
     def _save(self, plan: Plan) -> Exit:
-        """Write the plan to a file, if there is anything to do."""
+        """Write the plan to a file, unless it is empty."""
         task, file = self.task, self.task.acting.save_plan
         assert file is not None
         values = {**self.values, "saved": str(file) if plan.acting else None}
         if not plan.acting:
-            self.terminal.answer(values, clean(f"There is nothing to do, so {file} was not written."))
+            self.terminal.answer(values, clean(f"Nothing to do: {file} was not written."))
             return Exit.LEFT
         saved = SavedPlan(
             id=self.plan_id,
@@ -219,7 +223,7 @@ class _Command:
         options = [*typed(plan=file, because=task.acting.because), *body, *self.deployment.typed]
         carry_out = command(f"receiver dlq {task.command}", *options)
         count = counted(len(plan.acting), "dead letter")
-        self.terminal.answer(values, clean(f"{count} in {file}; nothing was done. To carry it out:\n{carry_out}"))
+        self.terminal.answer(values, clean(f"{count} in {file}; nothing was done. To carry out the plan:\n{carry_out}"))
         return Exit.OK
 
     def _answer(self, told: set[str], error: str | None = None) -> None:
@@ -229,7 +233,7 @@ class _Command:
         shown += [] if self.followed is None else [report.fates_table(self.followed)]
         source = self.session.source
         stray = source.stray if isinstance(source, Archive) else []
-        shown += [clean(f"No archived dead letters, and left alone: {', '.join(stray)}")] if stray else []
+        shown += [clean(f"Skipped, because they are not archived dead letters: {', '.join(stray)}")] if stray else []
         values = {
             **self.values,
             "confirmed": self.confirmed,
@@ -247,7 +251,7 @@ class _Command:
         return self.task.selection.missing(self.session.source.seen)
 
     def _end(self, *, found: bool) -> None:
-        """End the command, unless all is as asked."""
+        """End the command with its exit code, unless everything succeeded."""
         summary = self.run.summary
         if self.stopped():
             raise typer.Exit(Exit.STOPPED)
@@ -269,29 +273,29 @@ def note_held(
     ask: bool = False,
     stopped: Callable[[], bool],
 ) -> int:
-    """Say how many dead letters others hold, and wait for them if that is wanted; returns how many they hold then."""
+    """Report how many dead letters others hold, and wait for them if wanted. Returns how many others still hold."""
     held = queue.held_elsewhere()
     if not held:
         return 0
     until = moment(terminal.clock.epoch_ms() + queue.hold_seconds * 1000)
     terminal.note(
         f"About {held} of {queue.count()} dead letters are held by another session, which may have been killed. They "
-        f"come up by {until} at the latest, unless its --hold was longer than {queue.hold_seconds}."
+        f"become visible by {until}, unless its --hold is longer than {queue.hold_seconds}."
     )
     if wait or (ask and terminal.offer("Wait for them?")):
         with terminal.progress("waiting", None):
             held = queue.wait_for_others(stopped)
         if held:
-            terminal.note(f"About {held} are still held: that session is at work, or its --hold is longer.")
+            terminal.note(f"About {held} are still held: that session is still running, or its --hold is longer.")
     return held
 
 
 def source_name(source: Source, deployment: Deployment) -> str:
-    """What a source is called in the history and in plans: the dead-letter queue's ARN, or the archive's address."""
+    """The name of a source in the history and in plans: the dead-letter queue's ARN, or the archive's address."""
     return source.address if isinstance(source, Archive) else deployment.dead_letter_queue.arn
 
 
 def new_id(terminal: Terminal) -> str:
-    """A plan's id."""
+    """A new plan id."""
     (version,) = terminal.clock.versions(1)
     return version[:8]

@@ -59,7 +59,7 @@ class Look:
             yield self._decisions(session, stopped)
             self.about, self.stopped = max(self.taken, queue.count()), stopped()
         if self.about - self.held > self.taken:
-            why = "of a FIFO group SQS gives out ten at most" if queue.fifo else "see --limit"
+            why = "SQS delivers at most ten messages of a FIFO group" if queue.fifo else "see --limit"
             terminal.note(f"This is a sample: {self.taken} of about {self.about} ({why}).")
 
     def _decisions(self, session: Session, stopped: Callable[[], bool]) -> Iterator[Decision]:
@@ -102,11 +102,13 @@ def list_dead_letters(
     filters: Filters,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST, help="Look at this many at most: 1000, for a page 5000, for a .jsonl file all."),
+        typer.Option(
+            min=1, max=MOST, help="Read at most this many. Default: 1000; 5000 for a page; all for a .jsonl file."
+        ),
     ] = None,
-    bodies: Annotated[bool, typer.Option("--bodies", help="Bodies, attributes and results too.")] = False,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Include bodies, attributes and results.")] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a new file: a page (.html), or JSON lines (.jsonl).")
+        Path | None, typer.Option(metavar="FILE", help="Write to a new file: a page (.html) or JSON lines (.jsonl).")
     ] = None,
     hold: Hold = 60,
 ) -> None:
@@ -121,7 +123,7 @@ def list_dead_letters(
     """
     ending = "" if out is None else out.suffix
     if ending not in LIMITS or (out is not None and not ending):
-        raise UsageError(f"--out {out}: its name has to end in .html for a page, or in .jsonl for JSON lines")
+        raise UsageError(f"--out {out}: the name must end in .html for a page, or .jsonl for JSON lines")
     look = Look(filters.selection(terminal.clock.epoch_ms()), limit or LIMITS[ending])
     if out is not None:
         _write(out, look, deployment, terminal, hold, bodies=bodies)

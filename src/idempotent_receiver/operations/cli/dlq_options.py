@@ -25,14 +25,14 @@ _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class Named:
     """Dead letters selected by name. Raises UsageError for an empty name."""
 
-    key: Annotated[list[str] | None, typer.Option(help="Only those of this key; may be given again.")] = None
-    message_id: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None
+    key: Annotated[list[str] | None, typer.Option(help="Only dead letters with this key; repeatable.")] = None
+    message_id: Annotated[list[str] | None, typer.Option(help="Only this dead letter; repeatable.")] = None
 
     def __post_init__(self) -> None:
         for name, given in vars(self).items():
             # An unset shell variable must not select everything.
             if given == "" or (isinstance(given, list) and "" in given):
-                raise UsageError(f"{flag(name)} is empty: give it a value, or leave it out")
+                raise UsageError(f"{flag(name)} is empty: give it a value or omit it")
 
     @property
     def given(self) -> list[str]:
@@ -48,13 +48,13 @@ class Named:
 class Filters(Named):
     """Dead letters selected by filters: those that match every filter given."""
 
-    group: Annotated[
-        list[str] | None, typer.Option(help="Only those of this group of `dlq list`; may be given again.")
-    ] = None
-    error_type: Annotated[str | None, typer.Option(help="Only those whose error has this type.")] = None
+    group: Annotated[list[str] | None, typer.Option(help="Only this group, as `dlq list` shows it; repeatable.")] = None
+    error_type: Annotated[str | None, typer.Option(help="Only this error type.")] = None
     since: Annotated[str | None, typer.Option(help=f"Only those first sent since {TIMES}.")] = None
     until: Annotated[str | None, typer.Option(help="Only those first sent until then.")] = None
-    matching: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None
+    matching: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this text.")] = (
+        None
+    )
 
     def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
         """The selection at this time. Raises UsageError for a time that cannot be parsed."""
@@ -73,7 +73,7 @@ class Filters(Named):
 
 
 Hold = Annotated[
-    int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
+    int, typer.Option(min=1, max=43_200, help="Seconds that dead letters stay invisible to others after a crash.")
 ]
 
 
@@ -81,21 +81,19 @@ Hold = Annotated[
 class Acting:
     """How a command acts on the selected dead letters."""
 
-    because: Annotated[str | None, typer.Option(help="Why, for the history: in your own words.")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Act on this many at most.")] = None
+    because: Annotated[str | None, typer.Option(help="The reason, for the history.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Act on at most this many.")] = None
     hold: Hold = HOLD_SECONDS
     save_plan: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the plan to a new file to review, and do nothing else."),
+        typer.Option(metavar="FILE", help="Only write the plan to a new file for review."),
     ] = None
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Carry out a saved plan: exactly what is in it.")
-    ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Confirm in advance.")] = False
+    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Carry out exactly this saved plan.")] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False
 
     def __post_init__(self) -> None:
         if self.because is not None and not self.because.strip():
-            raise UsageError("--because is empty: give it a value, or leave it out")
+            raise UsageError("--because is empty: give it a value or omit it")
 
     def saved(self, command: str, deployment: Deployment, given: Iterable[str]) -> SavedPlan | None:
         """The saved plan to carry out. Raises UsageError if another option also selects dead letters."""
@@ -103,7 +101,7 @@ class Acting:
             return None
         others = [*given, *(flag(name) for name in ("limit", "save_plan") if getattr(self, name))]
         if others:
-            raise UsageError(f"--plan says what is meant: it takes no {', '.join(others)}")
+            raise UsageError(f"--plan selects the dead letters: it excludes {', '.join(others)}")
         return saved_plan(self.plan, command, deployment)
 
     def selection(self, which: Named, now_ms: int, saved: SavedPlan | None) -> Selection:
@@ -144,7 +142,7 @@ def epoch_ms(option: str, text: str, now_ms: int) -> int:
         time = datetime.fromisoformat(text)
         time = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise UsageError(f"{option} {text} is no time: give {TIMES}") from None
+        raise UsageError(f"{option} {text} is not a time: give {TIMES}") from None
     return int(time.timestamp() * 1000)
 
 
@@ -170,9 +168,9 @@ def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
-        raise UsageError(f"--plan {file} holds no plan that this version reads: {place} {problem['msg']}") from None
+        raise UsageError(f"--plan {file} is not a plan that this version can read: {place} {problem['msg']}") from None
     if saved.command != command:
-        raise UsageError(f"--plan {file} was made by dlq {saved.command}: it is no plan for dlq {command}")
+        raise UsageError(f"--plan {file} was made by dlq {saved.command}: it cannot be used for dlq {command}")
     if saved.queue != deployment.queue.arn:
         raise UsageError(f"--plan {file} is for dead letters of {saved.queue}, not of {deployment.queue.arn}")
     return saved
@@ -183,6 +181,6 @@ def write_plan(plan: SavedPlan, file: Path) -> None:
     try:
         plan.write(file)
     except FileExistsError:
-        raise UsageError(f"--save-plan {file} exists, and a plan is never replaced: give another name") from None
+        raise UsageError(f"--save-plan {file} exists, and a plan never replaces a file: choose another name") from None
     except OSError as error:
         raise UsageError(f"--save-plan {file}: {error.strerror}") from None

@@ -34,19 +34,19 @@ MOST_ACTS = 10_000
 
 _ENDABLE = sorted(delete_ends())
 COMMANDS = (
-    ("Move what may run, and drop what is done", "receiver dlq redrive", ACTS),
+    ("Redrive, and delete those already completed", "receiver dlq redrive", ACTS),
     (
-        "Also move what failed for good, once its cause is fixed",
+        "Include those that failed for good, once the cause is fixed",
         "receiver dlq redrive --include-permanent",
         [Verdict.PERMANENT],
     ),
     (
-        "Also move what is older than records last, if it was not done",
+        "Include those older than the record retention, if they have not run",
         "receiver dlq redrive --force",
         [Verdict.TOO_OLD],
     ),
-    ("Go on with the body that was being sent", "receiver dlq resend --body FILE --because WHY", [Verdict.RESENDING]),
-    ("Or take that back", "receiver dlq resend --take-back --because WHY", [Verdict.RESENDING]),
+    ("Finish the resend with the same body", "receiver dlq resend --body FILE --because WHY", [Verdict.RESENDING]),
+    ("Or take the resend back", "receiver dlq resend --take-back --because WHY", [Verdict.RESENDING]),
     ("Keep in the archive", "receiver dlq archive --because WHY", sorted([*_ENDABLE, Verdict.RESENDING])),
     ("Delete for good", "receiver dlq delete --because WHY", _ENDABLE),
 )
@@ -113,7 +113,7 @@ def acts_of(deployment: Deployment, terminal: Terminal) -> list[Act]:
     own = (each for each in found if each.queue == deployment.queue.arn)
     acts = nlargest(MOST_ACTS, own, key=lambda act: act.id)
     if kept.foreign:
-        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that cannot be read as acts.")
+        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable acts.")
     return acts
 
 

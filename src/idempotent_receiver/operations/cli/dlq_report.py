@@ -39,10 +39,10 @@ CHANGED = "CHANGED"
 """Counted among the verdicts: a dead letter that stays because it has changed since the plan."""
 
 STAYS: dict[str, str] = {
-    Verdict.MOVE: "stays: no resend of it has begun",
-    Verdict.DONE: "stays: done already",
-    Verdict.RESENT: "stays: sent again under another key already",
-    Verdict.RESENDING: "stays: a resend of it has begun and not finished",
+    Verdict.MOVE: "stays: no resend has begun",
+    Verdict.DONE: "stays: already completed",
+    Verdict.RESENT: "stays: already sent again under another key",
+    Verdict.RESENDING: "stays: its resend has not finished",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
     Verdict.TOO_OLD: "stays without --force: older than records last",
@@ -50,16 +50,16 @@ STAYS: dict[str, str] = {
     Verdict.UNKEYED: "stays: no usable key",
     Verdict.UNREADABLE: "stays: its record could not be read",
     Verdict.MALFORMED: "stays: it cannot be read",
-    Verdict.FOREIGN: "stays: not known to have come from this queue",
+    Verdict.FOREIGN: "stays: may not have come from this queue",
     Verdict.OTHER_QUEUE: "stays: it came from another queue",
-    BEYOND: "stays for now: --limit allows no more",
-    CHANGED: "stays: it is no longer as planned",
+    BEYOND: "stays for now: over --limit",
+    CHANGED: "stays: it has changed since the plan",
 }
 
 
 def remedies() -> Text:
     """A pointer to the explanation of every verdict, shown below dead letters that stay."""
-    return Text(f"What each verdict means, and what to do: see {section('operating', 'Verdicts')}.")
+    return Text(f"For each verdict and its remedy, see {section('operating', 'Verdicts')}.")
 
 
 PRIVATE = ("data", "input")
@@ -207,7 +207,7 @@ def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]
 
 def plan_tables(plan: Plan, ends: Mapping[Verdict, End]) -> RenderableType:
     """What would be done, and every dead letter that would stay, by verdict."""
-    table = table_of("verdict", "what becomes of it")
+    table = table_of("verdict", "what happens")
     for each in plan_values(plan, ends):
         table.add_row(str(each["count"]), each["verdict"], each["becomes"])
     staying = [Letter.of(each) for each in (*plan.changed, *plan.staying)]
@@ -218,15 +218,17 @@ def _staying(left: Sequence[Letter]) -> RenderableType:
     rows = [
         ((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key or None, each.why),)) for each in left
     ]
-    table = _listed(("key of what stays", "verdict"), rows)
+    table = _listed(("key of a dead letter that stays", "verdict"), rows)
     return Group(table, remedies()) if any(each.verdict not in ACTS for each in left) else table
 
 
 def missing_table(missing: Sequence[PlannedLetter]) -> RenderableType:
     """The dead letters of the saved plan that SQS did not deliver."""
     rows = [((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None),)) for each in missing]
-    title = f"Not given out, {len(missing)} of the plan: gone since, held by somebody else, or behind what stays."
-    return Group(Text(title), _listed(("key of what is missing", "planned as"), rows))
+    title = (
+        f"Not received: {len(missing)} of the plan. They are gone, held by another session, or blocked in their group."
+    )
+    return Group(Text(title), _listed(("key of a missing dead letter", "planned as"), rows))
 
 
 def summary_values(summary: Summary) -> dict[str, Any]:
@@ -255,11 +257,13 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
     if not confirmed:
         lines = [f"Nothing was done: {counted(len(summary.left), 'dead letter')} left in place."]
     if summary.beyond_limit:
-        lines.append("The limit was reached before all was done.")
+        lines.append("The limit was reached first.")
     if unseen:
-        lines.append(f"About {unseen} more were not given out: run again, or see what stays ahead of its group.")
+        lines.append(
+            f"About {unseen} more were not received: run again, or check for dead letters that block their group."
+        )
     if undeleted:
-        lines.append(f"{len(undeleted)} not deleted, so still here too: run again once SQS lets them be deleted.")
+        lines.append(f"{len(undeleted)} not deleted, so still in the queue: run again once SQS permits deletion.")
     left = [each for each in summary.left if each.why not in (UNFINISHED, UNCONFIRMED)]
     left = [each for each in (*left, *undeleted) if each.outcome is not None or each.message_id not in told]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))
@@ -267,7 +271,7 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
 
 MEANING = {
     Fate.COMPLETED: "handled",
-    Fate.DEAD: "in the dead-letter queue once more: `dlq list` says why",
+    Fate.DEAD: "back in the dead-letter queue: `dlq list` shows the cause",
     Fate.FAILED: "and SQS delivers it again",
     Fate.WAITING: "not handled yet",
 }
@@ -286,7 +290,7 @@ def fates_table(followed: Following) -> RenderableType:
         if followed.counts[fate]:
             table.add_row(str(followed.counts[fate]), fate.value, meaning)
     rows = [((each.key, followed.fates[id].value), ()) for id, each in _not_completed(followed)]
-    return Group(table, *([Text(), _listed(("key of what is not completed", "fate"), rows)] if rows else []))
+    return Group(table, *([Text(), _listed(("key of a message not completed", "fate"), rows)] if rows else []))
 
 
 def _not_completed(followed: Following) -> list[tuple[str, ReturnedMessage]]:

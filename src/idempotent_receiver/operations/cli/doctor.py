@@ -20,7 +20,7 @@ def doctor(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    function: Annotated[str | None, typer.Option(help="The consumer's function, if there is no stack.")] = None,
+    function: Annotated[str | None, typer.Option(help="The consumer's function, if it has no stack.")] = None,
 ) -> None:
     """Check a deployed consumer against what the guarantees need.
 
@@ -47,10 +47,10 @@ def doctor(
 def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:
     options = deployment.options
     if options.dlq is not None:
-        raise UsageError("doctor takes no --dlq: it reads that from the queue's redrive policy")
+        raise UsageError("doctor takes no --dlq: it reads the dead-letter queue from the redrive policy")
     given = {"--stack": options.stack, "--function": function, "--queue": options.queue}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
-        raise UsageError(f"give {named[0]} or {named[1]}, not both: each names a consumer")
+        raise UsageError(f"give {named[0]} or {named[1]}, not both: each selects a consumer")
     if options.stack is not None:
         consumer = consumer_of(deployment.client, options.stack)
     elif function is not None:
@@ -58,7 +58,7 @@ def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:
     elif options.queue is not None:
         consumer = DeployedConsumer(queue=deployment.queue.arn, table=deployment.table)
     else:
-        raise UsageError("which consumer? give --stack, --function, or --queue and --table")
+        raise UsageError("no consumer is selected: give --stack, --function, or --queue and --table")
     return replace(consumer, table=options.table or consumer.table, given=deployment.given)
 
 

@@ -16,11 +16,11 @@ from idempotent_receiver.operations.dead_letters.history import Act, History, Ve
 _FOR_EVER_MS = 253_402_300_799_000  # the end of the year 9999
 
 AGAIN = {
-    Verb.MOVED: "If its dead letter is still there, redrive it again: what was done is recognised by its key.",
-    Verb.DROPPED: "If its dead letter is still there, redrive it again: it is done, and is dropped.",
-    Verb.ARCHIVED: "If its dead letter is still there, archive it again: that replaces what is in the archive.",
-    Verb.DELETED: "If its dead letter is still there, delete it again.",
-    Verb.RESTORED: "If it is still in the archive, redrive it again: what was done is recognised by its key.",
+    Verb.MOVED: "If the dead letter is still there, redrive it again: its key prevents a second run.",
+    Verb.DROPPED: "If the dead letter is still there, redrive it again: it has completed and will be dropped.",
+    Verb.ARCHIVED: "If the dead letter is still there, archive it again: this replaces the archived copy.",
+    Verb.DELETED: "If the dead letter is still there, delete it again.",
+    Verb.RESTORED: "If it is still in the archive, redrive it again: its key prevents a second run.",
     Verb.RESENT: "Send the same body again, or take it back: dlq resend --take-back.",
     Verb.TAKEN_BACK: "Take it back again: dlq resend --take-back.",
     Verb.PAUSED: "Pause again.",
@@ -38,9 +38,9 @@ def history(
     since: Annotated[str | None, typer.Option(help=f"Only acts begun since {TIMES}.")] = None,
     until: Annotated[str | None, typer.Option(help="Only acts begun until then.")] = None,
     verb: Annotated[
-        list[Verb] | None, typer.Option(metavar="VERB", help=f"Only {', '.join(Verb)}; may be given again.")
+        list[Verb] | None, typer.Option(metavar="VERB", help=f"Only {', '.join(Verb)}; repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show this many at most: the latest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many acts: the latest.")] = 100,
 ) -> None:
     """Show what was done with dead letters and with the queue.
 
@@ -64,7 +64,7 @@ def history(
     if len(latest) < len(found):
         terminal.note(f"These are the latest {limit} of {len(found)} acts: --limit shows more.")
     if kept.foreign:
-        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that cannot be read as acts.")
+        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable acts.")
     values = {
         "history": kept.table,
         "count": len(found),
@@ -72,7 +72,7 @@ def history(
         "foreign": kept.foreign,
         "acts": [act_values(each, deployment, doubt=each in doubts) for each in latest],
     }
-    terminal.answer(values, _shown(latest, doubts, deployment) if latest else "The history has no such act.")
+    terminal.answer(values, _shown(latest, doubts, deployment) if latest else "The history has no matching act.")
 
 
 def _acts_on(key: str, kept: History, deployment: Deployment) -> Iterator[Act]:
@@ -119,6 +119,6 @@ def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) 
     if not open_:
         return shown
     advice = [f"{verb}: {AGAIN[verb]}" for verb in Verb if any(each.verb == verb for each in open_)]
-    asked = f"Nobody knows what became of {counted(len(open_), 'act')}. Look at each key:"
+    asked = f"The result of {counted(len(open_), 'act')} is unknown. Check each key:"
     trace = command("receiver trace KEY", *deployment.typed)
     return Group(shown, Text(), Text(clean("\n".join([asked, trace, "Then:", *advice]))))

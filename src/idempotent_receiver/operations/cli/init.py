@@ -1,4 +1,4 @@
-"""The command `receiver init`: a project of one's own, whole or not at all."""
+"""The command `receiver init`: creates a complete project, or nothing."""
 
 import keyword
 import re
@@ -18,42 +18,42 @@ from idempotent_receiver.sqs.dead_letter import STAMP
 
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 MOST_CHARACTERS = 48
-"""Of a name: Lambda's functions have 64, and those of further consumers are longer than the project's name."""
+"""A project's name: Lambda allows 64 characters for a function, and the names of further consumers are longer."""
 QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?")
 PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 USED = ("customer", "cents")
 ATTRIBUTE = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-"""What SQS takes for a name."""
+"""What SQS accepts as a name."""
 STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
 OURS = frozenset({"conftest", "test", "test_handler", "tests"})
-"""Modules that the project's tests bring, and Python's own `test`, which is not listed as a part of it."""
+"""Modules that the project's tests bring, and Python's own `test`, which `sys.stdlib_module_names` omits."""
 TOOLS = """
 attr attrs defusedxml graphql greenlet h11 h2 hpack hypercorn hyperframe iniconfig jsonata jsonschema
 jsonschema_specifications ministack packaging pluggy priority py pytest referencing rpds samtranslator wsproto yaml
 """
-"""Packages of `make test` and `make local`, which this command can do without."""
+"""Packages that `make test` and `make local` use; this command does not need them."""
 
 
 def init(
     *,
-    name: Annotated[str, typer.Argument(help="The project's name: its folder, stack and Python package.")],
-    fifo: Annotated[bool, typer.Option("--fifo", help="With a FIFO queue.")] = False,
-    asynchronous: Annotated[bool, typer.Option("--async", help="With an `async def` handler.")] = False,
-    key: Annotated[str, typer.Option(help=f"Where keys come from: {STRATEGIES}.")] = "message_id",
+    name: Annotated[str, typer.Argument(help="The project's name, used for its folder, stack and Python package.")],
+    fifo: Annotated[bool, typer.Option("--fifo", help="Use a FIFO queue.")] = False,
+    asynchronous: Annotated[bool, typer.Option("--async", help="Use an `async def` handler.")] = False,
+    key: Annotated[str, typer.Option(help=f"The source of keys: {STRATEGIES}.")] = "message_id",
     queue_arn: Annotated[
-        str | None, typer.Option(help="An existing queue to consume instead of a new one.", show_default=False)
+        str | None, typer.Option(help="Consume this existing queue instead of a new one.", show_default=False)
     ] = None,
     container: Annotated[
         bool,
-        typer.Option("--container", help="Also with an image to run it outside Lambda, and its Kubernetes manifest."),
+        typer.Option("--container", help="Add an image to run outside Lambda, and a Kubernetes manifest."),
     ] = False,
     update: Annotated[
-        bool, typer.Option("--update", help=f"Only replace an existing project's {WATCH} by this version's.")
+        bool, typer.Option("--update", help=f"Only replace {WATCH} in an existing project with this version's.")
     ] = False,
 ) -> None:
-    """Make a project with a consumer of your own.
+    """Create a project with a consumer of your own.
 
-    Its folder has a handler, a template, tests and events. `make test`, `make local` and `make deploy` work in it.
+    The folder has a handler, a template, tests and events. `make test`, `make local` and `make deploy` work in it.
     """
     folder = Path.cwd() / name
     if update:
@@ -68,7 +68,7 @@ def init(
         container=container,
     )
     if folder.exists():
-        raise UsageError(f"{folder} exists: choose another name, or another folder to work in")
+        raise UsageError(f"{folder} exists: choose another name, or run this in another folder")
     try:
         with interruptible():
             _make(project, folder)
@@ -78,7 +78,7 @@ def init(
 
 
 def _make(project: Project, folder: Path) -> None:
-    """Write it beside its place, and move it there when it is whole."""
+    """Write the project next to its destination, then move it there once it is complete."""
     with tempfile.TemporaryDirectory(prefix=f".{project.name}-", dir=folder.parent) as beside:
         made, built = Path(beside, project.name), Path(beside, "wheel")
         made.mkdir()
@@ -94,38 +94,36 @@ def _make(project: Project, folder: Path) -> None:
 def _update(folder: Path) -> None:
     path = folder / WATCH
     if not path.is_file():
-        raise UsageError(f"there is no {path}: --update is for a project that `receiver init` made")
+        raise UsageError(f"{path} not found: --update needs a project that `receiver init` created")
     path.write_text(watch())
 
 
 def _name(name: str) -> str:
     if not NAME.fullmatch(name) or len(name) > MOST_CHARACTERS:
         raise UsageError(
-            f"{name!r} is no project's name: use at most {MOST_CHARACTERS} lower-case letters, digits, - and _, and "
+            f"{name!r} is not a project name: use at most {MOST_CHARACTERS} lower-case letters, digits, - and _, and "
             "begin with a letter, as in order-totals"
         )
     package = name.replace("-", "_")
     if keyword.iskeyword(package) or package in OURS:
         raise UsageError(f"{package!r} cannot be the name of the project's Python package: choose another name")
     if package in {*sys.stdlib_module_names, *packages_distributions(), *TOOLS.split(), "idempotent_receiver"}:
-        raise UsageError(
-            f"there is a Python package called {package} already, which would be hidden: choose another name"
-        )
+        raise UsageError(f"{package!r} would hide an installed Python package: choose another name")
     return name
 
 
 def _key(text: str) -> tuple[str, str]:
     strategy, _, argument = text.partition(":")
     if text != "message_id" and (strategy not in ("body_field", "message_attribute") or not argument):
-        raise UsageError(f"--key {text} is not known here: use {STRATEGIES}")
+        raise UsageError(f"--key {text} is not a key strategy: use {STRATEGIES}")
     if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument.partition(".")[0] in USED):
         raise UsageError(
-            f"--key {text}: init makes orders with a key in a field such as order_id or order.id, and their "
-            f"{' and '.join(USED)} are none: choose such a field, and change the handler's key afterwards"
+            f"--key {text}: init creates sample orders with a key in a field such as order_id or order.id, and their "
+            f"{' and '.join(USED)} cannot be keys: choose another field, then change the handler's key"
         )
     if strategy == "message_attribute" and (not ATTRIBUTE.fullmatch(argument) or argument == STAMP):
         raise UsageError(
-            f"--key {text}: a message attribute's name has letters, digits, _, - and single dots inside, does not "
+            f"--key {text}: the name of a message attribute has letters, digits, _, - and single inner dots, does not "
             f"begin with AWS. or Amazon., and is not {STAMP}, which the library writes itself"
         )
     return strategy, argument
@@ -135,7 +133,9 @@ def _queue(arn: str | None, fifo: bool) -> str | None:
     if arn is None:
         return None
     if not QUEUE_ARN.fullmatch(arn):
-        raise UsageError(f"--queue-arn {arn}: a queue's ARN is like arn:aws:sqs:us-east-1:123456789012:orders")
+        raise UsageError(f"--queue-arn {arn}: a queue ARN looks like arn:aws:sqs:us-east-1:123456789012:orders")
     if fifo and not arn.endswith(".fifo"):
-        raise UsageError(f"--queue-arn {arn} is no FIFO queue: leave out --fifo, or name a queue that ends with .fifo")
+        raise UsageError(
+            f"--queue-arn {arn} is not a FIFO queue: omit --fifo, or give a queue whose name ends with .fifo"
+        )
     return arn

@@ -28,16 +28,16 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, interruptible, listing
 
 RUN_AGAIN = (
-    "What a killed run had done outside its Transaction, it did twice: pass\n"
-    "current_claim().idempotency_key on, so that it counts once there."
+    "A killed run repeats whatever it did outside its Transaction: pass\n"
+    "current_claim().idempotency_key on, so that the other side can deduplicate it."
 )
 CLAIMLESS = (
     "With effects='transaction' two workers may run one message, and one commits.\n"
-    "Only tables show here what a handler does outside its Transaction."
+    "Effects outside the Transaction show here only in tables."
 )
 PLAIN = (
-    "This handler does not seem to be made by sqs_consumer, so every delivery counts\n"
-    "as a run. If it is, a decorator around it lacks functools.wraps."
+    "This handler does not seem to be decorated with sqs_consumer, so every delivery\n"
+    "counts as a run. If it is, a decorator around it lacks functools.wraps."
 )
 STAYS_UP = """
 The stack is called {stack}, at {at}.
@@ -45,38 +45,38 @@ In another terminal, in the project's folder:
 
 {lines}
 
-AWS's tools want credentials, and any will do here: AWS_ACCESS_KEY_ID=test and
+AWS tools need credentials, and any will do here: AWS_ACCESS_KEY_ID=test and
 AWS_SECRET_ACCESS_KEY=test.{missing}
 
-It stays until you press Ctrl-C, and leaves nothing.
+Press Ctrl-C to stop it. Nothing is left behind.
 """
-NO_ENGINE = "No container engine answers now, and `sam local` needs one: start it, then this again."
+NO_ENGINE = "`sam local` needs a container engine, and none answers: start one, then run this again."
 WATCH_SECONDS = 0.2
-NOT_COMPARED = "Not compared, because it is a time, or differs between two runs without faults:"
-NOTHING = "Nothing took effect: have the sample events the bodies that the handler expects?"
+NOT_COMPARED = "Not compared, because these are times or differ between runs without faults:"
+NOTHING = "Nothing took effect: check that the sample events have the bodies that the handler expects."
 
 
 def local(
     *,
     template: Annotated[Path, typer.Argument(help="The project's SAM template.")] = Path("template.yaml"),
     events: Annotated[
-        Path | None, typer.Option(help="The folder of sample SQS events; by default `events` beside the template.")
+        Path | None, typer.Option(help="The folder of sample SQS events; by default `events` next to the template.")
     ] = None,
     function: Annotated[
-        str | None, typer.Option(help="Which of several consumers, by its name in the template.")
+        str | None, typer.Option(help="The consumer's name in the template, if it has several.")
     ] = None,
     parameter: Annotated[list[str] | None, typer.Option(help="A parameter of the template: NAME=VALUE.")] = None,
     seconds: Annotated[
-        float, typer.Option(min=1, help="How long to wait for the queue to be empty when workers are killed.")
+        float, typer.Option(min=1, help="How long to wait for an empty queue while workers are killed.")
     ] = 90.0,
     stay: Annotated[
-        bool, typer.Option("--stay", help="Deploy it, say what can be typed, and stay until Ctrl-C.")
+        bool, typer.Option("--stay", help="Only deploy, print useful commands, and run until Ctrl-C.")
     ] = False,
     port: Annotated[
         int | None, typer.Option(min=1, max=65_535, help=f"With --stay: the port; {PORT} by default.")
     ] = None,
-    logs: Annotated[bool, typer.Option("--logs", help="Show what the function printed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Show the function's output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Try a consumer on a local cloud, with duplicates and crashes.
 
@@ -88,7 +88,7 @@ def local(
     """
     terminal = Terminal(as_json=as_json)
     if port is not None and not stay:
-        raise UsageError("--port is for a cloud that stays: add --stay")
+        raise UsageError("--port needs --stay")
     try:
         given = _parameters(parameter or [])
         samples = samples_in(template.parent / "events" if events is None else events)
@@ -146,7 +146,7 @@ def _tried(
 
 
 def _stay(terminal: Terminal, project: LocalProject, sample: Sample, port: int) -> None:
-    terminal.note(f"building {project.template}, and deploying it on a local cloud")
+    terminal.note(f"building {project.template} and deploying it on a local cloud")
     with suppress(KeyboardInterrupt), staying(project, port) as stays:
         typed = commands(stays, sample)
         values = {
@@ -166,7 +166,7 @@ def _stay(terminal: Terminal, project: LocalProject, sample: Sample, port: int) 
         sys.stdout.flush()
         while stays.cloud.alive:
             terminal.clock.sleep(WATCH_SECONDS)
-        raise ServerError("the local cloud has ended by itself")
+        raise ServerError("the local cloud stopped unexpectedly")
 
 
 def _parameters(given: Sequence[str]) -> dict[str, str]:
@@ -191,9 +191,7 @@ def verdict_text(found: Found) -> RenderableType:
     return Group(
         listing(("message", "sent", "delivered", "runs", "record", "tables", "took effect"), rows),
         Text(),
-        Text(
-            f"{counted(len(found.killed), 'worker')} killed: {'; '.join(found.killed) or 'no handler came to its end'}"
-        ),
+        Text(f"{counted(len(found.killed), 'worker')} killed: {'; '.join(found.killed) or 'no handler finished'}"),
         *map(Text, remarks(found, again=again)),
         Text(f"{counted(len(found.messages), 'message')}: {summary}", style="bold green" if found.fine else "bold red"),
         *([Text(NOTHING)] if {*counts} == {EffectVerdict.DEAD_LETTER} else []),

@@ -17,7 +17,7 @@ def new_file(option: str, file: Path) -> Iterator[TextIO]:
     long. Raises UsageError, naming the option, where the file cannot be written.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    replaced = UsageError(f"{option} {file} exists, and is not replaced: give another name")
+    replaced = UsageError(f"{option} {file} exists and is never replaced: choose another name")
     if file.exists():
         raise replaced
     try:

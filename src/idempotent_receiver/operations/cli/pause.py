@@ -28,15 +28,15 @@ WORDS = {DISABLED: ("Pause", Verb.PAUSED), ENABLED: ("Resume", Verb.RESUMED)}
 """A state in the operator's words: the act, and its result."""
 
 CONTAINERS = (
-    "There is nothing to switch in Lambda. If containers read the queue (receiver work), stop them: "
+    "Lambda has nothing to switch. If containers read the queue (receiver work), stop them: "
     'see docs/containers.md, "Pause them".'
 )
 
 FunctionOption = Annotated[
-    str | None, typer.Option(help="Which function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
+    str | None, typer.Option(help="The function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
 ]
-Because = Annotated[str, typer.Option(help="Why, for the history: in your own words.")]
-Wait = Annotated[float, typer.Option(min=0, help="Wait this many seconds for Lambda to get there.")]
+Because = Annotated[str, typer.Option(help="The reason, for the history.")]
+Wait = Annotated[float, typer.Option(min=0, help="Wait up to this many seconds for Lambda.")]
 
 
 @of_a_deployment
@@ -99,7 +99,7 @@ def _switch(
         "others": [asdict(each) for each in others],
     }
     if others:
-        terminal.note(f"The queue is also read by {_named(others)}. This command leaves that as it is.")
+        terminal.note(f"The queue is also read by {_named(others)}, which this command does not change.")
     if not chosen:
         terminal.answer(
             {**values, "confirmed": False}, f"No event source mapping reads {_queue(queue.arn)}.\n{CONTAINERS}"
@@ -122,10 +122,10 @@ def _switch(
     values |= {"confirmed": True, "mappings": [asdict(each) for each in reached]}
     if complete:
         back = command(f"receiver {'resume' if state == DISABLED else 'pause'}", *_options(deployment, function))
-        terminal.answer(values, clean(f"{done.capitalize()}: {_named(reached)}. The way back:\n{back}"))
+        terminal.answer(values, clean(f"{done.capitalize()}: {_named(reached)}. To undo:\n{back}"))
         return
     terminal.answer(values, clean(f"Not {done} yet: {_named(reached)}."))
-    terminal.note("Lambda takes up to two minutes, and refuses other changes meanwhile. Give the same command again.")
+    terminal.note("Lambda takes up to two minutes and refuses other changes until then. Run the same command again.")
     raise typer.Exit(Exit.STOPPED if halted else Exit.LEFT)
 
 
@@ -209,10 +209,10 @@ def _where(backlog: Backlog) -> str:
 def _becomes(state: str, backlog: Backlog) -> str:
     """What happens to the messages now."""
     if state == ENABLED:
-        return "Lambda reads the queue again, up to the mapping's concurrency. What is done does not run twice."
+        return "Lambda reads the queue again, up to the mapping's concurrency. Completed messages do not run twice."
     days = backlog.retention_seconds / 86_400
     return (
-        "In flight: what runs may finish. What does not comes back after its visibility timeout, "
-        f"{backlog.visibility_seconds} s at most, and waits with the rest. What is done does not run twice.\n"
-        f"Waiting: SQS deletes a message {days:g} days after it was sent. The alarm on the oldest message will ring."
+        "In flight: running messages may finish. The others return after their visibility timeout, "
+        f"{backlog.visibility_seconds} s at most, and wait with the rest. Completed messages do not run twice.\n"
+        f"Waiting: SQS deletes a message {days:g} days after it was sent. The alarm on the oldest message will fire."
     )

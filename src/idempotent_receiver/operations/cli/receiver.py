@@ -36,7 +36,7 @@ _DOCUMENTATION = "" if (found := address()) is None else f"\n\nDocumentation: {f
 
 app = typer.Typer(
     name="receiver",
-    help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}{_DOCUMENTATION}",
+    help=f"Operate consumers whose messages take effect once.\n\n{EXIT_CODES}{_DOCUMENTATION}",
     epilog=examples("receiver dlq list --stack transfers"),
     no_args_is_help=True,
     add_completion=False,
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.AWS)
     except (ClientError, BotoCoreError) as error:
-        terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and the operator's permissions)")
+        terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and your permissions)")
         sys.exit(Exit.AWS)
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)

@@ -33,36 +33,36 @@ from idempotent_receiver.protocol.resend import resend_of
 LABEL = len("written about")
 UNDATED = "give --consumer to see when"
 TAKEN_OVER = """\
-The next delivery or request takes over the claim: do nothing. If none comes:
+The next delivery or request takes over the claim: wait. If none comes:
 {redrive}
-If it is no dead letter, it is an orphan: see {orphans}."""
+If it is not a dead letter, it is an orphan: see {orphans}."""
 TRIED_AGAIN = """\
-The next delivery or request tries the key again. If it is a dead letter by now:
+The next delivery or request retries the key. If it is a dead letter by now:
 {redrive}"""
 FIXED_FIRST = """\
-Fix the cause; trying again does not help before that. Then:
+Fix the cause first; a retry does not help before that. Then:
 {redrive_permanent}"""
 ANSWERED = """\
-These belong to a workflow. A failure is an answer: retry under another key.
-What is overdue is resumed by its sweep. See {operating_it}."""
+These belong to a workflow. A failure is final: retry under another key.
+Its sweep resumes overdue executions. See {operating_it}."""
 BEING_RESENT = """\
-Their dead letters were to be sent again with another body, and that has not ended.
-Until it has, no message with such a key runs. Send the same body again:
+A resend of their dead letters with another body has not finished.
+Until it has, no message with these keys runs. Send the same body again:
 {resend}
 Or take it back:
 {take_back}"""
 NOT_UNDERSTOOD = """\
-A newer version, or something else, writes to this table. No message with such a
-key runs until this version can understand its record: upgrade it, or see
+A newer version, or another program, writes to this table. No message with these
+keys runs until this version can read the record: upgrade, or see
 {verdicts}."""
 
 KIND_TEXTS = {
-    "unsettled": ("Claims that nobody settled", TAKEN_OVER),
-    "failing": ("Keys that failed, and are tried again", TRIED_AGAIN),
+    "unsettled": ("Claims that were never settled", TAKEN_OVER),
+    "failing": ("Keys that failed and will be retried", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
     "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),
-    "resending": ("Keys whose dead letters are being sent again with another body", BEING_RESENT),
-    "unreadable": ("Records that this version cannot understand", NOT_UNDERSTOOD),
+    "resending": ("Keys whose dead letters are being resent with another body", BEING_RESENT),
+    "unreadable": ("Records that this version cannot read", NOT_UNDERSTOOD),
 }
 """The kinds of records that a scan lists: title and advice."""
 
@@ -144,8 +144,8 @@ def stuck(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    rate: Annotated[float, typer.Option(min=0.5, help="Read units a second.")] = 25.0,
-    top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to name.")] = 20,
+    rate: Annotated[float, typer.Option(min=0.5, help="Read units per second.")] = 25.0,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to list.")] = 20,
     yes: Yes = False,
 ) -> None:
     """Find claims that were never settled, and keys that fail.
@@ -157,7 +157,7 @@ def stuck(
     cost = cost_of(dynamodb, table)
     terminal.note(
         f"A scan of {table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
-        f"{counted(cost.read_units, 'read unit')}, in {cost.read_units / rate:.0f} s at {rate:g} a second. "
+        f"{counted(cost.read_units, 'read unit')}, in {cost.read_units / rate:.0f} s at {rate:g} per second. "
         "DynamoDB updates these figures about every six hours."
     )
     if not terminal.confirm("Scan?", yes=yes):
@@ -179,7 +179,7 @@ def stuck(
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if scan.scanned and not scan.own:
-        terminal.note("A namespace that no record is in may be misspelt: check --consumer.")
+        terminal.note("No record is in this namespace, so it may be misspelled: check --consumer.")
         raise typer.Exit(Exit.LEFT)
 
 
@@ -211,16 +211,16 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
         are = "is" if values["own"] == 1 else "are"
         records = f"{values['own']} of {records} {are} in the namespace {values['namespace']}"
     summary = (
-        f"{records}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
+        f"{records}: {counted(values['unsettled_count'], 'claim')} never settled, "
         f"{values['released_count']} released and waiting, {counted(values['failing_count'], 'key')} failing, "
         f"{values['permanent_count']} failed for good"
     )
     if values["workflow_count"]:
         summary += f", {counted(values['workflow_count'], 'workflow execution')} failed or overdue"
     if values["resending_count"]:
-        summary += f", {counted(values['resending_count'], 'key')} being sent again with another body"
+        summary += f", {counted(values['resending_count'], 'key')} being resent with another body"
     if values["resent_count"]:
-        summary += f", {values['resent_count']} sent again under another key"
+        summary += f", {values['resent_count']} resent under another key"
     if values["unreadable_count"]:
         summary += f", {counted(values['unreadable_count'], 'record')} unreadable"
     shown: list[RenderableType] = [Text(clean(f"{summary}."))]

@@ -46,9 +46,9 @@ class Exit(IntEnum):
     STOPPED = 130
 
 
-EXIT_CODES = """Exit codes: 0 success; 1 something was left, not found, or not confirmed; 2 the command
-line is wrong; 3 AWS refused or failed; 4 another session holds dead letters, so run
-it again later; 70 a defect of this command; 130 stopped."""
+EXIT_CODES = """Exit codes: 0 success; 1 something was left, not found or not confirmed; 2 usage
+error; 3 AWS refused or failed; 4 another session holds dead letters, so run it
+again later; 70 internal error; 130 stopped."""
 
 SCHEMA = 1
 """The version of the JSON answers. It increases when existing scripts could no longer read them."""

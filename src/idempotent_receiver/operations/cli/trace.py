@@ -92,7 +92,7 @@ class Story:
         if isinstance(found, Unknown):
             self.unread[RECORD] = found.why
         elif found is None:
-            self.absent.append(TraceEvent(None, RECORD, f"there is none with the id {self.ids[-1]} in {table}"))
+            self.absent.append(TraceEvent(None, RECORD, f"no record with the id {self.ids[-1]} in {table}"))
         else:
             self.found = found
             self.keys[self.deployment.key_of(found.id)] = None
@@ -109,7 +109,9 @@ class Story:
         with self._reading("dead letters"):
             url, reader = self.deployment.dead_letter_queue.url, self.deployment.reader()
             if url.endswith(".fifo"):
-                self.terminal.note("While dead letters are looked at, SQS gives out nothing more of their groups.")
+                self.terminal.note(
+                    "While this command reads dead letters, SQS delivers nothing else of their message groups."
+                )
             clock, looked = self.terminal.clock, 0
             queue = DeadLetterQueue(self.deployment.client("sqs"), url, clock, hold_seconds=LOOK_HOLD_SECONDS)
             try:
@@ -122,7 +124,7 @@ class Story:
             if (about := queue.count()) > looked:
                 self.terminal.note(
                     f"Looked at {looked} of about {counted(about, 'dead letter')} (see --limit; "
-                    "what others hold is not seen)."
+                    "those that others hold are not visible)."
                 )
 
     def _dead_letter(self, each: DeadLetter) -> None:
@@ -145,7 +147,7 @@ class Story:
             self.events += [of_act(each, self.deployment.key_of, doubt=each in doubts) for each in acts]
             self.linked += [each.other for each in acts if each.other]
             if kept.foreign:
-                self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are no acts.")
+                self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not acts.")
 
     def resends(self) -> None:
         """Add what the records of its other keys say about resends."""
@@ -161,7 +163,7 @@ class Story:
         """Add the consumer's log lines, as far as the search gets in time."""
         group = self.deployment.outputs.get("ConsumerLogGroup")
         if group is None:
-            self.unread[LOG] = "no output ConsumerLogGroup of a stack names its log group"
+            self.unread[LOG] = "no stack output ConsumerLogGroup names its log group"
             return
         known = [each.at_ms for each in self.events if each.at_ms is not None and each.at_ms <= self.now_ms]
         since_ms = max(self.now_ms - LOG_MS, min(known, default=0) - BEFORE_MS)
@@ -175,7 +177,7 @@ class Story:
                 more = "nextToken" in page
                 if more and (len(lines) >= MOST_LINES or self.terminal.clock.monotonic_seconds() >= until):
                     last = moment(max([since_ms, *(each.at_ms or 0 for each in lines)]))
-                    self.unread[LOG] = f"its lines after {last}: there was too much of it to search"
+                    self.unread[LOG] = f"its lines after {last}: too many to search"
                     break
         self.events += lines[:MOST_LINES]
 
@@ -220,14 +222,14 @@ def _refused(error: ClientError, on: str) -> str:
 @of_a_deployment
 def trace(
     *,
-    key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a record's whole id.")],
+    key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a full record id.")],
     deployment: Deployment,
     terminal: Terminal,
     hook: Annotated[
         str | None,
-        typer.Option(help="What the application adds: module:function, given the key and its record."),
+        typer.Option(help="A function of yours that adds events, as module:function; it gets the key and its record."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Look at this many dead letters at most.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Read at most this many dead letters.")] = 1000,
 ) -> None:
     """Tell the story of one key.
 
@@ -237,7 +239,7 @@ def trace(
     functions, --table alone is enough.
     """
     if not key:
-        raise UsageError("KEY is empty: give the key of a message, as its log line has it")
+        raise UsageError("KEY is empty: give a message's key, as its log line shows it")
     asked = None if hook is None else resolved(hook)
     story = Story(key, deployment, terminal)
     story.record()
@@ -256,7 +258,7 @@ def trace(
     story.answer()
     unread = story.unread.keys() - {LOG}
     if not (story.events or unread):
-        terminal.note(f"Nothing is known of {key}: check it, and --consumer. Or its record has expired.")
+        terminal.note(f"Nothing is known about {key}: check it and --consumer. Its record may have expired.")
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if RECORD in unread:
@@ -271,9 +273,9 @@ def resolved(hook: str) -> Hook:
     try:
         found: Hook = resolve_name(hook if ":" in hook else f"{hook}:")
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"--hook {hook}: {error}; give module:function, to be imported from here") from None
+        raise UsageError(f"--hook {hook}: {error}; give module:function, importable from the current folder") from None
     finally:
         del sys.path[0]
     if not callable(found):
-        raise UsageError(f"--hook {hook} is no function: give module:function")
+        raise UsageError(f"--hook {hook} is not a function: give module:function")
     return found

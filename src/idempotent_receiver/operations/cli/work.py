@@ -19,27 +19,29 @@ def work(
     queue_url: Annotated[str, typer.Argument(help="The queue's URL.")],
     handler: Annotated[str, typer.Argument(help="The decorated handler, as module:function.")],
     *,
-    processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many handlers run at once in each.")] = 1,
-    receive: Annotated[int, typer.Option(min=1, max=MOST_ENTRIES, help="How many messages it receives at once.")] = (
+    processes: Annotated[int, typer.Option(min=1, help="The number of worker processes.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="The number of handlers that each process runs at once.")] = 1,
+    receive: Annotated[int, typer.Option(min=1, max=MOST_ENTRIES, help="The number of messages per receive.")] = (
         MOST_ENTRIES
     ),
     lease_seconds: Annotated[
         float,
-        typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="How long a lease lasts; it is renewed each third."),
+        typer.Option(
+            min=1, max=LONGEST_LEASE_SECONDS, help="Seconds that a lease lasts; it is renewed every third of that."
+        ),
     ] = 60,
     time_limit: Annotated[
         float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="Seconds that a handler may run.")
     ] = LONGEST_LEASE_SECONDS,
     drain_seconds: Annotated[
-        float, typer.Option(max=LONGEST_LEASE_SECONDS, help="Seconds that handlers may go on after SIGTERM.")
+        float, typer.Option(max=LONGEST_LEASE_SECONDS, help="Seconds that handlers may keep running after SIGTERM.")
     ] = DRAIN_SECONDS,
     health_file: Annotated[
-        Path | None, typer.Option(help="A file to touch once a process has loaded the handler, and from then on.")
+        Path | None, typer.Option(help="A file to touch regularly once a process has loaded the handler.")
     ] = None,
     max_messages_per_process: Annotated[
         int | None,
-        typer.Option(min=1, help="A process that has received so many is replaced.", show_default="never"),
+        typer.Option(min=1, help="Replace a process after it has received this many messages.", show_default="never"),
     ] = None,
 ) -> None:
     """Run a queue's consumer outside Lambda.
@@ -75,4 +77,4 @@ def _remove(health_file: Path) -> None:
         health_file.unlink(missing_ok=True)
         if os.access(health_file.parent, os.W_OK):
             return
-    raise UsageError(f"--health-file: {health_file} cannot be written; name a file in a folder that you may write to")
+    raise UsageError(f"--health-file: {health_file} cannot be written; choose a file in a writable folder")

@@ -43,9 +43,9 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
     if found is None or found.expired(now_ms):
         return _NO_RECORD
     if resending(found) is not None:
-        return Cause("an operator began to send it again with another body, and did not finish", "resending")
+        return Cause("an operator's resend with another body has not finished", "resending")
     if resent(found) is not None:
-        return Cause("an operator has sent it again with another body", "resent")
+        return Cause("an operator resent it with another body", "resent")
     error = error_of(found)
     if (reason := reason_in(error)) is not None:
         return _of_error(reason, error.get("type"), error.get("at"))
@@ -64,16 +64,16 @@ def _of_error(reason: str, error_type: object, at: object = None) -> Cause:
 
 
 _NO_RECORD = Cause(
-    "received too often, and no record: its runs were refused or throttled, or its workers died", "no-record"
+    "received too often without a record: its runs were refused or throttled, or its workers died", "no-record"
 )
 _NEVER_STARTED = Cause(
-    "received too often and never started: no time was left, or it stood behind a failure of its FIFO group",
+    "received too often and never started: no time was left, or it waited behind a failure in its FIFO group",
     "never-started",
 )
 _CAUSES = {
-    Status.COMPLETED.value: Cause("done: its acknowledgement was lost, or it was delivered once more", "done"),
+    Status.COMPLETED.value: Cause("done: its acknowledgement was lost, or SQS delivered it again", "done"),
     Status.INPROGRESS.value: Cause(
-        "received too often while claimed: its worker crashed, timed out or is still at work", "never-settled"
+        "received too often while claimed: its worker crashed, timed out or is still running", "never-settled"
     ),
     Status.FAILED.value: Cause("failed, with no reason recorded", "error"),
 }

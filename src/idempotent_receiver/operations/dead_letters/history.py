@@ -162,7 +162,7 @@ class History:
 
     def confirm(self, acts: Sequence[Act]) -> None:
         """Write the outcomes of acts that were begun. If this raises, they remain unconfirmed."""
-        assert all(each.id and each.outcome for each in acts), "an act is confirmed once it is begun and has ended"
+        assert all(each.id and each.outcome for each in acts), "only acts that have begun and ended can be confirmed"
         now_ms = self._clock.epoch_ms()
         self._write([replace(each, ended_ms=now_ms) for each in acts])
 
@@ -220,12 +220,14 @@ class History:
             if not left:
                 return
             puts = left
-        raise NotKept(f"the history's table {self.table} takes no more writes for now: try again later")
+        raise NotKept(f"the history's table {self.table} is being throttled: try again later")
 
     def _not_kept(self, error: ClientError | BotoCoreError, operation: str) -> NotKept:
         code = code_of(error)
         if code.startswith("Validation"):
-            return NotKept(f"table {self.table} is no history: that has the string keys `key` and `act` ({code})")
+            return NotKept(
+                f"table {self.table} is not a history table, which has the string keys `key` and `act` ({code})"
+            )
         return NotKept(f"the history: {explained(code, ApiCall(operation, str(self.table), f'dynamodb:{operation}'))}")
 
 

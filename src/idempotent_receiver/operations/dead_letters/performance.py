@@ -32,7 +32,7 @@ class Trouble(NamedTuple):
         code = code_of(error)
         if refused(error):
             return cls(ActOutcome.REFUSED, code, f"{what} refused it: {code}", error)
-        return cls(ActOutcome.UNCONFIRMED, code, f"{what} did not say what became of it: {code}", error)
+        return cls(ActOutcome.UNCONFIRMED, code, f"{what} did not confirm it: {code}", error)
 
 
 Troubles = dict[str, Trouble]

@@ -1,7 +1,7 @@
-"""What sending a dead letter with another body writes into the records, before the send and after it.
+"""What a resend with another body writes into records, before and after the send.
 
-The rule is the protocol's (`protocol/resend.py`). Here is what it is asked for one dead letter, and what an operator is
-told where it cannot go on. A letter without a key of its own, UNKEYED or in CONFLICT, has no record to write into.
+The rule itself is the protocol's (`protocol/resend.py`). This module applies it to one dead letter and explains
+refusals to the operator. A dead letter without a usable key of its own (UNKEYED or CONFLICT) has no record to write to.
 """
 
 from collections.abc import Callable
@@ -36,16 +36,18 @@ from idempotent_receiver.protocol.transitions import (
 ASK_SECONDS = 30
 
 OWN_RECORD = frozenset(Verdict) - {Verdict.UNKEYED, Verdict.CONFLICT}
-"""Whose record is the letter's own."""
+"""The verdicts whose record is the dead letter's own."""
 
 
 class NotResent(Exception):
-    """A dead letter may not be sent so, or its resend not be taken back; the text says why, and the remedy."""
+    """A dead letter may not be resent this way, or its resend not taken back; the text gives the reason and the
+    remedy.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """The records of a consumer, as an operator writes into them."""
+    """A consumer's records, as an operator writes them."""
 
     store: DynamoDBStore
     clock: Clock
@@ -54,28 +56,28 @@ class Records:
     retention_seconds: int
 
     def deadline(self) -> Deadline:
-        """Until when one change may take."""
+        """The deadline for one change."""
         return Deadline.after(self.clock, ASK_SECONDS * 1000)
 
     def read(self, id: str) -> Record | None:
-        """The record with this id, if it has not expired. Raises NotResent where it cannot be read."""
+        """The record with this id, unless it has expired. Raises NotResent if it cannot be read."""
         (found,) = self.store.read([id])
         if isinstance(found, Unknown):
             raise NotResent(f"the record {id} could not be read: {found.why}")
         return None if found is None or found.expired(self.clock.epoch_ms()) else found
 
     def require_writable(self, id: str) -> None:
-        """Raise NotResent where a record may not be changed: it would be claimed, and never completed."""
+        """Raise NotResent if a record may not be written: it would be claimed and never completed."""
         (version, never) = self.clock.versions(2)
         probe = Record(id=id, status="", version=version)
         (answer,) = self.store.replace([Change(probe, probe._replace(version=never))])
         if isinstance(answer, NotApplied):
-            raise NotResent(f"its record could not be completed afterwards: {answer.why}")
+            raise NotResent(f"its record could not be completed after the send: {answer.why}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NewBody:
-    """A dead letter is sent again with another body: what is written before and after. `edited` is pure."""
+    """Writes the records of a resend with another body. `edited` must be pure."""
 
     records: Records
     edited: Callable[[DeadLetter], DeadLetter]
@@ -87,29 +89,31 @@ class NewBody:
         return self.edited(decision.dead_letter).record_id
 
     def check(self, decision: Decision) -> DeadLetter:
-        """The edited letter, if it may be sent now. Raises NotResent. Nothing is written."""
+        """The edited dead letter, if it may be sent now. Writes nothing. Raises NotResent."""
         letter, now_ms = decision.dead_letter, self.records.clock.epoch_ms()
         new = self.edited(letter)
         if new.unkeyed is not None:
             raise NotResent(f"the new body has no usable key: {new.unkeyed}")
         if new.record_id == letter.record_id and decision.verdict in OWN_RECORD:
-            raise NotResent(f"the new body has the same key, {new.key}: give it another, or `dlq redrive` it as it is")
+            raise NotResent(
+                f"the new body has the same key, {new.key}: change the key, or use `dlq redrive` to send it unchanged"
+            )
         going_on = False
         if decision.verdict in OWN_RECORD:
             found = self.records.read(letter.record_id)
             match claim_on(letter, found, now_ms):
                 case AlreadyCompleted():
-                    raise NotResent("it is done already: to send another message is for its producer")
+                    raise NotResent("it has already completed: another message must come from the producer")
                 case HeldElsewhere():
                     going_on = self._goes_on(found, letter, new)
         self._require_free(new, going_on=going_on or decision.verdict not in OWN_RECORD)
         return new
 
     def _goes_on(self, found: Record | None, letter: DeadLetter, new: DeadLetter) -> bool:
-        """Whether an earlier command began to send this very body. Raises NotResent where anybody else has the key."""
+        """Whether an earlier command began to send this same body. Raises NotResent if anyone else has the key."""
         begun = None if found is None else resending(found)
         if begun is None:
-            raise NotResent("a worker holds its claim, and may do it as it is: wait until the lease is over")
+            raise NotResent("a worker holds its claim and may still complete the old body: wait until the lease ends")
         if not begun.same_body(self._resend(letter, new)):
             raise NotResent(
                 f"{begun.operator} began to send it with another body, as {begun.new_id}: send that body again, or "
@@ -130,12 +134,14 @@ class NewBody:
             raise NotResent(f"a resend with this body, as {new.key}, was taken back: change the body, even by a space")
         match claim_on(new, found, self.records.clock.epoch_ms()):
             case OtherPayload():
-                raise NotResent(f"the key {new.key} of the new body was used for another payload: give it another")
+                raise NotResent(f"the key {new.key} of the new body was used for another payload: give it another key")
             case AlreadyCompleted() if not going_on:
-                raise NotResent(f"a message with this body is done already, under the key {new.key}: it would not run")
+                raise NotResent(
+                    f"a message with this body has already completed under the key {new.key}: it would not run again"
+                )
 
     def before(self, decision: Decision) -> None:
-        """Claim the letter's key, if the new one lets the body in. Raises NotResent; then nothing has changed."""
+        """Claim the dead letter's key, if the new key permits the body. On NotResent, nothing has changed."""
         new = self.check(decision)
         if decision.verdict not in OWN_RECORD:
             return
@@ -150,10 +156,10 @@ class NewBody:
             case Unknown(why):
                 raise NotResent(f"its key could not be claimed: {why}")
             case _:
-                raise NotResent("its key or the new one has changed just now: look at it again")
+                raise NotResent("the record of its key or of the new key has just changed: run the command again")
 
     def after(self, decision: Decision) -> None:
-        """Complete the letter's key. Raises NotResent where that is not known to be done: the letter must stay."""
+        """Complete the dead letter's key. Raises NotResent if this is not confirmed: the dead letter must stay."""
         claimed = self.claimed.get(decision.dead_letter.id)
         if claimed is None:
             return
@@ -166,9 +172,9 @@ class NewBody:
                 by = None if found is None else resent(found)
                 mine = resending(claimed)
                 if by is None or mine is None or not by.same_body(mine):
-                    raise NotResent("its resend was taken back meanwhile: what was sent counts as done")
+                    raise NotResent("its resend was taken back meanwhile: the message that was sent counts as done")
             case Unknown(why):
-                raise NotResent(f"it was sent, and its record was not completed: {why}; resend it with the same body")
+                raise NotResent(f"it was sent, but its record was not completed: {why}; resend it with the same body")
 
     def _resend(self, letter: DeadLetter, new: DeadLetter) -> Resend:
         return Resend(
@@ -182,7 +188,7 @@ class NewBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakingBack:
-    """A resend that did not finish is taken back: the new key is completed and the old one given back, or neither."""
+    """Takes back an unfinished resend: in one transaction, completes the new key and releases the old one."""
 
     records: Records
 
@@ -191,20 +197,20 @@ class TakingBack:
         return self._begun(decision).new_id
 
     def before(self, decision: Decision) -> None:
-        """Take it back. Raises NotResent where the new body may have run, or the record has changed."""
+        """Take the resend back. Raises NotResent if the new body may have run or the record has changed."""
         begun, claimed = self._begun(decision), decision.record
-        assert claimed is not None  # it says what was begun
+        assert claimed is not None  # the record names the resend
         match self._given_back(begun, claimed):
             case Settled():
                 return
             case ClaimLost():
-                raise NotResent("its resend has gone on meanwhile: look at it again")
+                raise NotResent("its resend has progressed meanwhile: run the command again")
             case Unknown(why):
                 raise NotResent(f"it could not be taken back: {why}")
             case _:
                 raise NotResent(
-                    f"its new body has reached the consumer, as {begun.new_id}: resend it with the same body, which "
-                    "completes what is begun"
+                    f"its new body has reached the consumer as {begun.new_id}: resend it with the same body, which "
+                    "completes the resend"
                 )
 
     def _given_back(self, begun: Resend, claimed: Record) -> SettleAnswer | ActionFailed:
@@ -213,16 +219,16 @@ class TakingBack:
         back = take_back(claimed, now_ms, records.retention_seconds)
         new = records.read(begun.new_id)
         if new is not None and taken_back(new) is not None:
-            return ask(back, claimed, records.store, records.deadline())  # another letter's resend was taken back
+            return ask(back, claimed, records.store, records.deadline())  # another dead letter's resend was taken back
         (version,) = records.clock.versions(1)
         closed = put_closed(begun, records.store.table_name, now_ms, records.retention_seconds, version)
         return commit(back, [closed], records.store, records.deadline())
 
     def after(self, decision: Decision) -> None:
-        """Nothing: it was done at once."""
+        """Does nothing: `before` did everything in one step."""
 
     def _begun(self, decision: Decision) -> Resend:
         begun = None if decision.record is None else resending(decision.record)
         if begun is None:
-            raise NotResent("no resend of it has begun")
+            raise NotResent("no resend has begun")
         return begun

@@ -29,9 +29,9 @@ WAVE_SECONDS = 0.25
 bursts.
 """
 
-BEYOND_LIMIT = "more than --limit allows: run again for it"
+BEYOND_LIMIT = "over --limit: run again"
 UNCONFIRMED = "it was not confirmed"
-UNFINISHED = "the run ended before it"
+UNFINISHED = "the run ended first"
 
 
 class Letter(NamedTuple):
@@ -158,7 +158,7 @@ class Run:
         fresh = []
         for each in filter(self.selection.includes, taken):
             if self._source.refills and each.dead_letter.record_id in self.returned:
-                self.summary.skip(each, "this run has sent back a message with its key already")
+                self.summary.skip(each, "this run already sent back a message with its key")
             else:
                 fresh.append(each)
         return self.selection.plan(fresh, self.summary.acted, self.ends)
@@ -238,7 +238,7 @@ class Run:
         ids = self._source.still_held([each.dead_letter.id for each in wave])
         for each in wave:
             if each.dead_letter.id not in ids:
-                self._skip(each, "it is no longer held: somebody else may be handling it")
+                self._skip(each, "it is no longer held: someone else may be handling it")
         return [each for each in wave if each.dead_letter.id in ids]
 
     def _skip(self, decision: Decision, why: str) -> None:

@@ -60,7 +60,7 @@ class PlannedLetter:
         """How the dead letter differs from the plan; None if it does not."""
         now = PlannedLetter.of(decision)
         if now.body_sha256 != self.body_sha256:
-            return "its body is not the one that was planned for"
+            return "its body differs from the planned one"
         if now.verdict is not self.verdict:
             return f"its verdict was {self.verdict} in the plan and is {now.verdict} now: {decision.why}"
         return None
@@ -183,7 +183,7 @@ class Selection:
         if decision.verdict in NAMED and of.id not in self.ids and decision.group not in self.groups:
             named = self.planned is not None and of.id in self.planned
             if not named:
-                why = f"{decision.why}; name it by --message-id, or by --group {decision.group}"
+                why = f"{decision.why}; select it with --message-id or --group {decision.group}"
                 return replace(decision, why=why)
         try:
             if end.copy is not None:

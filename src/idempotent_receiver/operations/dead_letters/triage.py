@@ -41,7 +41,7 @@ from idempotent_receiver.sqs.dead_letter import NoRoom
 DAY_MS = 24 * 60 * 60 * 1000
 
 PAYLOAD_UNKNOWN = (
-    "Or the consumer has a payload= of its own, which is not known here: give --consumer before you decide"
+    "Or the consumer has its own payload= setting, unknown to this command: give --consumer before you decide"
 )
 
 
@@ -134,9 +134,9 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
             return _completed(dead_letter, completed)
         case transitions.HeldElsewhere() if found is not None and (begun := resending(found)) is not None:
             ends = "resend it with the same body, or with --take-back"
-            return Verdict.RESENDING, f"{begun.operator} began to send it again as {begun.new_id}: {ends}"
+            return Verdict.RESENDING, f"{begun.operator} began to resend it as {begun.new_id}: {ends}"
         case transitions.HeldElsewhere(until_ms):
-            met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer waits for that"
+            met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer will wait"
         case _:
             met = _met(found, now_ms)
     return _kept_back(dead_letter, found, now_ms, rules) or (Verdict.MOVE, met)
@@ -146,18 +146,18 @@ def _elsewhere(dead_letter: DeadLetter, rules: Rules) -> tuple[Verdict, str] | N
     """The verdict on a dead letter that is not from our queue, or that cannot be read."""
     source = dead_letter.source
     if source is not None and source != rules.queue_arn and not (rules.archived and rules.force):
-        unknown = "; what it did is not in this table: --force" if rules.archived else ""
+        unknown = "; its effects are not in this table: --force" if rules.archived else ""
         return Verdict.OTHER_QUEUE, f"it came from another queue: {escaped(source)}{unknown}"
     if dead_letter.malformed is not None:
         return Verdict.MALFORMED, f"it cannot be read: {dead_letter.malformed}"
     if source is None:
-        return Verdict.FOREIGN, "nothing says which queue it came from: neither did SQS move it here, nor the consumer"
+        return Verdict.FOREIGN, "its queue is unknown: neither SQS nor the consumer moved it here"
     return None
 
 
 def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str]:
     if (by := resent(completed)) is not None:
-        return Verdict.RESENT, f"{by.operator} sent it again as {by.new_id}: {by.why}"
+        return Verdict.RESENT, f"{by.operator} resent it as {by.new_id}: {by.why}"
     if completed.validation is None:
         why = "it is done, but its record has no fingerprint to compare: the consumer will recognise it"
         return _no_room(dead_letter) or (Verdict.MOVE, why)
@@ -172,7 +172,7 @@ def _kept_back(dead_letter: DeadLetter, found: Record | None, now_ms: int, rules
     age_ms = now_ms - dead_letter.since_ms
     if not rules.force and age_ms >= rules.retention_seconds * 1000:
         lasts = f"records last {rules.retention_seconds * 1000 / DAY_MS:g}"
-        return Verdict.TOO_OLD, f"it is {age_ms / DAY_MS:.1f} days old and {lasts}: it may have been done; --force"
+        return Verdict.TOO_OLD, f"it is {age_ms / DAY_MS:.1f} days old and {lasts}: it may have run; --force"
     return _no_room(dead_letter)
 
 
@@ -186,14 +186,14 @@ def _no_room(dead_letter: DeadLetter) -> tuple[Verdict, str] | None:
 
 def _met(found: Record | None, now_ms: int) -> str:
     if found is None:
-        return "it has no record: no handler of this consumer has finished it"
+        return "it has no record: no handler of this consumer has completed it"
     if found.expired(now_ms):
         return "its record has expired"
     if found.status == Status.FAILED:
         return f"it failed at attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):
         return "it was released before its handler started"
-    return "its claim was never settled, and its lease is over"
+    return "its claim was never settled, and its lease has ended"
 
 
 def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bool:

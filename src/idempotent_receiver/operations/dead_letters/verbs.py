@@ -83,15 +83,15 @@ def redrive_ends(queue_url: str) -> Ends:
         becomes="back to the queue",
         copy=DeadLetter.copy,
         to=queue_url,
-        undeleted="its copy was sent, so it is there twice, and its record lets it run once",
+        undeleted="its copy was sent, so it exists twice, and its record lets it run once",
         returns=True,
     )
-    done, resent = (_dropped(why) for why in ("done already", "sent again under another key"))
+    done, resent = (_dropped(why) for why in ("done already", "resent under another key"))
     return {Verdict.DONE: done, Verdict.RESENT: resent, Verdict.MOVE: moved}
 
 
 def _dropped(why: str) -> End:
-    undeleted = "it is done, and the next redrive drops it"
+    undeleted = "it has completed, and the next redrive drops it"
     return End(verb=Verb.DROPPED, becomes=f"dropped: {why}", undeleted=undeleted)
 
 
@@ -144,7 +144,7 @@ def take_back_ends(taking_back: RecordSide) -> Ends:
     """What taking a resend back does."""
     back = End(
         verb=Verb.TAKEN_BACK,
-        becomes="as it was before its resend: whatever was sent of that counts as done",
+        becomes="as before its resend: a message already sent by it counts as done",
         record=taking_back,
         deletes=False,
     )

@@ -30,7 +30,7 @@ def visibility(facts: Facts) -> Iterator[Problem]:
         hidden, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
         if hidden < least:
             yield (
-                f"a message is hidden for {hidden} s, but six time-outs of {timeout} s + {window} s of window: {least}",
+                f"a message is hidden for {hidden} s, but six timeouts of {timeout} s + {window} s of window: {least}",
                 f"set the queue's VisibilityTimeout to {least} or more",
             )
 
@@ -42,19 +42,19 @@ def limits(facts: Facts) -> Iterator[Problem]:
         timeout, mapping = int(known(function.configuration)["Timeout"]), known(function.mapping)
         if timeout > LONGEST_TIMEOUT_SECONDS and timeout > (longest := _longest_timeout(function)):
             yield (
-                f"the time-out of {function.name} is {timeout} s, and AWS allows it {longest}",
-                f"set its Timeout to {longest} or less, or run what takes longer in a container (docs/containers.md)",
+                f"the timeout of {function.name} is {timeout} s, and AWS allows {longest}",
+                f"set its Timeout to {longest} or less, or run longer handlers in a container (docs/containers.md)",
             )
         batch = int(mapping.get("BatchSize") or LARGEST_BATCH)
         window = int(mapping.get("MaximumBatchingWindowInSeconds") or 0)
         if fifo and (batch > LARGEST_BATCH or window):
             yield (
-                f"the queue is FIFO, from which Lambda takes no batch of {batch} with a window of {window} s",
+                f"for a FIFO queue, Lambda rejects a batch of {batch} with a window of {window} s",
                 f"set BatchSize to {LARGEST_BATCH} or less, and remove MaximumBatchingWindowInSeconds",
             )
         elif batch > LARGEST_BATCH and not window:
             yield (
-                f"Lambda takes no batch of {batch} without a window",
+                f"Lambda rejects a batch of {batch} without a window",
                 f"set MaximumBatchingWindowInSeconds to 1 or more, or BatchSize to {LARGEST_BATCH}",
             )
 
@@ -67,7 +67,7 @@ def receives(facts: Facts) -> Iterator[Problem]:
     policy = json.loads(queue.get("RedrivePolicy") or "{}")
     if "deadLetterTargetArn" not in policy:
         yield (
-            f"queue {name_of_queue(queue)} has no dead-letter queue: what keeps failing is deleted in the end",
+            f"queue {name_of_queue(queue)} has no dead-letter queue: messages that keep failing are eventually deleted",
             f"give the queue a RedrivePolicy with maxReceiveCount: {MIN_RECEIVES} or more",
         )
     elif int(policy["maxReceiveCount"]) < MIN_RECEIVES:
@@ -110,7 +110,7 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
     pollers = mapping.get("ProvisionedPollerConfig")
     if pollers and maximum is not None:
         yield (
-            f"provisioned mode is on beside MaximumConcurrency {maximum}, and Lambda obeys only one of them",
+            f"both provisioned mode and MaximumConcurrency {maximum} are set, and Lambda obeys only one",
             "remove ProvisionedPollerConfig, or MaximumConcurrency",
         )
         return
@@ -120,7 +120,7 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
             f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
         )
         yield (
-            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the others are throttled",
+            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the rest are throttled",
             f"set {setting} or less, or reserve more concurrency",
         )
 
@@ -136,7 +136,7 @@ def account_limit(facts: Facts) -> Iterator[Problem]:
         if most >= shared and known(function.instances) is None:
             setting = "MaximumPollers" if mapping.get("ProvisionedPollerConfig") else "MaximumConcurrency"
             yield (
-                f"Lambda takes up to {most} batches at a time, and {shared} is all that functions of the account share",
+                f"Lambda takes up to {most} batches at a time, and all functions of the account share {shared}",
                 f"request a higher quota of concurrent executions, or set {setting} for fewer than {shared} batches",
             )
 

@@ -46,7 +46,7 @@ def partial_responses(facts: Facts) -> Iterator[Problem]:
     for function in known(facts.functions):
         if "ReportBatchItemFailures" not in (known(function.mapping).get("FunctionResponseTypes") or []):
             yield (
-                f"Lambda takes every answer of {function.name} for a success, and deletes what failed",
+                f"Lambda treats every response of {function.name} as success and deletes failed messages",
                 "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
             )
 
@@ -56,7 +56,7 @@ def ttl(facts: Facts) -> Iterator[Problem]:
     found = known(facts.time_to_live)
     if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING") or found.get("AttributeName") != "expiration":
         yield (
-            "records are never deleted, and the table grows for ever",
+            "records are never deleted, so the table grows forever",
             "enable time to live on the table's attribute `expiration`",
         )
 
@@ -66,8 +66,8 @@ def filter_criteria(facts: Facts) -> Iterator[Problem]:
     for function in known(facts.functions):
         if (known(function.mapping).get("FilterCriteria") or {}).get("Filters"):
             yield (
-                "the event source mapping has a filter: messages that do not match are deleted, and nobody sees them",
-                "remove FilterCriteria, and let the function return for messages that it does not want",
+                "the event source mapping has a filter: messages that do not match are deleted unseen",
+                "remove FilterCriteria, and let the function return early for unwanted messages",
             )
 
 
@@ -78,12 +78,12 @@ def global_table(facts: Facts) -> Iterator[Problem]:
     if regions and table.get("MultiRegionConsistency") != "STRONG":
         yield (
             f"the table is replicated asynchronously ({', '.join(regions)}): two regions can both claim one key",
-            "keep records in a table of one region",
+            "keep records in a single-region table",
         )
     elif regions and without_claims(facts):
         yield (
-            "the table has multi-Region strong consistency, where AWS takes no transactions: no message can complete",
-            "keep records in a table of one region",
+            "the table has multi-Region strong consistency, which supports no transactions: no message can complete",
+            "keep records in a single-region table",
         )
 
 
@@ -92,7 +92,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
     for function in known(facts.functions):
         if known(function.instances) is not None:
             yield (
-                "on Lambda Managed Instances a time-out ends nothing: the run goes on beside the one that takes over",
+                "on Lambda Managed Instances a timeout stops no run: it continues alongside its take-over",
                 "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
             )
 
@@ -136,7 +136,7 @@ def alarms(facts: Facts) -> Iterator[Problem]:
     missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
     if missing:
         template = "watch.yaml and container.yaml" if outside_lambda(facts) else "watch.yaml"
-        yield f"there is no alarm on {', '.join(missing)}", f"add those of {template}"
+        yield f"there is no alarm on {', '.join(missing)}", f"add the alarms in {template}"
 
 
 def description(facts: Facts) -> Iterator[Problem]:
@@ -145,10 +145,10 @@ def description(facts: Facts) -> Iterator[Problem]:
     if code is None or output is None:
         return
     for name, (ours, theirs) in differences(code, output).items():
-        remedy = "deploy that code, or correct the output by `receiver describe`"
+        remedy = "deploy that code, or update the output with `receiver describe`"
         if name in ("retention_days", "effects"):
-            remedy += "; if the code reads it from a variable, set the variable here as it is set there"
-        yield f"{name} is {ours} by --consumer, and {theirs} by the stack's output {OUTPUT}", remedy
+            remedy += "; if the code reads it from a variable, set the same value here"
+        yield f"{name} is {ours} in --consumer and {theirs} in the stack's output {OUTPUT}", remedy
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
@@ -199,15 +199,15 @@ def notes(facts: Facts) -> Iterator[str]:
         counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
         if not counted:
             yield (
-                f"no alarm watches for arrivals in {name_of_queue(dead)}: dead letters that stay hide new ones. "
-                "Deploy with DeadLetterArrivals=true, where metric math is known: local clouds refuse it."
+                f"no alarm watches for arrivals in {name_of_queue(dead)}: old dead letters hide new ones. "
+                "Deploy with DeadLetterArrivals=true, where metric math is supported (not on local clouds)."
             )
     queue = "its queue" if isinstance(facts.queue, NotAnswered) else f"queue {name_of_queue(facts.queue)}"
     if not isinstance(facts.settings, NotAnswered) and without_claims(facts):
         yield (
             f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of "
-            "docs/guarantees.md, one at a time. Two workers may run one message, and one of them commits. What the "
-            "handler does outside its Transaction may happen several times at once."
+            "docs/guarantees.md, one at a time. Two workers may run one message, and one of them commits. Effects "
+            "outside its Transaction may happen several times at once."
         )
     functions = [] if isinstance(facts.functions, NotAnswered) else facts.functions
     states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, NotAnswered)]
@@ -216,8 +216,8 @@ def notes(facts: Facts) -> Iterator[str]:
     closed = {} if isinstance(facts.closed_tables, NotAnswered) else facts.closed_tables
     for variable, table in closed.items():
         yield (
-            f"the role may do nothing to a DynamoDB table {table}, which the variable {variable} names: if the handler "
-            "uses it, allow what it does there"
+            f"the role has no permission on the DynamoDB table {table} (variable {variable}): if the handler "
+            "uses it, allow its actions"
         )
 
 
@@ -265,7 +265,7 @@ def _needed_alarms(facts: Facts) -> dict[str, Watched]:
         (function,) = known(facts.functions)
         name = known(function.configuration)["FunctionName"]
         alarms["throttles"] = ("AWS/Lambda", "Throttles", "FunctionName", name)
-        alarms["errors and time-outs"] = ("AWS/Lambda", "Errors", "FunctionName", name)
+        alarms["errors and timeouts"] = ("AWS/Lambda", "Errors", "FunctionName", name)
     if dead is not None:
         alarms["dead letters"] = _messages_in(dead)
         alarms["dead letters that grow old"] = (

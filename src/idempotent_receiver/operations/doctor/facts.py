@@ -115,7 +115,7 @@ def consumer_of(client: Client, stack: str) -> DeployedConsumer:
     if len(mappings) > 1:
         mappings = [each for each in mappings if _feeds(client("lambda"), each, function)]
     if function is None or len(mappings) != 1:
-        raise UsageError(f"stack {stack} is not of this template: it has no output {CONSUMER} with one mapping")
+        raise UsageError(f"stack {stack} was not made from this template: it has no output {CONSUMER} with one mapping")
     return replace(known, function=function, mapping=mappings[0])
 
 
@@ -230,7 +230,7 @@ def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
 
 def _task(ecs: Any, consumer: DeployedConsumer) -> Answer:
     if consumer.service is None:
-        raise NotAnswered("only of a stack of deploy/container.yaml can the task be read: give --stack")
+        raise NotAnswered("the task can only be read for a stack of deploy/container.yaml: give --stack")
     services = ecs.describe_services(cluster=consumer.cluster, services=[consumer.service])["services"]
     if not services:
         raise NotAnswered(f"cluster {consumer.cluster} has no service {consumer.service}")
@@ -298,7 +298,7 @@ def _key(kms: Any, name: str) -> Answer:
 
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
-        raise NotAnswered("the environment has no RECORDS_TABLE: name the table with --table")
+        raise NotAnswered("RECORDS_TABLE is not in the environment: name the table with --table")
     return dict(dynamodb.describe_table(TableName=name)["Table"])
 
 
@@ -314,4 +314,4 @@ def _retention_seconds(consumer: DeployedConsumer, settings: Mapping[str, str] |
     for each in (consumer.given, consumer.stated):
         if each is not None and each.retention_seconds is not None:
             return each.retention_seconds
-    raise NotAnswered("no RECORD_RETENTION_DAYS in its environment is known: give --consumer")
+    raise NotAnswered("RECORD_RETENTION_DAYS is not known from its environment: give --consumer")

@@ -19,8 +19,8 @@ def one_table(facts: Facts) -> Iterator[Problem]:
         other = settings_of(configuration).get("RECORDS_TABLE", table)
         if other != table:
             yield (
-                f"function {configuration['FunctionName']} reads the queue as well, with the records of table {other}",
-                "give it and the workers one RECORDS_TABLE: messages that both receive run twice",
+                f"function {configuration['FunctionName']} also reads the queue, but keeps records in table {other}",
+                "give both the same RECORDS_TABLE: otherwise messages that both receive run twice",
             )
 
 
@@ -31,7 +31,7 @@ def stop_timeout(facts: Facts) -> Iterator[Problem]:
     stop = int(container.get("stopTimeout") or STOP_TIMEOUT_SECONDS)
     if drain >= stop:
         yield (
-            f"ECS kills the task {stop} s after SIGTERM, but its handlers may run for another {drain:g} s",
+            f"ECS kills the task {stop} s after SIGTERM, but its handlers may run for {drain:g} s",
             f"set StopTimeout to more than {drain:g} (120 at most on Fargate), or --drain-seconds to less than {stop}",
         )
 
@@ -54,7 +54,7 @@ ON_A_TASK = (one_table, stop_timeout, health_check)
 def _option(container: Answer, name: str) -> str | None:
     """The value of a `receiver work` option in the container's command."""
     if not container.get("command"):
-        raise NotAnswered("the task gives the image no command")
+        raise NotAnswered("the task definition has no command")
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(name, dest="value")
     try:

@@ -63,7 +63,7 @@ def of_a_function(function: Answer) -> Role:
 def of_a_task(task: Answer, cluster: str) -> Role:
     """An ECS task's role, which lets the task ask ECS for protection. Another role writes its log."""
     if "taskRoleArn" not in task:
-        raise NotAnswered("the task has no role of its own")
+        raise NotAnswered("the task has no task role")
     _, partition, _, region, account, *_ = task["taskDefinitionArn"].split(":")
     itself = f"arn:{partition}:ecs:{region}:{account}:task/{cluster}/any"
     return Role(task["taskRoleArn"], [Need("ecs", ["UpdateTaskProtection"], itself)])

@@ -122,7 +122,7 @@ def filled(text: str, values: dict[str, str]) -> str:
 
 FIFO = """\
 FifoQueue: true
-DeduplicationScope: messageGroup # order and throughput are those of a group
+DeduplicationScope: messageGroup # order and throughput per message group
 FifoThroughputLimit: perMessageGroupId
 """
 
@@ -182,7 +182,7 @@ def _queues(project: Project) -> dict[str, str]:
             "queues": "",
             "queue_arn": project.queue_arn,
             "queue_url": f"!Sub 'https://sqs.${{AWS::Region}}.${{AWS::URLSuffix}}/{account}/{name}'",
-            "dead_letter_queue_arn": "'' # give it, so that alarms watch your dead-letter queue",
+            "dead_letter_queue_arn": "'' # set this, so that alarms watch your dead-letter queue",
         }
     fifo, _, scope = FIFO.partition("\n") if project.fifo else ("", "", "")
     queues = (_HERE / "files" / "queues.yaml.in").read_text()

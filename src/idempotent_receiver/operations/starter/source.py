@@ -37,7 +37,7 @@ def source(folder: Path) -> LibrarySource:
     try:
         installed = distribution(LIBRARY_NAME)
     except PackageNotFoundError:
-        raise UsageError(f"{LIBRARY_NAME} is not installed, only importable: install it with pip or uv") from None
+        raise UsageError(f"{LIBRARY_NAME} is importable but not installed: install it with pip or uv") from None
     origin = json.loads(installed.read_text("direct_url.json") or "null")
     if origin is None:
         release = ".".join(installed.version.split(".")[:2])
@@ -55,7 +55,7 @@ def source(folder: Path) -> LibrarySource:
 def _wheel(origin: dict[str, Any], folder: Path) -> Path:
     path = Path(url2pathname(urlsplit(origin["url"]).path))
     if not path.exists():
-        raise UsageError(f"{LIBRARY_NAME} was installed from {path}, which is gone: install it again")
+        raise UsageError(f"{LIBRARY_NAME} was installed from {path}, which no longer exists: install it again")
     return path if path.suffix == ".whl" else _built(path, folder)
 
 
@@ -75,11 +75,11 @@ def _run(*command: str | Path) -> None:
         subprocess.run(arguments, capture_output=True, text=True, timeout=BUILD_SECONDS, check=True)  # noqa: S603  # ours
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"no wheel of the checkout was built in {BUILD_SECONDS} s: is the package index there?"
+            f"building the checkout's wheel took over {BUILD_SECONDS} s: check that the package index is reachable"
         ) from None
     except subprocess.CalledProcessError as error:
         said = " ".join((error.stderr or error.stdout or "").strip().splitlines()[-3:])
-        raise UsageError(f"no wheel of the checkout could be built: {said}") from None
+        raise UsageError(f"the checkout's wheel could not be built: {said}") from None
 
 
 def vendor(wheel: Path, project: Path) -> None:

@@ -101,7 +101,7 @@ def test_it_says_that_it_imports_the_code_and_what_that_prints_is_no_answer(rece
 def test_a_callable_is_named_with_the_option_that_reads_it(receiver: Receiver, shop: Stack) -> None:
     ran = receiver("describe shop_code:own")
     assert ran.json == {**DOCUMENT, "key": {"callable": "shop_code:by_id"}, "namespace": "bank.own"}
-    assert "Its key can only be named here: give commands --consumer shop_code:own" in ran.err
+    assert "Its key is code, so it is only named: give other commands --consumer shop_code:own" in ran.err
     shop.outputs["ConsumerDescription"] = ran.out
     refused = receiver.on("dlq list")
     assert (refused.code, refused.out) == (Exit.USAGE, "")
@@ -115,10 +115,13 @@ def test_a_callable_is_named_with_the_option_that_reads_it(receiver: Receiver, s
     [
         ("describe shop_code", "HANDLER: there is no handler 'shop_code'"),
         ("describe shop_code:nothing", "name it as module:function"),
-        ("describe shop_code:undecorated", "HANDLER: 'shop_code:undecorated' is no handler of sqs_consumer: decorate"),
+        (
+            "describe shop_code:undecorated",
+            "HANDLER: 'shop_code:undecorated' is not decorated with @sqs_consumer: decorate",
+        ),
         ("stuck --consumer nowhere:handler", "--consumer: there is no handler 'nowhere:handler'"),
         ("stuck --consumer shop_broken:handler", "cannot be imported: KeyError: 'NO_SUCH_TABLE'"),
-        ("stuck --consumer nowhere.json", "--consumer nowhere.json: there is no such file; name a file that"),
+        ("stuck --consumer nowhere.json", "--consumer nowhere.json: no such file; name a file from"),
         ("stuck --consumer .", "--consumer .: Is a directory"),
         ("stuck --consumer shop_code.py", "--consumer shop_code.py: it is not JSON"),
     ],
@@ -136,7 +139,7 @@ def test_an_output_that_cannot_be_read_is_named(receiver: Receiver, stack: Stack
     stack.outputs["ConsumerDescription"] = '{"key": "guess"}'
     ran = receiver.on("dlq list")
     assert (ran.code, ran.out) == (Exit.USAGE, "")
-    assert 'output ConsumerDescription of stack transfers: key: "guess" is no key strategy' in ran.said
+    assert 'output ConsumerDescription of stack transfers: key: "guess" is not a key strategy' in ran.said
     assert receiver.on("dlq list --consumer ids.json").code == 0, "what is given goes first"
 
 

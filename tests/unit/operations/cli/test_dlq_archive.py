@@ -53,7 +53,7 @@ def test_a_stray_object_stops_nothing_and_is_named_and_what_others_keep_in_the_b
         client("s3").put_object(Bucket="archive", Key=name, Body=b"not mine")
     ran = receiver.on("dlq redrive --from-archive --to-dlq --yes --json")
     assert (ran.code, ran.json["restored"], ran.json["stray"]) == (Exit.OK, 4, [f"s3://archive/{STRAY}"])
-    assert f"left alone: s3://archive/{STRAY}" in receiver.on("dlq redrive --from-archive --yes").out
+    assert f"not archived dead letters: s3://archive/{STRAY}" in receiver.on("dlq redrive --from-archive --yes").out
     assert (archived.keys_in(archived.dead), len(names())) == (DEAD, 2)
 
 

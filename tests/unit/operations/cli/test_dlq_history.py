@@ -30,9 +30,9 @@ def test_an_act_that_was_never_confirmed_is_told_as_such_with_what_to_type(recei
     shown = receiver.on("dlq history").out
     assert "begun, not confirmed: it may have happened" in shown
     assert re.search(rf"{FLAKY} +begun\b", shown)
-    assert "Nobody knows what became of 1 act" in shown
+    assert "The result of 1 act is unknown" in shown
     assert "receiver trace KEY --stack transfers" in shown
-    assert "nobody knows" not in receiver.on(f"dlq history --key {CLOSED}").out
+    assert "is unknown" not in receiver.on(f"dlq history --key {CLOSED}").out
 
 
 @pytest.mark.parametrize("verb", Verb)
@@ -45,7 +45,7 @@ def test_what_is_safe_is_advised_by_what_was_begun_and_nothing_once_it_was_done(
     assert sum(advice in shown for advice in set(AGAIN.values())) == 1
     kept.done(20, verb=verb)
     ran = receiver.on("dlq history --until 25s")
-    assert ("Nobody knows" in ran.out, "the same was done later" in ran.out) == (False, True)
+    assert ("is unknown" in ran.out, "the same was done later" in ran.out) == (False, True)
     told = receiver.on("dlq history --json").json
     assert (told["not_confirmed"], [each["may_have_happened"] for each in told["acts"]]) == (0, [False, False])
 
@@ -95,7 +95,7 @@ def test_acts_are_chosen_by_key_time_and_verb(receiver: Receiver, kept: Kept, gi
     kept.done(600, CLOSED, verb=Verb.DELETED)
     told = receiver.on(f"dlq history --json {given}").json
     assert ([each["verb"] for each in told["acts"]], told["count"]) == (verbs, len(verbs))
-    assert ("The history has no such act." in receiver.on(f"dlq history {given}").out) is (not verbs)
+    assert ("The history has no matching act." in receiver.on(f"dlq history {given}").out) is (not verbs)
 
 
 def test_only_the_latest_are_shown_and_how_many_there_are_is_said(receiver: Receiver, kept: Kept) -> None:
@@ -128,7 +128,7 @@ def test_a_denied_history_says_which_permission_is_missing(receiver: Receiver, g
     with denied(operation):
         ran = receiver.on(f"dlq history {given}")
     assert (ran.code, ran.out) == (Exit.AWS, "")
-    assert f"table history does not let this role do that: allow dynamodb:{operation} on it" in ran.err
+    assert f"table history denies this role the operation: allow dynamodb:{operation} on it" in ran.err
 
 
 @pytest.mark.parametrize("line", [f"trace {FLAKY}", "dlq history", f"dlq history --key {FLAKY}"])

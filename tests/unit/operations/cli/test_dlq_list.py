@@ -127,7 +127,7 @@ def test_no_file_is_ever_replaced_and_nobody_holds_a_letter_for_that(
 ) -> None:
     Path(name).write_text("mine")
     ran = receiver.on(f"dlq list --out {name}")
-    assert (ran.code, f"--out {name} exists, and is not replaced" in ran.err) == (terminal.Exit.USAGE, True)
+    assert (ran.code, f"--out {name} exists and is never replaced" in ran.err) == (terminal.Exit.USAGE, True)
     assert (Path(name).read_text(), list(Path().glob(".*"))) == ("mine", [])
     received = {
         each["Attributes"]["ApproximateReceiveCount"] for each in stack.received(stack.dead, AttributeNames=["All"])
@@ -162,7 +162,7 @@ def full() -> None:
         (lost, terminal.Exit.AWS, "Could not connect"),
         (full, terminal.Exit.USAGE, ": No space left on device"),
         (lambda: signal.raise_signal(signal.SIGINT), terminal.Exit.STOPPED, " was not written."),
-        ("written meanwhile", terminal.Exit.USAGE, " exists, and is not replaced"),
+        ("written meanwhile", terminal.Exit.USAGE, " exists and is never replaced"),
     ],
     ids=["lost", "full", "stopped", "taken"],
 )

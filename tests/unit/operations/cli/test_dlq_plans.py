@@ -63,10 +63,10 @@ def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out
     ran = receiver.on(CARRY_OUT)
 
     assert ran.code == terminal.Exit.LEFT
-    assert re.search(r"(?m)^ +1 +CHANGED +stays: it is no longer as planned", ran.out)
+    assert re.search(r"(?m)^ +1 +CHANGED +stays: it has changed since the plan", ran.out)
     assert "its verdict was MOVE in the plan and is CONFLICT now" in ran.said
     assert "1 moved, 1 dropped as done, 1 left in place." in ran.out
-    assert "Not given out, 1 of the plan" in ran.out
+    assert "Not received: 1 of the plan" in ran.out
     assert re.search(rf"(?m)^{FLAKY} +MOVE\n +message {gone}", ran.out)
     assert max(map(len, ran.out.splitlines())) <= 80
     assert stack.keys_in(stack.dead) == {"stays", CONFLICT, CLOSED}
@@ -94,14 +94,14 @@ def test_a_plan_is_never_replaced(receiver: Receiver) -> None:
     assert (ran.code, "plan.json: No such file or directory" in ran.err) == (2, True)
 
 
-UNREADABLE = "holds no plan that this version reads"
+UNREADABLE = "is not a plan that this version can read"
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"queue": f"{ARN}:refunds"}, f"is for dead letters of {ARN}:refunds"),
-        ({"command": "delete"}, "was made by dlq delete: it is no plan for dlq redrive"),
+        ({"command": "delete"}, "was made by dlq delete: it cannot be used for dlq redrive"),
         ({"letters": [{"message_id": "m"}]}, f"{UNREADABLE}: letters.0.key"),
         ({"rate": 7}, f"{UNREADABLE}: rate"),
         ({"letters": None}, f"{UNREADABLE}: letters"),
@@ -124,17 +124,17 @@ def test_a_plan_to_archive_deletes_nothing(receiver: Receiver, stack: Stack) -> 
     assert receiver.on("dlq archive --save-plan plan.json").code == terminal.Exit.OK
     ran = receiver.on("dlq delete --plan plan.json --because test --yes")
     assert (ran.code, ran.out, stack.untouched()) == (terminal.Exit.USAGE, "", True)
-    assert "was made by dlq archive: it is no plan for dlq delete" in ran.err
+    assert "was made by dlq archive: it cannot be used for dlq delete" in ran.err
 
 
 @pytest.mark.parametrize(
     ("carry_out", "says"),
     [
         ("--body body.json", None),
-        ("--body another", "was made for another body than the one in another"),
+        ("--body another", "was made for a different body than another"),
         ("", "give --body FILE"),
-        (f"--body body.json --key {FLAKY}", "it takes no --key"),
-        ("--take-back", "it takes no --take-back"),
+        (f"--body body.json --key {FLAKY}", "it excludes --key"),
+        ("--take-back", "it excludes --take-back"),
     ],
 )
 def test_a_plan_of_a_resend_wants_the_same_body_again(

@@ -62,14 +62,14 @@ def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
 ) -> None:
     for number in range(5):
         stack.bury(f"m-{number}")
-    line = "dlq redrive --limit 1 --matching 'received too often, and no record'"
+    line = "dlq redrive --limit 1 --matching 'received too often without a record'"
     typed("y\n")
     ran = receiver.on(f"{line} --json")
     assert "Move or drop 1 dead letter? [y/N]" in ran.err
     assert re.search(r"\b4 +BEYOND_LIMIT +stays for now", ran.err)
     assert (ran.code, ran.json["plan"]) == (1, {"MOVE": 1, "BEYOND_LIMIT": 4})
     assert (ran.json["moved"], len(ran.json["left"]), ran.json["beyond_limit"]) == (1, 4, True)
-    assert {each["why"] for each in ran.json["left"]} == {"more than --limit allows: run again for it"}
+    assert {each["why"] for each in ran.json["left"]} == {"over --limit: run again"}
     assert "1 moved, 0 dropped as done, 3 left in place." in receiver.on(f"{line} --yes").out
 
 
@@ -93,8 +93,8 @@ def test_what_comes_up_behind_is_not_moved_without_a_yes_either(receiver: Receiv
     stack.bury("behind", url=dead)
     typed("n\n")
     ran = receiver(f"dlq redrive --queue t.fifo --dlq {dead} --table records --consumer ids.json --json")
-    assert "SQS gives out nothing more of their groups" in ran.err
-    assert re.search(r"Move or drop (1 dead letter and )?what comes up behind\? \[y/N\]", ran.err)
+    assert "SQS delivers nothing else of their message groups" in ran.err
+    assert re.search(r"Move or drop (1 dead letter and )?any that appear later\? \[y/N\]", ran.err)
     assert (ran.code, ran.json["moved"]) == (1, 0)
 
 
@@ -108,7 +108,7 @@ def test_redrive_says_so_where_aws_fails_and_that_it_can_be_started_again(
     """What the history does not take is not done."""
     with denied(operation or "none"):
         ran = receiver.on(f"dlq redrive --yes {options}")
-    assert (ran.code, "It is safe to start again." in ran.err) == (terminal.Exit.AWS, True)
+    assert (ran.code, "It is safe to run the command again." in ran.err) == (terminal.Exit.AWS, True)
     assert f"0 moved, {4 - len(dead)} dropped as done, {len(dead)} left in place." in ran.out, (
         "what was done until then"
     )
@@ -160,7 +160,7 @@ def test_what_a_killed_redrive_holds_is_said_and_has_an_exit_code_of_its_own(
     assert len(stack.received(stack.dead)) == 4
     ran = receiver.on(f"{line} --hold 200 --json")
     assert (ran.code, ran.json["held_elsewhere"]) == (terminal.Exit.HELD, 4)
-    said = re.search(r"About 4 of 4 dead letters are held by another session, .* come up by (\S+) at", ran.err)
+    said = re.search(r"About 4 of 4 dead letters are held by another session, .* become visible by (\S+),", ran.err)
     assert said is not None
     assert timedelta(seconds=190) < datetime.fromisoformat(said[1]) - datetime.now(UTC) < timedelta(seconds=201)
 
@@ -231,5 +231,5 @@ def test_wait_names_the_command_that_says_why_or_ends_well(
     looks(lambda: stack.bury(FLAKY, "flaky") if dies else stack.record(FLAKY, "COMPLETED", "flaky"))
     ran = receiver.on(f"dlq redrive --yes --key {FLAKY}", "--wait=1" if dies else "--wait")
     assert ran.code == (terminal.Exit.LEFT if dies else terminal.Exit.OK)
-    assert ("`dlq list` says why" if dies else "1  completed  handled") in ran.out
+    assert ("`dlq list` shows the cause" if dies else "1  completed  handled") in ran.out
     assert (FLAKY in ran.out) is dies, "what is not completed is named"

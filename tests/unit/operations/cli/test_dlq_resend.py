@@ -135,7 +135,7 @@ def test_a_second_body_for_what_has_no_key_and_was_sent_already_is_warned_of(
         assert receiver.on(f"{line} body.json --yes").code == Exit.LEFT
 
     assert "with another body" not in receiver.on(f"{line} body.json").err
-    assert "sent a dead letter of this key with another body (done). If it was this one, both run" in (
+    assert "sent a dead letter of this key with another body (done). If it was this one, both will run" in (
         receiver.on(f"{line} new").err
     )
 
@@ -143,10 +143,10 @@ def test_a_second_body_for_what_has_no_key_and_was_sent_already_is_warned_of(
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        ({"status": {"S": "COMPLETED"}}, "it is done already"),
+        ({"status": {"S": "COMPLETED"}}, "it has already completed"),
         (
             {"status": {"S": "INPROGRESS"}, "in_progress_expiration": {"N": "9999999999000"}},
-            "a worker holds its claim, and may do it as it is",
+            "a worker holds its claim and may still complete the old body",
         ),
     ],
     ids=["done, of a payload that its record does not tell", "claimed"],

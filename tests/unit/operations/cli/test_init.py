@@ -68,18 +68,18 @@ def test_every_example_in_its_help_runs(receiver: Callable[..., Ran], capsys: py
 
 
 REFUSED = {
-    "is no project's name": ["Orders", "orders-", "a/b", "..", "''"],
+    "is not a project name": ["Orders", "orders-", "a/b", "..", "''"],
     "begin with a letter": ["1orders"],
     "at most 48": ["o" * 49],
     "choose another name": ["class", "tests", "conftest", "test", "test-handler"],
-    "a Python package called json already": ["json"],
-    "a Python package called pytest already": ["pytest"],
-    "a Python package called yaml already": ["yaml"],
-    "a Python package called ministack already": ["ministack"],
-    "a Python package called boto3 already": ["boto3"],
-    "a Python package called idempotent_receiver already": ["idempotent-receiver"],
-    "--key order_id is not known here": ["orders --key order_id"],
-    "is not known here": ["orders --key body_field:"],
+    "'json' would hide an installed Python package": ["json"],
+    "'pytest' would hide an installed Python package": ["pytest"],
+    "'yaml' would hide an installed Python package": ["yaml"],
+    "'ministack' would hide an installed Python package": ["ministack"],
+    "'boto3' would hide an installed Python package": ["boto3"],
+    "'idempotent_receiver' would hide an installed Python package": ["idempotent-receiver"],
+    "--key order_id is not a key strategy": ["orders --key order_id"],
+    "is not a key strategy": ["orders --key body_field:"],
     "--key body_field:[": ["orders --key 'body_field:['"],
     "such as order_id or order.id": [
         "orders --key 'body_field:orders[0].id'",
@@ -87,12 +87,12 @@ REFUSED = {
         "orders --key body_field:customer.id",
     ],
     "letters, digits": ["orders --key 'message_attribute:a\"b'"],
-    "single dots inside": ["orders --key message_attribute:.a"],
+    "single inner dots": ["orders --key message_attribute:.a"],
     "does not begin with AWS.": ["orders --key message_attribute:AWS.id"],
     "which the library writes itself": ["orders --key message_attribute:idempotent-receiver"],
-    "a queue's ARN is like": ["orders --queue-arn orders"],
-    "leave out --fifo": ["orders --queue-arn arn:aws:sqs:us-east-1:123456789012:orders --fifo"],
-    "is for a project that `receiver init` made": ["orders --update"],
+    "a queue ARN looks like": ["orders --queue-arn orders"],
+    "omit --fifo": ["orders --queue-arn arn:aws:sqs:us-east-1:123456789012:orders --fifo"],
+    "needs a project that `receiver init` created": ["orders --update"],
 }
 
 

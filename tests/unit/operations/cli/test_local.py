@@ -192,7 +192,7 @@ def test_what_the_runs_cannot_see_or_the_handler_has_to_do_is_said(
         console.print(local.verdict_text(replace(FOUND, messages=messages, killed=died, **given)))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert {each for each in SAID if each in told} == says
-    assert "0 workers killed: no handler came to its end" in told
+    assert "0 workers killed: no handler finished" in told
     assert "2 workers killed: here; there" in told
     assert (DOUBLED in told) is (messages == [TWICE])
 
@@ -233,7 +233,7 @@ def test_what_cannot_be_done_says_why(
         ("--parameter Stage", "--parameter Stage: write it as NAME=VALUE"),
         ("--parameter A=1 --parameter =b", "--parameter : write it as NAME=VALUE"),
         ("--events nowhere", "there is no SQS event in nowhere"),
-        ("--port 4567", "--port is for a cloud that stays: add --stay"),
+        ("--port 4567", "--port needs --stay"),
     ],
 )
 def test_what_it_cannot_be_told_is_refused(receiver: Receiver, noted: Noted, given: str, says: str) -> None:
@@ -269,4 +269,4 @@ def test_it_tells_scripts_what_to_type(receiver: Receiver, noted: Noted) -> None
 def test_a_cloud_that_ends_by_itself_is_told(receiver: Receiver, noted: Noted) -> None:
     noted.polls = 0
     ran = receiver("local --stay")
-    assert (ran.code, "receiver: the local cloud has ended by itself" in ran.err) == (Exit.AWS, True)
+    assert (ran.code, "receiver: the local cloud stopped unexpectedly" in ran.err) == (Exit.AWS, True)

@@ -35,7 +35,7 @@ def test_it_says_what_becomes_of_the_messages_before_it_asks(receiver: Receiver,
     receiver.on("resume --yes")
     ran = receiver.on("pause")
     assert (ran.code, states(stack), "Pause? [y/N]" in ran.err) == (Exit.LEFT, {"transfers": ENABLED}, True)
-    assert "comes back after its visibility timeout, 30 s at most" in ran.out
+    assert "return after their visibility timeout, 30 s at most" in ran.out
     assert "SQS deletes a message 4 days after it was sent" in ran.out
     assert "About 2 messages waiting, 1 in flight." in ran.out
     assert "Nothing was changed." in ran.out
@@ -125,7 +125,7 @@ def test_a_queue_that_only_containers_read_gets_a_clear_answer(receiver: Receive
 @pytest.mark.parametrize(
     ("interrupted", "code", "says"),
     [
-        (False, Exit.LEFT, "Give the same command again."),
+        (False, Exit.LEFT, "Run the same command again."),
         (True, Exit.STOPPED, "Lambda takes up to two minutes"),
     ],
 )

@@ -22,7 +22,7 @@ NOWHERE = "https://sqs.us-east-1.amazonaws.com/123456789012/nosuch"
 BOTH = "--queue transfers --table records"
 KEYS = f"{BOTH} --consumer ids.json"
 CHOICES: dict[str, str] = {
-    "--since yesterday": "--since yesterday is no time",
+    "--since yesterday": "--since yesterday is not a time",
     "--until 2026-13-01": "--until 2026-13-01 is no time",
     "--until 0001-01-01T00:00+02:00": "--until 0001-01-01T00:00+02:00 is no time",
     "--since -2h": "--since -2h is no time",
@@ -40,9 +40,9 @@ BODIES: dict[str, tuple[bytes | None, str]] = {
     "a folder": (None, "Is a directory"),
     "empty": (b"", "is empty"),
     "only a byte order mark": (b"\xef\xbb\xbf", "is empty"),
-    "2 MiB": (b"x" * 2 * 1024 * 1024, "is larger than SQS's 1 MiB"),
-    "binary": (b"\x89PNG\r\n", "is not text in UTF-8"),
-    "UTF-16": ("{}".encode("utf-16"), "is not text in UTF-8"),
+    "2 MiB": (b"x" * 2 * 1024 * 1024, "exceeds SQS's limit of 1 MiB"),
+    "binary": (b"\x89PNG\r\n", "is not UTF-8 text"),
+    "UTF-16": ("{}".encode("utf-16"), "is not UTF-8 text"),
     "a control character": (b'{"a":\n "\x00"\n}', "has the character U+0000 in line 2"),
 }
 REFUSED: list[tuple[str, str]] = [
@@ -51,7 +51,7 @@ REFUSED: list[tuple[str, str]] = [
     ("trace k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
     ("trace k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
     (f"dlq list {BOTH}", "give --stack or --consumer"),
-    (f"dlq list --queue transfers-dead {BOTH[18:]}", "name it with --dlq"),
+    (f"dlq list --queue transfers-dead {BOTH[18:]}", "name the dead-letter queue with --dlq"),
     ("dlq list --stack transfers --endpoint-url nonsense", "--endpoint-url nonsense"),
     ("dlq list --stack transfers --profile nobody", "(nobody) could not be found: correct --profile"),
     ("dlq list --limit 0", "--limit"),
@@ -88,7 +88,7 @@ REFUSED: list[tuple[str, str]] = [
     ),
     # Which dead letters.
     *((f"dlq list --stack transfers {given}", says) for given, says in CHOICES.items()),
-    ("dlq redrive --stack transfers --yes --since yesterday", "--since yesterday is no time"),
+    ("dlq redrive --stack transfers --yes --since yesterday", "--since yesterday is not a time"),
     ("dlq history --stack transfers --since yesterday", "--since"),
     ("dlq history --stack transfers --since 1h --until 2h", "--until"),
     *(
@@ -97,15 +97,15 @@ REFUSED: list[tuple[str, str]] = [
             "--all": "--because is missing",
             "--all --because ''": "--because is empty",
             "--all --because ' \t\n'": "--because is empty",
-            "--because test": "nothing says which ones",
-            "--because test --limit 1": "nothing says which ones",
+            "--because test": "no dead letters are selected",
+            "--because test --limit 1": "no dead letters are selected",
             "--because test --all --group done": "--all means every dead letter: it takes no filter",
             "--because test --all --plan plan.json": "--all means every dead letter: it takes no filter",
             "--because test --group ''": "--group is empty",
         }.items()
     ),
     *(
-        (f"dlq {line} --plan p --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
+        (f"dlq {line} --plan p --stack transfers --yes {given}", f"it excludes {given.partition(' ')[0]}")
         for line, options in {
             "redrive": ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x"),
             "redrive --because why": ("--from-archive", "--to-dlq", "--message-id m", "--matching m"),
@@ -116,22 +116,22 @@ REFUSED: list[tuple[str, str]] = [
         for given in options
     ),
     *(
-        (f"dlq redrive --stack transfers --yes {given}", "--to-dlq goes with --from-archive and without --wait")
+        (f"dlq redrive --stack transfers --yes {given}", "--to-dlq needs --from-archive and excludes --wait")
         for given in ("--to-dlq", "--from-archive --to-dlq --wait", "--from-archive --to-dlq --wait=5")
     ),
     *(
-        (f"dlq resend --key {FLAKY} --stack transfers --yes {given}", "give --body FILE with the whole new body, or")
+        (f"dlq resend --key {FLAKY} --stack transfers --yes {given}", "give --body FILE with the complete new body, or")
         for given in ("", "--body body.json --take-back")
     ),
-    ("dlq resend --body body.json --stack transfers --yes", "4 dead letters are meant, and resend takes one"),
+    ("dlq resend --body body.json --stack transfers --yes", "4 dead letters match, and resend takes one"),
     ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
     *(
         (f"dlq list --stack transfers --out {name}", f"--out {name}{says}")
         for name, says in {
             "nosuch/page.html": ": No such file or directory",
-            "letters.csv": ": its name has to end in .html for a page, or in .jsonl for JSON lines",
-            "letters": ": its name has to end in .html",
-            ".jsonl": ": its name has to end in .html",
+            "letters.csv": ": the name must end in .html for a page, or .jsonl for JSON lines",
+            "letters": ": the name must end in .html",
+            ".jsonl": ": the name must end in .html",
         }.items()
     ),
     *(
@@ -199,7 +199,7 @@ def test_a_dead_letter_queue_that_only_the_redrive_policy_names_is_not_blamed_on
     ran = receiver(f"dlq list {KEYS}")
     assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
     assert f"there is no queue {stack.dead_arn} in" in ran.said
-    assert f"the redrive policy of {stack.queue} names it: correct that, or give --dlq" in ran.said
+    assert f"the redrive policy of {stack.queue} names it: correct the policy or give --dlq" in ran.said
 
 
 def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pyte
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(account, "boto3", boto3)
     ran = receiver("trace k --table records")
-    assert (ran.code, ran.out, "--region, or set AWS_DEFAULT_REGION" in ran.err) == (terminal.Exit.USAGE, "", True)
+    assert (ran.code, ran.out, "--region or set AWS_DEFAULT_REGION" in ran.err) == (terminal.Exit.USAGE, "", True)
 
 
 @pytest.mark.parametrize("unsaid", [False, True], ids=["", "though SQS does not say whose any queue is"])

@@ -97,7 +97,7 @@ in_a_terminal = pytest.mark.filterwarnings("ignore:This process:DeprecationWarni
     [
         (f"trace {FLAKY}", "", 0, ["ConnectionError at app.ledger:7"]),
         ("dlq list", "", 0, ["account closed"]),
-        ("stuck", "Scan? [y/N]", 0, ["Claims that nobody settled"]),
+        ("stuck", "Scan? [y/N]", 0, ["Claims that were never settled"]),
         (
             "dlq redrive --rate 10",
             "Move or drop 2 dead letters? [y/N]",

@@ -74,7 +74,7 @@ def test_a_trace_tells_record_dead_letter_and_history_in_order(receiver: Receive
     assert events[1]["text"] == "FAILED at attempt 6, and may be tried again: ConnectionError at app.ledger:7"
     assert events[1]["at"] == moment((expiration - 30 * 86_400) * 1000)
     assert (events[3]["at"], events[3]["text"].rpartition(": ")[2]) == (None, "ConnectionError at app.ledger:7")
-    assert events[4]["text"] == "end of the record: from then on, the key is free"
+    assert events[4]["text"] == "end of the record: the key is free from then on"
     shown = receiver.on(TRACE)
     assert [each["text"] in shown.out for each in events] == [True] * 5
     assert re.search(r"(?m)\Akey +\S+\nid +\S+\nstatus +FAILED *\nattempts +6 *\n(.*\n)+at +source$", shown.out)
@@ -111,8 +111,8 @@ def test_what_is_not_looked_at_is_said(receiver: Receiver, stack: Stack) -> None
 def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver, given: str, id: str) -> None:
     ran = receiver(f"trace {given} --table records --json")
     assert (ran.code, ran.json["status"], ran.json["record"]) == (Exit.LEFT, "ABSENT", None)
-    assert [each["text"] for each in ran.json["events"]] == [f"there is none with the id {id} in records"]
-    assert "Nothing is known of" in ran.err
+    assert [each["text"] for each in ran.json["events"]] == [f"no record with the id {id} in records"]
+    assert "Nothing is known about" in ran.err
 
 
 def test_no_attempt_is_told_of_a_message_whose_handler_never_started(receiver: Receiver, stack: Stack) -> None:
@@ -215,14 +215,14 @@ def test_a_table_alone_is_enough_for_what_has_no_queue(receiver: Receiver, stack
         ran = receiver(f"{line} --json")
         assert (ran.code, ran.json["id"], ran.json["record"]["result"]) == (Exit.OK, "api#alice#1", {"statusCode": 201})
         assert [each["source"] for each in ran.json["unread"]] == ["log"]
-        assert ran.err.startswith("Not read: log: no output ConsumerLogGroup of a stack names its log group")
+        assert ran.err.startswith("Not read: log: no stack output ConsumerLogGroup names its log group")
     del stack.outputs["HistoryTable"]
     ran = receiver.on(TRACE)
     assert (ran.code, "No history is kept" in ran.err) == (Exit.OK, True)
 
 
 def test_the_log_tells_what_happened_under_the_key_and_never_a_body(receiver: Receiver, stack: Stack) -> None:
-    failed = {"level": "WARNING", "message": "failed, to be tried again", "error_type": "E", "at": "app.ledger:7"}
+    failed = {"level": "WARNING", "message": "failed, will be retried", "error_type": "E", "at": "app.ledger:7"}
     stack.log(
         {**failed, "key": FLAKY, "message_id": FLAKY, "receive_count": 3, "body": SECRET},
         {"key": FLAKY, "level": "INFO", "message": {"card": SECRET}, "location": "post:12"},
@@ -231,7 +231,7 @@ def test_the_log_tells_what_happened_under_the_key_and_never_a_body(receiver: Re
     )
     ran = receiver.on(f"{TRACE} --json")
     assert texts(ran.json, "log") == [
-        "WARNING failed, to be tried again; E; app.ledger:7",
+        "WARNING failed, will be retried; E; app.ledger:7",
         "INFO a line of the function's own, at post:12",
     ]
     assert SECRET not in ran.out + ran.err
@@ -297,7 +297,7 @@ def test_a_key_whose_resend_was_taken_back_is_not_told_as_done(receiver: Receive
     stack.record(NEW, "COMPLETED", owner=OPERATOR, resent=back)
     told = receiver.on(f"trace {NEW} --json").json
     assert told["status"] == "TAKEN_BACK"
-    assert texts(told, "record")[0] == f"TAKEN_BACK: no handler ran, and {FLAKY} goes on, by {OPERATOR}: {WHY}"
+    assert texts(told, "record")[0] == f"TAKEN_BACK: no handler ran, and {FLAKY} continues, by {OPERATOR}: {WHY}"
 
 
 def test_an_unkeyed_letter_keeps_its_story_when_its_messageid_changes(
@@ -427,7 +427,7 @@ def records_left(effects: str) -> dict[str, dict[str, Any]]:
 def test_the_stuck_worker_of_the_stack_is_named(receiver: Receiver) -> None:
     told = receiver.on(f"trace {STUCK}").out
     assert "INPROGRESS: claimed for attempt 2 by request-1" in told
-    assert "end of its lease, and nobody settled it" in told
+    assert "end of its lease, never settled" in told
 
 
 def test_the_new_key_of_what_is_resent_is_told_and_kept_in_the_history(receiver: Receiver, stack: Stack) -> None:

@@ -132,7 +132,7 @@ def test_where_one_of_several_requests_fails_the_others_are_deleted_and_confirme
     assert [len(aside.told(outcome)) for outcome in ("done", "unconfirmed", None)] == [20, 10, 0]
     assert run.summary.done == {"moved": 20, "dropped": 0}
     whys = Counter(each.why for each in run.summary.left)
-    assert whys == {"SQS did not say what became of it: ServiceUnavailable": 10, "the run ended before it": 15}
+    assert whys == {"SQS did not confirm it: ServiceUnavailable": 10, "the run ended first": 15}
 
 
 @pytest.mark.scenario("S68", mutant="the second return within five minutes is swallowed")

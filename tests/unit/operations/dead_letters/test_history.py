@@ -131,7 +131,7 @@ def test_what_dynamodb_left_is_sent_again_and_nothing_else(
     history: History, dynamodb: Counting, clock: ManualClock
 ) -> None:
     dynamodb.unprocessed = 3
-    with pytest.raises(NotKept, match="table history takes no more writes for now: try again later"):
+    with pytest.raises(NotKept, match="table history is being throttled: try again later"):
         history.begin([act(f"k{number}") for number in range(5)])
     assert dynamodb.sizes == [5] + [3] * (MAX_WRITE_TRIES - 1)
     assert clock.sleeps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.5, 2.5, 2.5, 2.5])
@@ -173,9 +173,11 @@ def test_a_refused_part_of_many_fails_the_whole(history: History, dynamodb: Coun
 def test_a_table_that_is_no_history_is_named(dynamodb: Counting, clock: ManualClock) -> None:
     create(dynamodb, "records", "id", "version")
     history = History(dynamodb, "records", clock)  # type: ignore[arg-type]
-    with pytest.raises(NotKept, match="table records is no history: that has the string keys `key` and `act`"):
+    with pytest.raises(
+        NotKept, match="table records is not a history table, which has the string keys `key` and `act`"
+    ):
         history.begin([act()])
-    with pytest.raises(NotKept, match="table records is no history"):
+    with pytest.raises(NotKept, match="table records is not a history"):
         history.of_key("k")
 
 

@@ -84,7 +84,7 @@ def test_what_somebody_else_took_meanwhile_is_left_to_them(fifo: bool) -> None:
         redrive.carry_out(plan)
 
     assert redrive.summary.done["moved"] == 0
-    assert [left.why for left in redrive.summary.left] == ["it is no longer held: somebody else may be handling it"]
+    assert [left.why for left in redrive.summary.left] == ["it is no longer held: someone else may be handling it"]
     assert bank.queue.messages == []
 
 
@@ -134,7 +134,7 @@ def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
         redrive.carry_out(redrive.plan(), dies_again)
 
     assert redrive.summary.done["moved"] == 5
-    assert {left.why for left in redrive.summary.left} == {"this run has sent back a message with its key already"}
+    assert {left.why for left in redrive.summary.left} == {"this run already sent back a message with its key"}
     assert len(bank.dead.messages) == 5
 
 
@@ -242,7 +242,7 @@ def test_a_suspended_machine_does_not_believe_in_a_hold_that_has_passed() -> Non
         run = bank.run(session, rate=1)
         run.carry_out(run.plan(), suspended)
     assert names_in(bank.queue) == ["throttled-00", "throttled-01"]
-    assert {each.why for each in run.summary.left} == {"it is no longer held: somebody else may be handling it"}
+    assert {each.why for each in run.summary.left} == {"it is no longer held: someone else may be handling it"}
     assert len(run.summary.left) == 3
 
 

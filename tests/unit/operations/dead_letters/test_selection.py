@@ -39,7 +39,7 @@ FLAKY = {"flaky-0", "flaky-1", "flaky-2"}
     ("selected", "moved"),
     [
         ({"matching": "connectionerror"}, FLAKY),
-        ({"matching": "no record"}, {"throttled"}),
+        ({"matching": "without a record"}, {"throttled"}),
         ({"matching": "PermanentError"}, {"permanent", "garbage"}),
         ({"matching": "permanent cannot"}, {"permanent"}),
         ({"matching": "no such reason"}, set()),
@@ -68,7 +68,7 @@ def test_a_limit_is_kept_and_said(fifo: bool) -> None:
     summary = bank.redrive(selection=Selection(limit=12))
     assert (len(bank.queue.messages), len(bank.dead.messages)) == (12, 13)
     assert (summary.done["moved"], len(summary.left) + summary.unseen, summary.beyond_limit) == (12, 13, True)
-    assert summary.unseen == (5 if fifo else 0), "of a FIFO group SQS gives out ten at most"
+    assert summary.unseen == (5 if fifo else 0), "of a FIFO group"
     assert {each.why for each in summary.left} == {BEYOND_LIMIT}
 
 
@@ -254,7 +254,7 @@ def test_a_dead_letter_whose_body_is_no_longer_as_planned_stays_and_is_listed() 
     summary = bank.redrive(selection=Selection.of_plan(letters))
     assert summary.done["moved"] == 1
     assert [(each.message_id, each.why) for each in summary.left] == [
-        (letters[0].message_id, "its body is not the one that was planned for")
+        (letters[0].message_id, "its body differs from the planned one")
     ]
 
 

@@ -88,8 +88,8 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (HELD, Verdict.MOVE, "another worker holds its claim"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
         (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
-        (BEGUN, Verdict.RESENDING, "alice began to send it again as m-2: resend it with the same body"),
-        (GONE_ON, Verdict.RESENT, "alice sent it again as m-2: a typo"),
+        (BEGUN, Verdict.RESENDING, "alice began to resend it as m-2: resend it with the same body"),
+        (GONE_ON, Verdict.RESENT, "alice resent it as m-2: a typo"),
         # A worker without this attribute has claimed the key, or completed it, since.
         (BEGUN._replace(owner="w"), Verdict.MOVE, "another worker holds its claim"),
         (GONE_ON._replace(owner="w"), Verdict.DONE, "COMPLETED, with the same payload"),
@@ -262,9 +262,9 @@ def test_no_option_moves_or_drops_what_is_not_safe_to_move_or_drop() -> None:
 # Reasons and groups.
 
 GONE_WRONG = "app.ledger.charge:17"
-DUPLICATE = "done: its acknowledgement was lost, or it was delivered once more"
-CLAIMED = "received too often while claimed: its worker crashed, timed out or is still at work"
-WAITED = "received too often and never started: no time was left, or it stood behind a failure of its FIFO group"
+DUPLICATE = "done: its acknowledgement was lost, or SQS delivered it again"
+CLAIMED = "received too often while claimed: its worker crashed, timed out or is still running"
+WAITED = "received too often and never started: no time was left, or it waited behind a failure in its FIFO group"
 NO_REASON = "failed, with no reason recorded"
 
 

@@ -117,7 +117,7 @@ def test_what_may_be_anybodys_goes_only_if_it_is_named_and_another_queues_never(
 
     assert (set(bank.bodies(bank.dead)), summary.acted) == (left, 3 - len(left))
     foreign = [each.why for each in summary.left if each.verdict == Verdict.FOREIGN]
-    assert all("name it by --message-id, or by --group foreign" in why for why in foreign)
+    assert all("select it with --message-id or --group foreign" in why for why in foreign)
 
 
 def test_what_a_redrive_may_not_move_it_does_not_move_by_name_either() -> None:
@@ -152,7 +152,10 @@ def test_what_has_no_room_for_its_stamp_is_planned_as_staying_in_the_archive() -
 
     (left,) = from_archive(bank, bucket).summary.left
 
-    assert (left.outcome, left.why) == (None, "it has no room for its key: it has 10 attributes already, SQS's limit")
+    assert (left.outcome, left.why) == (
+        None,
+        "it has no room for its key: it has 10 attributes already, which is SQS's limit",
+    )
     assert (bank.bodies(bank.dead), len(bucket.objects)) == (Counter(["flaky"]), 1)
 
 

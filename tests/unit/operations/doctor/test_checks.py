@@ -104,7 +104,7 @@ Fault = tuple[Callable[[], Facts], list[str]]
 """Facts with one fault, and what its finding tells of it and of its remedy by name or number."""
 FAULTS: dict[str, list[Fault]] = {
     "partial-responses": [
-        (lambda: with_mapping(FunctionResponseTypes=[]), ["every answer of Consumer for"]),
+        (lambda: with_mapping(FunctionResponseTypes=[]), ["every response of Consumer as"]),
         (lambda: with_mapping(FunctionResponseTypes=None), []),
     ],
     "visibility": [
@@ -113,7 +113,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: with_mapping(MaximumBatchingWindowInSeconds=300), []),
     ],
     "limits": [
-        (lambda: running(901), ["of Consumer is 901 s,", "allows it 900", "Timeout to 900 or"]),
+        (lambda: running(901), ["of Consumer is 901 s,", "allows 900", "Timeout to 900 or"]),
         (lambda: with_mapping(BatchSize=11, MaximumBatchingWindowInSeconds=0), ["batch of 11 without", "to 1 or more"]),
         (lambda: with_mapping(BatchSize=11, MaximumBatchingWindowInSeconds=None), []),
         (lambda: with_mapping(FIFO, BatchSize=11), ["batch of 11 with a window of 0 s", "BatchSize to 10 or"]),
@@ -143,12 +143,12 @@ FAULTS: dict[str, list[Fault]] = {
     ],
     "concurrency": [
         (lambda: with_function(reserved=9), ["up to 10 ", "only 9 ", "MaximumConcurrency to 9 "]),
-        (lambda: with_mapping(ProvisionedPollerConfig=POLLERS), ["MaximumConcurrency 10,"]),
+        (lambda: with_mapping(ProvisionedPollerConfig=POLLERS), ["MaximumConcurrency 10 are set,"]),
         (lambda: with_function(PROVISIONED, reserved=199), ["up to 200 ", "only 199 ", "MaximumPollers to 19 "]),
         (lambda: with_function(AT_MOST_200_POLLERS, reserved=200), ["up to 2000 "]),
     ],
     "account-limit": [
-        (lambda: sharing(10), ["up to 10 batches", "and 10 is all", "MaximumConcurrency for fewer than 10"]),
+        (lambda: sharing(10), ["up to 10 batches", "10", "MaximumConcurrency for fewer than 10"]),
         (lambda: sharing(200, PROVISIONED), ["up to 200 batches", "MaximumPollers for fewer than 200"]),
     ],
     # Nobody but the code knows whether its process ends itself.
@@ -175,16 +175,16 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: replace(SHIPPED, keys={KEY: {"KeyState": "PendingDeletion"}}), ["cancel its deletion"]),
     ],
     "alarms": [
-        (lambda: without_alarm("ApproximateNumberOfMessagesVisible"), ["on dead letters;", "those of watch.yaml"]),
+        (lambda: without_alarm("ApproximateNumberOfMessagesVisible"), ["on dead letters;", "the alarms in watch.yaml"]),
         (lambda: without_alarm("ApproximateAgeOfOldestMessage"), ["oldest message, dead letters that grow old;"]),
         (lambda: without_alarm("LostClaims"), ["on lost claims;"]),
         (lambda: without_alarm("Unsettled"), ["on unsettled messages;"]),
         (lambda: without_alarm("ClaimFailures"), ["on failed claims;"]),
         (lambda: without_alarm("Failed"), ["on messages that keep failing;"]),
-        (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and time-outs;"]),
+        (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and timeouts;"]),
         (lambda: without_alarm("Throttles"), []),
         (lambda: without_alarm("Errors"), []),
-        (UNWATCHED_WORKERS, ["on lost claims, unsettled messages;", "of watch.yaml and container.yaml"]),
+        (UNWATCHED_WORKERS, ["on lost claims, unsettled messages;", "in watch.yaml and container.yaml"]),
         (lambda: amended("settings", POWERTOOLS_SERVICE_NAME="another"), [OURS]),
         (lambda: amended("settings", POWERTOOLS_METRICS_NAMESPACE="Another"), [OURS]),
         (lambda: replace(facts_outside_lambda(MetricsNamespace="Another"), settings={}), [OURS]),
@@ -192,11 +192,11 @@ FAULTS: dict[str, list[Fault]] = {
     "description": [
         (
             lambda: replace(SHIPPED, given=IN_CODE, stated=replace(IN_CODE, payload=EVERYTHING)),
-            ['payload is {"without": ["sent_at"]} by --consumer, and {} by the stack\'s output ConsumerDescription'],
+            ['payload is {"without": ["sent_at"]} in --consumer and {} in the stack\'s output ConsumerDescription'],
         ),
         (
             lambda: replace(SHIPPED, given=IN_CODE, stated=replace(IN_CODE, retention_days=7)),
-            ["retention_days is 30 by", "and 7 by", "set the variable here"],
+            ["retention_days is 30 in", "and 7 in", "set the same value here"],
         ),
     ],
     "one-table": [
@@ -204,7 +204,7 @@ FAULTS: dict[str, list[Fault]] = {
     ],
     "stop-timeout": [
         (lambda: amended("container", OUTSIDE, stopTimeout=100), ["more than 100 (", "less than 100"]),
-        (lambda: amended("container", OUTSIDE, stopTimeout=None), ["task 30 s after", "another 100 s"]),
+        (lambda: amended("container", OUTSIDE, stopTimeout=None), ["task 30 s after", "run for 100 s"]),
         (lambda: run_as("--health-file=/tmp/healthy", stopTimeout=25), []),
         (lambda: run_as("--drain-seconds", "120", "--health-file=/tmp/healthy"), []),
     ],
@@ -323,7 +323,7 @@ def test_a_table_in_which_two_regions_can_both_claim_a_key_is_found_and_is_not_p
 
     assert [each.check for each in found] == ["global-table"]
     assert "two regions can both claim one key" in str(found[0])
-    assert "in a table of one region" in str(found[0])
+    assert "in a single-region table" in str(found[0])
     not_promised = (ROOT / "docs/guarantees.md").read_text().partition("\n## Not promised\n")[2]
     assert "global table" in not_promised
 
@@ -337,7 +337,7 @@ def test_the_global_table_that_is_let_pass_is_named_with_what_it_lacks(document:
     assert examine(amended("table", **STRONG)) == []
     findings_text = (ROOT / document).read_text().partition(begins)[2]
     paragraph = " ".join(findings_text.partition("\n- **" if begins.startswith("-") else "\n")[0].split())
-    for word in ("multi-Region strong consistency", "no transactions", "no TTL", "`Transaction`"):
+    for word in ("multi-Region strong consistency", "supports no transactions", "no TTL", "`Transaction`"):
         assert word in paragraph
 
 
@@ -448,7 +448,7 @@ def counting(namespace: str, queue: str) -> Facts:
         (counting("Ours", "DeadLetterQueue"), ["arrivals in DeadLetterQueue"]),
         (counting("AWS/SQS", "DeadLetterQueue"), []),
         (with_mapping(State="Enabled"), []),
-        (replace(SHIPPED, closed_tables={"TOTALS_TABLE": "totals"}), ["table totals, which the variable TOTALS_TABLE"]),
+        (replace(SHIPPED, closed_tables={"TOTALS_TABLE": "totals"}), ["table totals (variable TOTALS_TABLE"]),
         (replace(UNWATCHED, dead_letter_queue=None), []),
         (replace(UNWATCHED, alarms=NotAnswered("AccessDenied")), []),
         (SHIPPED, []),

@@ -265,7 +265,7 @@ ELSEWHERE = "http://127.0.0.1"
 @pytest.mark.parametrize(
     ("consumer", "aws", "fact", "says"),
     [
-        (replace(WORKERS, service=None), {}, "container", r"^only of a stack .*: give --stack$"),
+        (replace(WORKERS, service=None), {}, "container", r"^the task can only be read for a stack .*: give --stack$"),
         (
             WORKERS,
             {"describe_services_of_cluster=cluster services=['service']": {"services": []}},
@@ -273,11 +273,11 @@ ELSEWHERE = "http://127.0.0.1"
             "cluster cluster has no service service",
         ),
         (WORKERS, {TASKS: {"taskDefinition": TASK | {"containerDefinitions": []}}}, "container", "no container worker"),
-        (WORKERS, {TASKS: {"taskDefinition": without(TASK, "taskRoleArn")}}, "denied", "the task has no role"),
+        (WORKERS, {TASKS: {"taskDefinition": without(TASK, "taskRoleArn")}}, "denied", "the task has no task role"),
         (BY_NAME, TWO, "mapping", "^orders consumes 2 queues, .*: use --stack, or --function NAME:ALIAS if"),
         (BY_NAME, {"members": []}, "instances", "upgrade boto3"),
-        (BY_NAME, BARE, "table", "^the environment has no RECORDS_TABLE: name the table with --table$"),
-        (BY_NAME, BARE, "retention_seconds", "^no RECORD_RETENTION_DAYS in .*: give --consumer$"),
+        (BY_NAME, BARE, "table", "^RECORDS_TABLE is not in the environment: name the table with --table$"),
+        (BY_NAME, BARE, "retention_seconds", "^RECORD_RETENTION_DAYS is not known from .*: give --consumer$"),
         (BY_NAME, {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE}, "denied", f"only AWS knows .* {KEY}$"),
         (replace(BY_NAME, table="none"), {}, "table", "EndpointConnectionError"),
     ],

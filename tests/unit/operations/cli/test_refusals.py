@@ -23,12 +23,12 @@ BOTH = "--queue transfers --table records"
 KEYS = f"{BOTH} --consumer ids.json"
 CHOICES: dict[str, str] = {
     "--since yesterday": "--since yesterday is not a time",
-    "--until 2026-13-01": "--until 2026-13-01 is no time",
-    "--until 0001-01-01T00:00+02:00": "--until 0001-01-01T00:00+02:00 is no time",
-    "--since -2h": "--since -2h is no time",
-    "--since '2 h'": "--since 2 h is no time",
-    "--since 999999d": "--since 999999d is no time",
-    "--until 5": "--until 5 is no time",
+    "--until 2026-13-01": "--until 2026-13-01 is not a time",
+    "--until 0001-01-01T00:00+02:00": "--until 0001-01-01T00:00+02:00 is not a time",
+    "--since -2h": "--since -2h is not a time",
+    "--since '2 h'": "--since 2 h is not a time",
+    "--since 999999d": "--since 999999d is not a time",
+    "--until 5": "--until 5 is not a time",
     "--since 1h --until 2h": "--until 2h is before --since 1h",
     "--group ''": "--group is empty",
     "--key k --key ''": "--key is empty",
@@ -177,8 +177,8 @@ def test_a_body_that_sqs_does_not_take_is_refused(receiver: Receiver, stack: Sta
         ("ArchiveBucket", "dlq archive --yes", "has no output ArchiveBucket: give --archive"),
         ("ArchiveBucket", "dlq redrive --from-archive --yes", "has no output ArchiveBucket: give --archive"),
         ("HistoryTable", "dlq history", "has no output HistoryTable: give --history"),
-        ("QueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --queue"),
-        ("DeadLetterQueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --dlq"),
+        ("QueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack or give --queue"),
+        ("DeadLetterQueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack or give --dlq"),
     ],
 )
 def test_what_a_stack_does_not_say_or_says_wrongly_is_no_options_fault(
@@ -218,7 +218,7 @@ def test_what_is_no_dead_letter_queue_of_the_consumer_keeps_its_messages(
     stack.sqs.send_message(QueueUrl=live, MessageBody="live")
     for command in ("dlq list", "dlq redrive --yes"):
         for given, says in (
-            ("orders", f"orders is no dead-letter queue that SQS knows of.*it has {stack.dead_arn}"),
+            ("orders", f"orders may hold live messages: SQS knows no queue.*it has {stack.dead_arn}"),
             (stack.arn, "is the consumer's queue itself"),
         ):
             with denied("ListDeadLetterSourceQueues" if unsaid else "none"):

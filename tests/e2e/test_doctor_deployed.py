@@ -18,6 +18,7 @@ from harness.cloud import ACCOUNT, REGION
 from harness.deploy import deploy
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
 from idempotent_receiver.operations.doctor.facts import consumer_of, gather
+from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,7 +132,7 @@ def test_a_copied_role_is_told_what_it_lacks(aws: Aws, stack: Stack) -> None:
     with denied(aws, stack, "sqs:ChangeMessageVisibility"), variable(aws, stack, "TOTALS_TABLE", "totals"):
         facts = gather(aws.client, consumer_of(aws.client, stack.name))
     assert facts.denied == [f"sqs:ChangeMessageVisibility on {stack.outputs['QueueArn']}"]
-    assert facts.closed_tables == {"TOTALS_TABLE": "totals"}
+    assert facts.denied_on_tables == {"TOTALS_TABLE": ("totals", [f"dynamodb:{each}" for each in ON_ANY_TABLE])}
 
 
 def asked_of(aws: Aws, stack: Stack) -> set[str]:

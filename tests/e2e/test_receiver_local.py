@@ -451,7 +451,11 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
             TEMPLATE.replace("AWS::SQS::Queue", "AWS::SQS::Queues"),
             "Unrecognized resource types: [AWS::SQS::Queues]",
         ),
-        (PLAIN, BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"), "Makefile does not exist: correct ContextPath"),
+        (
+            PLAIN,
+            BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"),
+            "does not exist: correct ContextPath",
+        ),
         (PLAIN, TWO_FUNCTIONS, "which function? use --function: Consumer, Other"),
     ],
 )

@@ -20,6 +20,7 @@ from idempotent_receiver.operations.doctor.bounds import (
 )
 from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.operations.doctor.outside_lambda import ON_A_TASK
+from idempotent_receiver.operations.doctor.roles import CHECK, ON_ANY_TABLE, READ
 
 NAMESPACE = "IdempotentReceiver"
 
@@ -213,12 +214,13 @@ def notes(facts: Facts) -> Iterator[str]:
     states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, NotAnswered)]
     if {"Disabled", "Disabling"} & {*states}:
         yield f"the event source mapping is disabled: Lambda does not read {queue} until `receiver resume`"
-    closed = {} if isinstance(facts.closed_tables, NotAnswered) else facts.closed_tables
-    for variable, table in closed.items():
-        yield (
-            f"the role has no permission on the DynamoDB table {table} (variable {variable}): if the handler "
-            "uses it, allow its actions"
-        )
+    tables = {} if isinstance(facts.denied_on_tables, NotAnswered) else facts.denied_on_tables
+    for variable, (name, refused) in tables.items():
+        table = f"the DynamoDB table {name} (variable {variable})"
+        if len(refused) == len(ON_ANY_TABLE):
+            yield f"the role has no permission on {table}: if the handler uses it, allow its actions"
+        elif CHECK in refused and READ not in refused:
+            yield f"the role may {READ} on {table}, but not {CHECK}: allow both for what `tx.get` reads there"
 
 
 def check_name(check: Callable[[Facts], Iterator[Problem]]) -> str:

@@ -17,8 +17,8 @@ from idempotent_receiver.operations.description import DAY_SECONDS, Description,
 from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, asked, known
 from idempotent_receiver.operations.doctor.roles import (
     Role,
-    closed_tables,
     denied,
+    denied_on_tables,
     managed_by_aws,
     needed,
     needed_of_keys,
@@ -68,8 +68,8 @@ class Facts:
     time_to_live: Answer | NotAnswered
     denied: Sequence[str | NotAnswered] | NotAnswered
     """Actions that the role is denied, with their resource."""
-    closed_tables: Mapping[str, str] | NotAnswered
-    """Tables on which the role has no permission at all, by the variable that names them."""
+    denied_on_tables: Mapping[str, tuple[str, Sequence[str]]] | NotAnswered
+    """The handler's tables by the variable that names them, with the actions that the role is denied there."""
     alarms: Sequence[Answer] | NotAnswered
     retention_seconds: int | NotAnswered
     given: Description | NotAnswered | None = None
@@ -187,7 +187,7 @@ def _of_either(
         table=table,
         time_to_live=asked(lambda found: found["TimeToLiveDescription"], time_to_live),
         denied=asked(lambda *found: denied(iam, kms, *found), role, needs, of_keys),
-        closed_tables=asked(lambda *found: closed_tables(iam, *found), role, settings, table),
+        denied_on_tables=asked(lambda *found: denied_on_tables(iam, *found), role, settings, table),
         alarms=asked(lambda: _alarms(client("cloudwatch"))),
         retention_seconds=asked(lambda: _retention_seconds(consumer, settings)),
         given=consumer.given,

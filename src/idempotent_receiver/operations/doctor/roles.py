@@ -25,6 +25,8 @@ ON_ANY_TABLE = (
     *("GetItem", "BatchGetItem", "Query", "Scan", "ConditionCheckItem", "PutItem", "UpdateItem", "DeleteItem"),
     *("BatchWriteItem", "PartiQLSelect", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
 )
+READ, CHECK = "dynamodb:GetItem", "dynamodb:ConditionCheckItem"
+"""What a transaction's `get` needs: the read, and the check of an item that is read and not written."""
 TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 
@@ -110,15 +112,17 @@ def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Seque
     return [each for each in found if each != ""]
 
 
-def closed_tables(iam: Any, role: Role, settings: Mapping[str, str], table: Answer) -> dict[str, str]:
-    """The tables named by variables like TOTALS_TABLE on which the role has no permission at all."""
+def denied_on_tables(
+    iam: Any, role: Role, settings: Mapping[str, str], table: Answer
+) -> dict[str, tuple[str, Sequence[str]]]:
+    """The tables named by variables like TOTALS_TABLE, with what the role may not do there, if that is anything."""
     tables = table["TableArn"].partition("/")[0]
-    found = {}
+    found: dict[str, tuple[str, Sequence[str]]] = {}
     for variable, name in settings.items():
         if variable.endswith("_TABLE") and TABLE_NAME.fullmatch(name) and name != table["TableName"]:
-            need = Need("dynamodb", ON_ANY_TABLE, f"{tables}/{name}")
-            if len(_denied(iam, role, need)) == len(need.actions):
-                found[variable] = name
+            refused = _denied(iam, role, Need("dynamodb", ON_ANY_TABLE, f"{tables}/{name}"))
+            if refused:
+                found[variable] = name, refused
     return found
 
 

@@ -28,6 +28,7 @@ from idempotent_receiver.operations.doctor.checks import (
     notes,
 )
 from idempotent_receiver.operations.doctor.facts import Facts
+from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE
 from idempotent_receiver.payload import EVERYTHING, Payload
 from tests.consumer_facts import facts, facts_outside_lambda
 
@@ -435,6 +436,11 @@ def counting(namespace: str, queue: str) -> Facts:
     return replace(UNWATCHED, alarms=[*UNWATCHED.alarms, {"Metrics": [{"MetricStat": {"Metric": metric}}]}])  # type: ignore[misc]
 
 
+def on_totals(*denied: str) -> Facts:
+    """The shipped stack whose role is denied these actions on a table of its handler's."""
+    return replace(SHIPPED, denied_on_tables={"TOTALS_TABLE": ("totals", [f"dynamodb:{each}" for each in denied])})
+
+
 @pytest.mark.parametrize(
     ("consumer", "says"),
     [
@@ -448,7 +454,10 @@ def counting(namespace: str, queue: str) -> Facts:
         (counting("Ours", "DeadLetterQueue"), ["arrivals in DeadLetterQueue"]),
         (counting("AWS/SQS", "DeadLetterQueue"), []),
         (with_mapping(State="Enabled"), []),
-        (replace(SHIPPED, closed_tables={"TOTALS_TABLE": "totals"}), ["table totals (variable TOTALS_TABLE"]),
+        (on_totals(*ON_ANY_TABLE), ["no permission on the DynamoDB table totals (variable TOTALS_TABLE"]),
+        (on_totals("Query", "ConditionCheckItem"), ["may dynamodb:GetItem on", "table totals", "`tx.get`"]),
+        (on_totals("GetItem", "ConditionCheckItem"), []),  # it only writes
+        (on_totals("Query", "Scan"), []),
         (replace(UNWATCHED, dead_letter_queue=None), []),
         (replace(UNWATCHED, alarms=NotAnswered("AccessDenied")), []),
         (SHIPPED, []),

@@ -20,6 +20,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.description import DAY_SECONDS, Description
 from idempotent_receiver.operations.doctor.asking import NotAnswered
 from idempotent_receiver.operations.doctor.facts import DeployedConsumer, DeployedFunction, Facts, consumer_of, gather
+from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE
 
 ACCOUNT = "123456789012"
 
@@ -182,7 +183,7 @@ EXPECTED = Facts(
     table={"TableName": "records", "TableArn": TABLE},
     time_to_live={"AttributeName": "expiration"},
     denied=[],
-    closed_tables={},
+    denied_on_tables={},
     alarms=[{"MetricName": "Errors"}],
     retention_seconds=45 * DAY_SECONDS,
 )
@@ -224,15 +225,15 @@ def unavailable(found: Facts) -> dict[str, str]:
         (BY_NAME, "get_function_concurrency", "reserved"),
         (BY_NAME, "get_account_settings", "account"),
         (BY_NAME, "get_queue_attributes", "queue dead_letter_queue keys denied"),
-        (BY_NAME, "describe_table", "table time_to_live denied closed_tables"),
+        (BY_NAME, "describe_table", "table time_to_live denied denied_on_tables"),
         (BY_NAME, "describe_time_to_live", "time_to_live"),
         (BY_NAME, "simulate_principal_policy", "denied"),
         (BY_NAME, "describe_key", "denied keys"),
         (BY_NAME, "describe_alarms", "alarms"),
         (WORKERS, "list_event_source_mappings", "functions"),
         (WORKERS, "get_function_configuration", "configuration instances reserved"),
-        (WORKERS, "describe_services", "container settings denied closed_tables retention_seconds"),
-        (WORKERS, "describe_task_definition", "container settings denied closed_tables retention_seconds"),
+        (WORKERS, "describe_services", "container settings denied denied_on_tables retention_seconds"),
+        (WORKERS, "describe_task_definition", "container settings denied denied_on_tables retention_seconds"),
     ],
 )
 def test_what_aws_refuses_leaves_what_rests_on_it_unknown_and_nothing_else(
@@ -422,22 +423,26 @@ def test_what_the_role_is_denied_is_named_with_its_resource(denies: list[str], d
 
 
 @pytest.mark.parametrize(
-    ("named", "denies", "closed"),
+    ("named", "denies", "denied_there"),
     [
-        ({"TOTALS_TABLE": "totals"}, [TOTALS], {"TOTALS_TABLE": "totals"}),
+        (
+            {"TOTALS_TABLE": "totals"},
+            [TOTALS],
+            {"TOTALS_TABLE": ("totals", [f"dynamodb:{each}" for each in ON_ANY_TABLE])},
+        ),
         ({"TOTALS_TABLE": "totals"}, [], {}),
-        ({"TOTALS_TABLE": "totals"}, [f"dynamodb:{each}" for each in ("PutItem", "Query", "Scan")], {}),
+        ({"TOTALS_TABLE": "totals"}, ["dynamodb:Scan"], {"TOTALS_TABLE": ("totals", ["dynamodb:Scan"])}),
         ({"TOTALS": "totals"}, [TOTALS], {}),
         ({"EMPTY_TABLE": ""}, [arn("dynamodb", "table/")], {}),
         ({"PAGE_TABLE": "of contents"}, [arn("dynamodb", "table/of contents")], {}),
         ({"OWN_TABLE": "records"}, [TABLE], {}),  # that is a finding
     ],
 )
-def test_a_table_to_which_the_role_may_do_nothing_is_known_by_its_variable(
-    named: Any, denies: Any, closed: Any
+def test_what_the_role_may_not_do_to_a_table_is_known_by_its_variable(
+    named: Any, denies: Any, denied_there: Any
 ) -> None:
     aws = deployed({"Environment": {"Variables": VARIABLES | named}}, denies=denies)
-    assert gather(aws.client, BY_NAME).closed_tables == closed
+    assert gather(aws.client, BY_NAME).denied_on_tables == denied_there
     of_others = [each for resource, actions, _ in aws.judgements if resource == TOTALS for each in actions]
     assert {"dynamodb:GetItem", "dynamodb:PutItem"} <= {*of_others} or "TOTALS_TABLE" not in named
 

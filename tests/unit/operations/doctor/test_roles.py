@@ -10,7 +10,14 @@ import pytest
 from cfnlint.decode import cfn_yaml
 
 from harness.cloud import ROOT
-from idempotent_receiver.operations.doctor.roles import closed_tables, denied, needed, needed_of_keys, of_a_function
+from idempotent_receiver.operations.doctor.roles import (
+    ON_ANY_TABLE,
+    denied,
+    denied_on_tables,
+    needed,
+    needed_of_keys,
+    of_a_function,
+)
 from tests.consumer_facts import resources_of
 from tests.e2e.permissions import Permission, allowed
 from tests.template import text_of
@@ -107,9 +114,10 @@ class Stack:
         return self.arns[name] if attribute == "Arn" else str(node)
 
     def denied(self, statements: Iterable[Mapping[str, Any]]) -> list[Any]:
-        """What doctor finds if these are the statements of its role, and the variables of tables that it notes."""
+        """What doctor finds if these are the statements of its role, and the variables of closed tables."""
         iam = Iam(statements)
-        closed = closed_tables(iam, self.role, self.settings, self.table)
+        tables = denied_on_tables(iam, self.role, self.settings, self.table)
+        closed = [variable for variable, (_, refused) in tables.items() if len(refused) == len(ON_ANY_TABLE)]
         return [*denied(iam, iam, self.role, self.needs, self.of_keys), *closed]
 
 

@@ -20,7 +20,7 @@ ANSWER   all answers to a key have its effect's result, and all but one are mark
 AGAIN    no handler starts with a claim for a key that is done
 BOTH     nothing is done and a dead letter. One exception: a late duplicate of a dead letter may be done, so its run
          must have started after the one that made the dead letter had ended
-OVERLAP  while a claim is live, no other worker runs that key with a claim
+OVERLAP  while a claim is live, no other worker runs that key with a claim, and its own only after another run
 LATE     no handler starts after its claim's end, except in a paused worker
 ORDER    no message of a FIFO group starts or takes effect before all earlier ones are done or dead letters
 MONEY    every account has its initial balance plus what the effects moved
@@ -201,13 +201,19 @@ def _overlaps(key: Key, seen: ByKey) -> Iterator[Finding]:
     for run in key.runs:
         if run.start.until is None:
             continue
-        if holder is not None and run.start.at < holder.holds_until:
+        if holder is not None and run.start.at < holder.holds_until and not _runs_again(holder, run):
             late = run.start.at >= run.start.until and seen.paused_before(run)
             if not late:
                 what = f"{run.start.worker} started it, which {holder.start.worker} holds until {holder.holds_until}"
                 yield Finding("OVERLAP", key.name, what, (holder.start, run.start))
         if holder is None or run.holds_until > holder.holds_until:
             holder = run
+
+
+def _runs_again(holder: Run, run: Run) -> bool:
+    """Whether whoever holds the key runs its handler once more, because what that had read has changed."""
+    same = (holder.start.worker, holder.start.message) == (run.start.worker, run.start.message)
+    return same and holder.end is not None and holder.end.at <= run.start.at
 
 
 def _in_order(seen: ByKey) -> Iterator[Finding]:

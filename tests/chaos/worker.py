@@ -70,15 +70,17 @@ class Business:
     def handle(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """One run, logged where it starts and where it ends."""
         with self._logged(message.id):
+            payer = tx.get(**payer_of(transfer)) if self._reads(transfer) else None
             time.sleep(self._seconds(transfer, message))
-            self._perform(transfer, message, tx)
+            self._perform(transfer, message, tx, payer)
         return transfer.transfer_id
 
     async def handle_async(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """The same as a coroutine; others of its batch run while it waits."""
         with self._logged(message.id):
+            payer = await tx.aget(**payer_of(transfer)) if self._reads(transfer) else None
             await asyncio.sleep(self._seconds(transfer, message))
-            self._perform(transfer, message, tx)
+            self._perform(transfer, message, tx, payer)
         return transfer.transfer_id
 
     @contextmanager
@@ -91,11 +93,15 @@ class Business:
         finally:
             self._log.write(End(at_ms=now_ms(), ok=ok, **who))
 
+    def _reads(self, transfer: Transfer) -> bool:
+        """Whether the handler reads the payer's balance and sets it, as it does for a quarter of the transfers."""
+        return self._settings.protected and random.Random(transfer.transfer_id).random() < 0.25
+
     def _seconds(self, transfer: Transfer, message: Message) -> float:
         chance = random.Random(f"{transfer.transfer_id} {message.attempt}")
         return 0.0 if self.at_once else chance.uniform(0, LONGEST_RUN_SECONDS)
 
-    def _perform(self, transfer: Transfer, message: Message, tx: Transaction) -> None:
+    def _perform(self, transfer: Transfer, message: Message, tx: Transaction, payer: Mapping[str, Any] | None) -> None:
         stamp = stamp_of(message.message_attributes)
         redriven = stamp is not None and stamp.queue is not None
         match kind_of(transfer.transfer_id):
@@ -114,17 +120,28 @@ class Business:
                 return None
         if self._settings.namespace is not None:
             transfer = transfer.model_copy(update={"transfer_id": f"{transfer.transfer_id}.{self._settings.namespace}"})
-        return post(transfer, tx)
+        return post(transfer, tx, payer)
 
 
-def post(transfer: Transfer, tx: Transaction) -> None:
-    """Both sides of a transfer. Nothing here prevents a second posting: an entry counts how often it was written."""
+def payer_of(transfer: Transfer) -> dict[str, Any]:
+    """The payer's account."""
+    return {"TableName": ACCOUNTS, "Key": {"account_id": transfer.from_account}}
+
+
+def post(transfer: Transfer, tx: Transaction, payer: Mapping[str, Any] | None = None) -> None:
+    """Both sides of a transfer. Nothing here prevents a second posting: an entry counts how often it was written.
+
+    If the `payer` was read, its balance is set, so a lost update would be missing from it.
+    """
     for account, amount in (transfer.from_account, -transfer.amount), (transfer.to_account, transfer.amount):
+        change = ("ADD balance :amount", amount)
+        if payer is not None and account == transfer.from_account:
+            change = ("SET balance = :amount", payer["balance"] + amount)
         tx.update(
             TableName=ACCOUNTS,
             Key={"account_id": account},
-            UpdateExpression="ADD balance :amount",
-            ExpressionAttributeValues={":amount": amount},
+            UpdateExpression=change[0],
+            ExpressionAttributeValues={":amount": change[1]},
         )
         names = {":transfer": transfer.transfer_id, ":account": account}
         tx.update(

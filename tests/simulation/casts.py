@@ -27,7 +27,7 @@ from tests.simulation.results import result_of
 from tests.simulation.sqs_model import audit_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tests.simulation.process import Consumer, Invocation
     from tests.simulation.simulation import Simulation
@@ -100,6 +100,8 @@ class Cast:
     def handle(self, message: Message, tx: Transaction | None) -> Any:
         run, queued = self._begin(message, tx)
         with run:
+            if tx is not None and self._reads:
+                self._count(queued, tx, tx.get(**self._account_of(queued)))
             self.simulation.world.sleep(run.seconds)
             if self._audit is not None:
                 self._audited(queued, self._audit(queued.plain_key, queued.body))
@@ -109,6 +111,8 @@ class Cast:
     async def handle_later(self, message: Message, tx: Transaction | None) -> Any:
         run, queued = self._begin(message, tx)
         with run:
+            if tx is not None and self._reads:
+                self._count(queued, tx, await tx.aget(**self._account_of(queued)))
             try:
                 await asyncio.sleep(run.seconds)
                 if self._audit is not None:
@@ -134,13 +138,26 @@ class Cast:
         if "keeps its transaction" in self.habits:
             self._try_again(tx)
         self._add_one(tx, "Entries", queued.key, queued.body)
-        if self.plan.accounts:
+        if self.plan.accounts and not self._reads:
             self._add_one(tx, "Accounts", account_of(queued.key, self.plan.accounts), "")
         if self.plan.closes:
             error = PermanentError("closed") if queued.key[-1] in "02468" else None
             tx.check(
                 TableName="Open", Key={"id": queued.key}, ConditionExpression="attribute_exists(id)", otherwise=error
             )
+
+    @property
+    def _reads(self) -> bool:
+        return self.plan.reads and self.plan.accounts > 0
+
+    def _account_of(self, queued: QueuedMessage) -> dict[str, Any]:
+        return {"TableName": "Accounts", "Key": {"id": account_of(queued.key, self.plan.accounts)}}
+
+    def _count(self, queued: QueuedMessage, tx: Transaction, found: Mapping[str, Any] | None) -> None:
+        """Write one more than was read: what two runs read alike would count once."""
+        values = {":times": 1 if found is None else found["times"] + 1}
+        account = self._account_of(queued)
+        tx.update(**account, UpdateExpression="SET times = :times", ExpressionAttributeValues=values)
 
     def _try_again(self, tx: Transaction) -> None:
         earlier, self._earlier = self._earlier, tx

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
 from tests.simulation.monitor import items_of
-from tests.simulation.points import DEAD_LETTER, VISIBILITY, declare_points, points_of
+from tests.simulation.points import DEAD_LETTER, GET, VISIBILITY, declare_points, points_of
 from tests.simulation.reached import mark, mark_at
 from tests.simulation.store_calls import StoreCalls
 
@@ -59,6 +59,24 @@ class NetworkStore(StoreCalls):
             sender.committing.remove(set(items))
         sender.failed |= any(isinstance(answer, ActionFailed) for answer in answers)
         return answers
+
+    def get(self, table: str, key: dict[str, Any]) -> Any:
+        """What a handler reads. It comes, or it does not: a read changes nothing."""
+        simulation, sender = self.simulation, sender_of(self.process)
+        with sender.waiting_at({GET}):
+            simulation.disturbances.provoke(sender, {GET})
+            if simulation.wire is not None:
+                answer = simulation.wire.get(self.process, table, key)
+            else:
+                simulation.world.sleep(self.random.uniform(0.0005, 0.01))
+                lost = simulation.fault({GET}) is not None
+                answer = UNKNOWN if lost else simulation.monitor.memory.get(table, key)
+                simulation.world.sleep(self.random.uniform(0.0005, 0.01))
+        if isinstance(answer, Unknown):
+            mark(f"{GET}: lost")
+            sender.fault_count += 1
+            sender.failed = True
+        return answer
 
     def send(self, kind: str, parts: Parts) -> list[Any]:
         simulation, sender = self.simulation, sender_of(self.process)

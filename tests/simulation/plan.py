@@ -47,6 +47,8 @@ class Plan:
     """How often one of a process's clocks stands still."""
     late = redrives = deletions = 0
     """How many late duplicates there are, how many dead letters are sent back, how often TTL deletes."""
+    reads = False
+    """Whether a handler reads the account that its transaction writes, and writes what follows from it."""
     expires = False
     """Whether records expire, after a day, and messages come again then."""
     audit_retention_seconds = 30 * DAY_SECONDS
@@ -100,6 +102,7 @@ class Plan:
         self.bucket_faults = results.choice([0.0, 0.1, 0.5])
         self.asynchronous = self.source("coroutines").choice([0.0, 0.0, 0.5, 1.0])
         self.functions, self.queues = self.source("consumers").choice([(1, 1), (1, 1), (2, 2), (1, 2)])
+        self.reads = self.source("reads").random() < 0.5
         self.unusable = self.source("unusable").choice([0.0, 0.0, 0.25]) if self.keyed else 0.0
         self.still = self.source("still").choice([0.0, 0.0, 0.3])
         if self.still:

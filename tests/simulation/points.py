@@ -19,7 +19,7 @@ COMMIT, PACK = "commit", "commit several"
 WRITES = (CLAIM, TAKE_OVER, COMPLETE, FAIL, RELEASE, FAIL_UNREAD, COMMIT, PACK)
 PEEK = "peek"
 READS = (PEEK, *(f"read after {write}" for write in WRITES))
-VISIBILITY, DEAD_LETTER, RESULT = "visibility", "dead letter", "result"
+VISIBILITY, DEAD_LETTER, RESULT, GET = "visibility", "dead letter", "result", "get"
 BUCKET_FAULTS = ("refused", "slow", "lost answer")
 HANDLER, PAUSE = "handler", "pause"
 DISTURBANCES = ("killed", "frozen", "suspended", "clock forward", "clock back", "wall still", "monotonic still")
@@ -29,9 +29,9 @@ def declare_points(kinds: Sequence[str]) -> None:
     """Each of these network faults may occur at each call of the store, and a process be disturbed at any time."""
     declare("network faults", [f"{where}: {what}" for where, what in product((*WRITES, *READS), kinds)])
     declare("network faults", [f"{where}: {what}" for where in (VISIBILITY, DEAD_LETTER) for what in ("lost", "slow")])
-    declare("network faults", [f"{DEAD_LETTER}: lost answer", "delete: lost"])
+    declare("network faults", [f"{DEAD_LETTER}: lost answer", "delete: lost", f"{GET}: lost"])
     declare("network faults", [f"{RESULT}: {what}" for what in BUCKET_FAULTS])
-    where = (*WRITES, *READS, VISIBILITY, DEAD_LETTER, RESULT, HANDLER, PAUSE)
+    where = (*WRITES, *READS, GET, VISIBILITY, DEAD_LETTER, RESULT, HANDLER, PAUSE)
     declare("disturbances", [f"{where}: {what}" for where, what in product(where, DISTURBANCES)])
 
 

@@ -100,9 +100,15 @@ class Wire(Surroundings):
         """Records whose partition is over its capacity, and until when."""
 
     def ask(self, process: Process, kind: str, parts: Sequence[Any]) -> list[Any]:
+        return list(getattr(self._store_of(process), kind)(parts))
+
+    def _store_of(self, process: Process) -> DynamoDBStore:
         if process not in self._stores:
             self._stores[process] = DynamoDBStore(RECORDS, client=self.client)
-        return list(getattr(self._stores[process], kind)(parts))
+        return self._stores[process]
+
+    def get(self, process: Process, table: str, key: dict[str, Any]) -> Any:
+        return self._store_of(process).get(table, key)
 
     # Below the client.
 
@@ -114,7 +120,8 @@ class Wire(Surroundings):
         keys = [key["id"]["S"] for key in _keys(request)]
         sent = Sent(operation, body, process, sender, ids, keys, self._pauses(request))
         what = wire_faults.SEVERAL if operation == "TransactWriteItems" and len(ids) > 1 else operation
-        fault = self.simulation.fault((what,)) or self._cancelled(what)
+        # That a handler's read may fail is in the worlds without a wire.
+        fault = None if operation == "GetItem" else self.simulation.fault((what,)) or self._cancelled(what)
         if fault is None:
             return self.deliver(sent)
         mark(f"{what}: {fault}")

@@ -97,6 +97,12 @@ REPLAYED = replace(ANSWER, at=8, since=7.5, replayed=True)
 
 FINE: dict[str, list[Event]] = {
     "it took effect once": [*ONCE, *BALANCES],
+    "what it had read has changed, and it runs again": [
+        *ONCE[:3],
+        replace(END, at=3),
+        *(replace(event, at=event.at + 2) for event in ONCE[2:]),
+        *BALANCES,
+    ],
     "it is a dead letter": DEAD,
     "a late duplicate of a dead letter is done": [*DEAD, *DUPLICATE],
     "the queue moved it": [SENT, GIVEN, START, FAILED, replace(LETTER, worker=None)],
@@ -184,6 +190,7 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
             replace(EFFECT, at=7, worker="w2"),
         ],
     ),
+    "its own worker runs it twice at once": ("OVERLAP", [*ONCE[:3], replace(START, at=3), *ONCE[3:]]),
     "two at once": ("OVERLAP", [*ONCE, replace(AGAIN, at=2), replace(START, at=3, worker="w2")]),
     "while a handler runs on after its effect": (
         "OVERLAP",

@@ -7,6 +7,7 @@ others on its items conflict meanwhile, as in DynamoDB.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -15,7 +16,7 @@ import pytest
 
 from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Surroundings, Tables
-from idempotent_receiver import DynamoDBStore, Transaction
+from idempotent_receiver import DynamoDBStore, Message, Transaction
 from idempotent_receiver.dynamodb import client as store_client
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.testing.worker import SILENT
@@ -109,3 +110,36 @@ def test_what_two_writes_cost_that_four_workers_contend_for(
 ) -> None:
     """Without contention six units. A larger request conflicts more often, and saves requests and time."""
     assert cost(accounts, singly=singly) == (pytest.approx(units, abs=0.005), pytest.approx(requests, abs=0.005))
+
+
+class Reading:
+    """A handler that reads an account and writes what follows, and how often it has run for each message."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[str] = Counter()
+
+    def post(self, body: dict, message: Message, tx: Transaction) -> None:
+        self.runs[message.id] += 1
+        account = {"TableName": "accounts", "Key": {"id": str(body["account"])}}
+        found = tx.get(**account)
+        values = {":balance": 1 if found is None else found["balance"] + 1}
+        tx.update(**account, UpdateExpression="SET balance = :balance", ExpressionAttributeValues=values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("effects", ["any", "transaction"])
+def test_no_message_fails_whose_account_three_other_workers_read_and_write(effects: str) -> None:
+    """Each is delivered once, and its handler runs half again as often as without contention."""
+    contended, random, reading = Contended(), Random(2), Reading()
+    for number in range(WORKERS):
+        store = DynamoDBStore("records", client=contended.client)
+        options: Any = {"effects": effects, "logger": SILENT, "metrics": SILENT}
+        worker = Worker(contended.world, store, reading.post, name=f"w{number}", **options)
+        for batch in range(BATCHES):
+            names = [f"{number}-{batch}-{message}" for message in range(MESSAGES)]
+            bodies = [json.dumps({"account": random.randrange(20)}) for _ in names]
+            worker.deliver(*map(sqs_record, names, bodies), seconds=60.0, after=batch * 60.0)
+    contended.world.run()
+    balances = contended.tables.tables["accounts"].items.values()
+    assert sum(int(one.item["balance"]["N"]) for one in balances) == len(reading.runs) == WORKERS * BATCHES * MESSAGES
+    assert sum(reading.runs.values()) <= 2 * len(reading.runs)

@@ -322,9 +322,8 @@ def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
 def settlement(run: Basis, outcome: Attributes) -> Settlement:
     """Ends the run with this outcome, over its claim or over the record that still stands."""
     seconds = run.claim.retention_seconds
-    if isinstance(run, Claimed):
-        return Settlement(run.record, outcome, seconds, run.record, renewed=run.renewed)
-    return Settlement(run.record, outcome, seconds, run.over)
+    standing, renewed = (run.record, run.renewed) if isinstance(run, Claimed) else (run.over, ())
+    return Settlement(run.record, outcome, seconds, standing, renewed=renewed)
 
 
 def completed(data: str | None) -> Attributes:

@@ -18,7 +18,8 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.deployment import Deployment, Options, Queue
+from idempotent_receiver.operations.cli.common_options import Options
+from idempotent_receiver.operations.cli.deployment import Deployment, Queue
 from idempotent_receiver.operations.description import OUTPUT, Description, InCode, description_in, differences, stated
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.sqs.received import lambda_record

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property, partial, wraps
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.store import DynamoDBStore
@@ -23,6 +22,7 @@ from idempotent_receiver.operations.account import (
     require_table,
     stack_outputs,
 )
+from idempotent_receiver.operations.cli.common_options import Options
 from idempotent_receiver.operations.cli.describe import description_of
 from idempotent_receiver.operations.cli.terminal import Terminal, flag, typed
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
@@ -36,54 +36,6 @@ NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
 """Endings of SQS error codes for a queue that does not exist."""
 
 IN_CODE = "which a document cannot hold: give --consumer module:function to import the handler"
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
-
-
-def _option(help: str) -> Any:
-    return typer.Option(help=help)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options that every command takes. Raises UsageError for an empty value."""
-
-    stack: Annotated[
-        str | None,
-        typer.Option(
-            envvar="RECEIVER_STACK",
-            help="The consumer's CloudFormation stack; its outputs name the rest. STACK/ID: one of several.",
-        ),
-    ] = None
-    queue: Annotated[str | None, _option("The queue: URL, ARN or name.")] = None
-    dlq: Annotated[
-        str | None,
-        _option("The dead-letter queue: URL, ARN or name. Default: from the stack or the queue's redrive policy."),
-    ] = None
-    table: Annotated[str | None, _option("The table of records.")] = None
-    history: Annotated[str | None, _option("The history table, which logs every act on a dead letter.")] = None
-    archive: Annotated[str | None, _option("The bucket for archived dead letters.")] = None
-    consumer: Annotated[
-        str | None,
-        _option(
-            "The consumer's description: a file from `receiver describe`, or module:function to import the handler."
-        ),
-    ] = None
-    region: Annotated[str | None, _option("The AWS region.")] = None
-    profile: Annotated[str | None, _option("The AWS profile.")] = None
-    endpoint_url: Annotated[str | None, _option("Send all AWS requests to this endpoint.")] = None
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", show_default=False)] = False
-
-    @property
-    def account(self) -> dict[str, str | None]:
-        """The options that select the AWS account, under their usual names."""
-        return {"region": self.region, "profile": self.profile, "endpoint_url": self.endpoint_url}
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            # An empty value usually means an unset shell variable. Looking elsewhere would be a guess.
-            if value == "":
-                raise UsageError(f"{flag(name)} is empty: give it a value or omit it")
 
 
 @dataclass(frozen=True, slots=True)

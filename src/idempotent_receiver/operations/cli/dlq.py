@@ -80,11 +80,11 @@ def redrive(
         bool, typer.Option("--wait-held", help="First wait for dead letters that another session has in flight.")
     ] = False,
 ) -> None:
-    """Redrive dead letters under their old keys; delete those already completed.
+    """Redrive dead letters; delete those already completed.
 
-    The command shows its plan and asks before it acts. Ctrl-C stops it between two requests. It is safe to run
-    again: the consumer recognises a message sent twice by its key. Dead letters whose key was used for another
-    payload are listed and stay.
+    Each keeps its old key. The command shows its plan and asks before it acts. Ctrl-C stops it between two
+    requests. It is safe to run again: the consumer recognises a message sent twice by its key. Dead letters
+    whose key was used for another payload are listed and stay.
 
     --save-plan only writes the plan to a file for review. --plan carries it out: dead letters that have changed
     since are listed and stay.

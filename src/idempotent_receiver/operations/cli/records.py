@@ -12,7 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
+from idempotent_receiver.operations.cli.common_options import Yes
+from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import (
     BETWEEN_COLUMNS,

@@ -18,7 +18,8 @@ from harness.cloud import ROOT
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import dlq_report, documentation, records, terminal
-from idempotent_receiver.operations.cli.deployment import Deployment, Options
+from idempotent_receiver.operations.cli.common_options import Options
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages
 from idempotent_receiver.protocol.resend import Resend

@@ -8,6 +8,7 @@ import json
 import resource
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,7 +95,7 @@ def listed(bank: Many) -> None:
 
 
 def archived(bank: Many) -> None:
-    summary = bank.redrive(ends=archive_ends(Sink(bank).archive(), **TOLD))
+    summary = bank.redrive(ends=archive_ends(partial(Sink(bank).archive().put, **TOLD)))
     assert (summary.done["archived"], bank.dead.messages) == (LETTERS, [])
 
 

@@ -55,5 +55,5 @@ def test_a_checkout_that_does_not_build_is_refused_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     installed(monkeypatch, {"url": tmp_path.as_uri(), "dir_info": {}})
-    with pytest.raises(UsageError, match=r"no wheel of the checkout could be built: .*pyproject.toml"):
+    with pytest.raises(UsageError, match=r"the checkout's wheel could not be built: .*pyproject.toml"):
         origin.source(tmp_path / "wheel")

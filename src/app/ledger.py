@@ -61,8 +61,13 @@ class Ledger:
         self._enter(tx, first_leg(transfer.transfer_id), transfer.from_account, transfer, 0)
 
     def _receive(self, transfer: Transfer, tx: Transaction) -> None:
-        id = receipt(transfer.transfer_id)
-        self._enter(tx, id, transfer.to_account, transfer, 0, otherwise=_posted_before(transfer))
+        """Enter the balance that the payee has at that moment: if it changes before the commit, this runs again."""
+        payee = transfer.to_account
+        account = tx.get(TableName=self.accounts, Key={"account_id": payee}, attributes=["balance"])
+        if account is None:
+            raise PermanentError(f"account {payee} is unknown")
+        id, balance = receipt(transfer.transfer_id), account["balance"]
+        self._enter(tx, id, payee, transfer, 0, otherwise=_posted_before(transfer), balance=balance)
 
     def _move(self, tx: Transaction, account: str, transfer: Transfer, amount: int, otherwise: str) -> None:
         tx.update(
@@ -83,11 +88,12 @@ class Ledger:
         amount: int,
         *,
         otherwise: PermanentError | None = None,
+        **more: int,
     ) -> None:
         entry = {"entry_id": id, "transfer_id": transfer.transfer_id, "account_id": account, "amount": amount}
         tx.put(
             TableName=self.entries,
-            Item={**entry, **described(transfer)},
+            Item={**entry, **described(transfer), **more},
             ConditionExpression="attribute_not_exists(entry_id)",
             otherwise=otherwise,
         )

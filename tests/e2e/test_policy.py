@@ -64,6 +64,8 @@ def _worked(deployed: Deploy, aws: Aws, name: str, **given: Any) -> Deployed:
         bank.open_account(account["account_id"], account["balance"], account["currency"])
     for event in ("fresh", "redelivered", "permanent-failure", "bad-body", "redriven", "duplicate"):
         assert bank.invoke(bank.recorded(event)).failed == []
+    receipt = bank.transfer("alice", "bob", 1, kind="receipt") | {"receipt": True}  # whose account is read
+    assert bank.invoke({"Records": [bank.delivered(receipt)]}).failed == []
     for failing in (1, 2):
         transfers = [bank.transfer("alice", "bob", 1, kind="fails2") for _ in range(failing)]
         events = [{"Records": [bank.delivered(transfer, receives) for transfer in transfers]} for receives in (1, 2, 3)]
@@ -150,6 +152,8 @@ def test_the_work_covers_every_kind_of_request(worked: Deployed) -> None:
         "PutItem",
         "UpdateItem",
         "BatchGetItem",
+        "GetItem",
+        "TransactWriteItems ConditionCheck Put Update",
         "BatchExecuteStatement INSERT",
         "BatchExecuteStatement UPDATE",
         "TransactWriteItems Put Update",

@@ -83,11 +83,16 @@ def test_each_posting_writes_its_entry_and_moves_the_money(
     assert legs.closed is (len(entries) == 2 or legs.given_up)
 
 
-def test_a_receipt_is_an_entry_of_the_payee_without_money() -> None:
+def test_a_receipt_is_an_entry_with_the_payees_balance_and_without_money() -> None:
     books = Books()
     books.post("post", TRANSFER.model_copy(update={"receipt": True}))
-    assert list(books.store.tables["entries"].items.values()) == [entry("t-1##receipt", "bob", 0)]
+    assert list(books.store.tables["entries"].items.values()) == [{**entry("t-1##receipt", "bob", 0), "balance": 10}]
     assert books.balances == [10, 10]
+
+
+def test_a_receipt_of_an_account_that_is_unknown_is_refused() -> None:
+    with pytest.raises(PermanentError, match="account carol is unknown"):
+        Books().post("post", TRANSFER.model_copy(update={"receipt": True, "to_account": "carol"}))
 
 
 @pytest.mark.parametrize("name", ["from_account", "to_account", "amount", "currency"])

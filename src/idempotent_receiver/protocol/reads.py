@@ -41,6 +41,18 @@ class ReadItem(dict[str, Any]):
         """The attribute, or `default` if there is none."""
         return super().get(name, default) if name in self else default
 
+    def pop(self, name: str, *default: Any) -> Any:
+        """Take the attribute out of this copy; `default`, or a KeyError, if there is none."""
+        if name not in self and default:
+            return default[0]
+        return super().pop(name)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The attribute; if there is none, `default`, which this copy then has."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)  # a copy has no read to tell
 

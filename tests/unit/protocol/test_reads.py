@@ -109,7 +109,14 @@ def test_what_was_read_is_checked_by_value_or_by_absence(
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda it: it.get("frozen"), lambda it: "frozen" in it, lambda it: _missing(it, "frozen")]
+    "ask",
+    [
+        lambda it: it.get("frozen"),
+        lambda it: "frozen" in it,
+        lambda it: _missing(it, "frozen"),
+        lambda it: it.pop("frozen", None),
+        lambda it: it.setdefault("frozen", False),
+    ],
 )
 def test_a_missing_name_that_was_asked_for_is_checked_too(ask: Callable[[Any], object]) -> None:
     tx = transaction({"account": "a", "n": 1})
@@ -373,3 +380,11 @@ def test_values_are_compared_as_dynamodb_compares_them(read: Any, found: Any, st
     absent = Read("T", {"id": 1}, {"id": 1, "value": read}, None, {"asked"})
     assert absent.stands({"id": 1, "value": read, "asked": 1}) is False
     assert [Read("T", {"id": 1}, None).stands(item) for item in (None, {"id": 1})] == [True, False]
+
+
+def test_what_the_handler_takes_out_of_its_copy_or_adds_to_it_is_as_in_a_dict() -> None:
+    account = transaction({"account": "a", "n": 1}).get(**PLACE)
+    assert account is not None
+    assert (account.pop("n"), account.pop("n", 2), account.setdefault("n", 3), account["n"]) == (1, 2, 3, 3)
+    with pytest.raises(KeyError):
+        account.pop("frozen")

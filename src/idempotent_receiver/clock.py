@@ -37,13 +37,12 @@ class SystemClock:
         """The wall clock, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
-    def monotonic_seconds(self) -> float:
-        """A clock that never steps, from an arbitrary start."""
-        return time.monotonic()
+    # Called more often than anything else of a batch: as they are, they cost no call of Python's.
+    monotonic_seconds = staticmethod(time.monotonic)
+    """A clock that never steps, from an arbitrary start."""
 
-    def sleep(self, seconds: float) -> None:
-        """Block this thread for that long."""
-        time.sleep(seconds)
+    sleep = staticmethod(time.sleep)
+    """Block this thread for that long."""
 
     def fraction(self) -> float:
         """A random number in [0, 1)."""

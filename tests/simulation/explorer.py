@@ -291,10 +291,9 @@ class Explorer:
         for number in history.opened:
             call = history.calls[number]
             worker.answers += ((number, (ON_THE_WAY,) * len(call.parts)),)
-            if call.kind == "run":
-                oracle.started(state, worker, call.parts[0])
-            elif call.kind == "fetch":
-                oracle.started(state, worker, call.parts[0][1])
+            if (id := oracle.begun(call)) is not None and not (call.kind == "run" and self.setup.reads):
+                # A handler that reads has begun before its read, whose answer may come late.
+                oracle.started(state, worker, id)
             elif call.kind == "send":
                 invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
                 oracle.dead_lettered(state, worker, call.parts[0])

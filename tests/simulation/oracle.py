@@ -15,6 +15,7 @@ from tests.simulation.setups import FIRST, HOT, WAIVED
 from tests.simulation.step_functions_model import MACHINE, RUNNING
 
 if TYPE_CHECKING:
+    from tests.simulation.controlled_worker import Call
     from tests.simulation.history import History
     from tests.simulation.state import Item, State
     from tests.simulation.step_functions_model import Execution
@@ -143,8 +144,18 @@ def unclaimed_written(state: State, before: Item | None, after: Item, writer: st
         _in_order(state, worker, after["id"], "commits")
 
 
+def begun(call: Call) -> str | None:
+    """The message whose handler makes this call, or runs meanwhile."""
+    match call.kind:
+        case "run":
+            return str(call.parts[0])
+        case "fetch":
+            return str(call.parts[0][1])
+    return None
+
+
 def _runs(worker: WorkerState, id: str) -> bool:
-    return any(call.kind == "run" and call.parts == (id,) for _, call, _ in worker.waits())
+    return any(begun(call) == id for _, call, _ in worker.waits())
 
 
 def _in_order(state: State, worker: WorkerState, id: str, does: str = "starts") -> None:

@@ -84,6 +84,14 @@ def test_its_template_is_read_in_one_sitting(fifo: bool, key: tuple[str, str], o
     assert "!If" not in text
 
 
+@pytest.mark.parametrize("own_queue", [False, True])
+def test_it_outputs_the_dead_letter_queue_that_it_makes_and_no_other(own_queue: bool) -> None:
+    project = Project(name="order-totals", queue_arn=QUEUE if own_queue else None)
+    text = contents(project, requirement="x", requirement_dev="x[cli]")["template.yaml"]
+    outputs = rendering(parsed(text)).rendered()["Outputs"]
+    assert ("DeadLetterQueueUrl" in outputs) is not own_queue
+
+
 @every_choice
 def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RECORDS_TABLE", "TOTALS_TABLE"):

@@ -19,14 +19,7 @@ from idempotent_receiver.protocol.exchange import (
 )
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
-from idempotent_receiver.protocol.transitions import (
-    AlreadyCompleted,
-    Claimed,
-    ClaimLost,
-    HeldElsewhere,
-    Peek,
-    Settled,
-)
+from idempotent_receiver.protocol.transitions import AlreadyCompleted, Claimed, ClaimLost, HeldElsewhere, Peek, Settled
 from tests.manual_clock import START_MS, ManualClock
 from tests.many_operations import run_to_completion
 from tests.unit.protocol import script
@@ -145,8 +138,7 @@ def test_what_cannot_be_read_keeps_nothing_else_unread() -> None:
 
 def test_a_handlers_own_throttled_item_is_an_error_and_no_contention() -> None:
     store = Script()
-    mine = claimed(store)
-    operation = Operation(transitions.complete(mine, "1"), mine.record, actions=put().actions)
+    operation = settling(claimed(store), put())
     store.entries = [[NotApplied("throttled", retry=True, own=True)]] * 300
 
     run_to_completion([operation], store, deadline(600), max_retries=CLAIM_RETRIES)
@@ -182,8 +174,7 @@ def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, name:
         answer = settle(store, mine, name == "commit", clock=clock)
 
     assert is_a_defect(answer, error)
-    assert store.names == [name]
-    assert clock.sleeps == []
+    assert (store.names, clock.sleeps) == ([name], [])
 
 
 def test_what_a_store_raises_ends_the_operations_of_that_request_and_no_others() -> None:
@@ -194,8 +185,7 @@ def test_what_a_store_raises_ends_the_operations_of_that_request_and_no_others()
 
     assert is_a_defect(first, ValueError())
     assert is_a_defect(second, ValueError())
-    assert isinstance(looked, AlreadyCompleted)
-    assert store.names == ["read", "insert"]
+    assert (looked, store.names) == (AlreadyCompleted(COMPLETED), ["read", "insert"])
 
 
 @pytest.mark.parametrize("answers", [[], [Applied()], [Applied()] * 3], ids=["none", "too few", "too many"])
@@ -253,6 +243,10 @@ def put() -> Transaction:
     return made
 
 
+def settling(mine: Claimed, tx: Transaction) -> Operation[Any]:
+    return Operation(transitions.complete(mine, "1"), mine.record, actions=tx.actions)
+
+
 def settle(
     store: Script, mine: Claimed, committing: bool, *, clock: ManualClock | None = None, seconds: float = 30
 ) -> Any:
@@ -262,9 +256,10 @@ def settle(
     return ask_one(store, settlement, mine.record, by=by, max_retries=SETTLE_RETRIES)
 
 
-def written(store: Script) -> list[Any]:
-    """What is there of the handler's."""
-    return [*store.memory.tables["T"].items.values()] if "T" in store.memory.tables else []
+def left(store: Script) -> tuple[Any, list[Any]]:
+    """The status of the record, and what is there of the handler's."""
+    status = store.memory.items.get("k", {}).get("status")
+    return status, [*store.memory.tables["T"].items.values()] if "T" in store.memory.tables else []
 
 
 both_ways = pytest.mark.parametrize("committing", [False, True], ids=["alone", "committing"])
@@ -291,8 +286,7 @@ def test_a_settlement_takes_effect_once(committing: bool, entries: list[Any], ca
     assert isinstance(settle(store, mine, committing), Settled)
 
     assert store.names == calls.replace("write", "commit" if committing else "replace").split()
-    assert store.memory.items["k"]["status"] == "COMPLETED"
-    assert written(store) == ([{"id": "1", "amount": 5}] if committing else [])
+    assert left(store) == ("COMPLETED", [{"id": "1", "amount": 5}] if committing else [])
     if committing:
         assert len({id(argument[0].change) for name, argument in store.calls if name == "commit"}) == 1
 
@@ -311,7 +305,7 @@ def test_a_settlement_whose_claim_is_gone_changes_nothing(committing: bool, stat
     assert settle(store, mine, committing) == ClaimLost(found)
 
     assert store.memory.items == ({} if found is None else {"k": attributes(found)})
-    assert written(store) == []
+    assert left(store) == (status, [])
 
 
 @both_ways
@@ -324,21 +318,18 @@ def test_a_settlement_that_keeps_failing_is_unavailable_before_the_deadline(comm
     assert settle(store, mine, committing, clock=clock, seconds=5) == Unknown("throttled")
 
     assert clock.seconds < 5
-    assert store.memory.items["k"]["status"] == "INPROGRESS"
-    assert written(store) == []
+    assert left(store) == ("INPROGRESS", [])
 
 
 def test_a_commit_that_keeps_losing_to_other_transactions_is_not_an_error_but_has_its_bound() -> None:
     """However few errors are borne: it loses rounds, as to any other progress of others, with a pause after each."""
     clock, store = ManualClock(), Script()
-    mine = claimed(store)
-    operation = Operation(transitions.complete(mine, "1"), mine.record, actions=put().actions)
+    operation = settling(claimed(store), put())
     store.entries = [[CONTENDED]] * 300
 
     run_to_completion([operation], store, deadline(600, clock), max_retries=CLAIM_RETRIES)
 
-    assert operation.answer == Unknown("another transaction was in the way")
-    assert operation.contended
+    assert (operation.answer, operation.contended) == (Unknown("another transaction was in the way"), True)
     assert store.names == ["commit"] * (MOST_CONFLICTS + CLAIM_RETRIES + 1)
     assert len(clock.sleeps) == MOST_CONFLICTS + CLAIM_RETRIES
 
@@ -346,33 +337,28 @@ def test_a_commit_that_keeps_losing_to_other_transactions_is_not_an_error_but_ha
 def test_many_commits_are_one_request_and_each_has_its_answer() -> None:
     """Beside what is inserted in the same round. A failed condition is the action's answer, and is not retried."""
     store = Script()
-    first, second = claimed(store, "a"), claimed(store, "b")
     refused = put()
     refused.check(TableName="T", Key={"id": "none"}, ConditionExpression="attribute_exists(id)")
-    operations: list[Operation[Any]] = [
-        Operation(transitions.complete(first, "1"), first.record, actions=put().actions),
-        Operation(transitions.complete(second, "2"), second.record, actions=refused.actions),
-        Operation(claim("c"), None),
-    ]
+    settlements = [settling(claimed(store, "a"), put()), settling(claimed(store, "b"), refused)]
 
-    done, failed, fresh = run_to_completion(operations, store, deadline())
+    done, failed, fresh = run_to_completion([*settlements, Operation(claim("c"), None)], store, deadline())
 
-    assert isinstance(done, Settled)
-    assert failed == ActionFailed(1)
-    assert isinstance(fresh, Claimed)
+    assert (type(done), failed, type(fresh)) == (Settled, ActionFailed(1), Claimed)
     assert store.names == ["insert", "commit"]
     assert store.memory.items["b"]["status"] == "INPROGRESS"
 
 
-def test_a_stale_read_is_told_only_if_no_earlier_answer_is_missing() -> None:
+IN_DOUBT = Unknown("what was read has changed, and an earlier answer was lost", retry=False)
+
+
+@pytest.mark.parametrize(("entries", "answer"), [([], ActionFailed(0, stale=True)), ([[LOST]], IN_DOUBT)])
+def test_a_stale_read_is_told_only_if_no_earlier_answer_is_missing(entries: list[Any], answer: Any) -> None:
     """An earlier copy may still take effect, so nothing may run again."""
-    for entries, answer in (([], ActionFailed(0, stale=True)), ([[LOST]], Unknown)):
-        store = Script()
-        mine = claimed(store)
-        tx = Transaction(lambda table, key: {"id": "1", "amount": 5})
-        tx.get(TableName="T", Key={"id": "1"})
-        store.entries = list(entries)
-        found = commit(transitions.complete(mine, "1"), tx.seal(), store, deadline())
-        assert found == answer or (isinstance(found, Unknown) and not found.retry)
-        assert isinstance(found, type(answer) if entries == [] else Unknown)
-        assert store.memory.items["k"]["status"] == "INPROGRESS"
+    store = Script()
+    mine = claimed(store)
+    store.entries = entries
+    tx = Transaction(lambda table, key: {"id": "1", "amount": 5})
+    tx.get(TableName="T", Key={"id": "1"})
+
+    assert commit(transitions.complete(mine, "1"), tx.seal(), store, deadline()) == answer
+    assert left(store) == ("INPROGRESS", [])

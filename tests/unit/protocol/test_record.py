@@ -10,14 +10,10 @@ from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record, Stat
 from tests.unit.protocol.records import DAY, NOW, by_powertools, existing
 
 
-def test_an_insert_expects_nothing_to_be_there() -> None:
-    """The id itself must be absent."""
-    assert Change(existing(Status.INPROGRESS), None).expected == {"id": None}
-
-
-def test_a_replacement_names_the_version_that_it_replaces_and_no_more() -> None:
-    """The version alone identifies the record."""
+def test_a_change_names_the_version_that_it_replaces_and_no_more() -> None:
+    """The version alone identifies a record; for an insert, the id itself must be absent."""
     assert Change(existing(Status.INPROGRESS), existing(Status.FAILED)).expected == {"version": "theirs"}
+    assert Change(existing(Status.INPROGRESS), None).expected == {"id": None}
 
 
 def test_a_record_without_a_version_is_unchanged_if_status_lease_and_expiration_are() -> None:
@@ -53,22 +49,19 @@ def test_numbers_may_come_as_decimals_and_other_attributes_are_ignored() -> None
 
 
 @pytest.mark.parametrize(
-    "attribute",
+    ("attribute", "value"),
     [
-        {"expiration": "5"},
-        {"expiration": Decimal("NaN")},
-        {"expiration": float("inf")},
-        {"attempts": True},
-        {"attempts": Decimal("1.5")},
-        {"version": 7},
-        {"data": None},
+        *(("expiration", value) for value in ("5", Decimal("NaN"), float("inf"))),
+        *(("attempts", value) for value in (True, Decimal("1.5"))),
+        ("version", 7),
+        ("data", None),
     ],
 )
-def test_an_attribute_of_a_foreign_type_is_named(attribute: dict[str, object]) -> None:
+def test_an_attribute_of_a_foreign_type_is_named(attribute: str, value: object) -> None:
     """The name helps whoever must repair it."""
-    seen = from_attributes({"id": "k", "status": "COMPLETED"} | attribute)
+    seen = from_attributes({"id": "k", "status": "COMPLETED", attribute: value})
 
-    assert seen.unreadable == f"unexpected type of {next(iter(attribute))}"
+    assert seen.unreadable == f"unexpected type of {attribute}"
 
 
 def test_the_size_is_dynamodbs() -> None:

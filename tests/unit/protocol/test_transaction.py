@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from boto3.dynamodb.types import Binary
@@ -16,40 +17,45 @@ from idempotent_receiver.errors import failure_of
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS, Action, ConditionFailed
 from idempotent_receiver.protocol.values import MOST_LEVELS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+GOOD: dict[str, Any] = {
+    "TableName": "T",
+    "Key": {"id": "1"},
+    "UpdateExpression": "SET #a = :a",
+    "ConditionExpression": "attribute_exists(id)",
+    "ExpressionAttributeNames": {"#a": "a"},
+    "ExpressionAttributeValues": {":a": 1},
+    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+}
+"""All that an update takes."""
+
+DELETE: dict[str, Any] = {"TableName": "T", "Key": {"id": "3"}}
+ACTIONS: dict[str, Action] = {
+    "put": Action("Put", {"TableName": "T", "Item": {"id": "1"}, "ConditionExpression": "attribute_not_exists(id)"}),
+    "update": Action("Update", GOOD),
+    "delete": Action("Delete", DELETE),
+    "check": Action("ConditionCheck", {**DELETE, "ConditionExpression": "attribute_exists(id)"}),
+}
+"""An action for each method."""
 
 
 def test_each_method_asks_for_one_action_in_order() -> None:
-    """With the arguments of TransactWriteItems, unchanged."""
+    """With the arguments of TransactWriteItems, unchanged. What was taken before does not grow."""
     tx, error = Transaction(), PermanentError("overdrawn")
-    put = {"TableName": "T", "Item": {"id": "1"}, "ConditionExpression": "attribute_not_exists(id)"}
-    delete = {"TableName": "T", "Key": {"id": "3"}}
-    check = {**delete, "ConditionExpression": "attribute_exists(id)"}
-    tx.put(**put, otherwise=error)
-    tx.update(**GOOD, otherwise=error)
-    tx.delete(**delete, otherwise=error)
-    tx.check(**check, otherwise=error)
+    taken = tx.actions
+    for method, action in ACTIONS.items():
+        getattr(tx, method)(**action.arguments, otherwise=error)
 
-    given: dict[Any, dict[str, Any]] = {"Put": put, "Update": GOOD, "Delete": delete, "ConditionCheck": check}
-    assert tx.actions == tuple(Action(kind, arguments, error) for kind, arguments in given.items())
+    assert tx.actions == tuple(replace(action, otherwise=error) for action in ACTIONS.values())
+    assert taken == ()
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "missing"),
-    [
-        ("put", {}, "TableName, Item"),
-        ("put", {"TableName": "T"}, "Item"),
-        ("put", {"Item": {}}, "TableName"),
-        ("update", {"TableName": "T", "Key": {}}, "UpdateExpression"),
-        ("delete", {"TableName": "T"}, "Key"),
-        ("check", {"TableName": "T", "Key": {}}, "ConditionExpression"),
-    ],
-)
-def test_a_missing_argument_is_refused_at_once(method: str, arguments: dict[str, Any], missing: str) -> None:
+@pytest.mark.parametrize("method", ACTIONS)
+def test_a_missing_argument_is_refused_at_once(method: str) -> None:
     """At the call, where the handler's author sees it."""
-    with pytest.raises(TypeError, match=f"needs {missing}, as TransactWriteItems does"):
-        getattr(Transaction(), method)(**arguments)
+    needed = {"put": "Item", "update": "Key, UpdateExpression", "delete": "Key", "check": "Key, ConditionExpression"}
+    for missing, given in ((f"TableName, {needed[method]}", {}), (needed[method], {"TableName": "T"})):
+        with pytest.raises(TypeError, match=f"needs {missing}, as TransactWriteItems does"):
+            getattr(Transaction(), method)(**given)
 
 
 def test_the_hundredth_action_is_refused() -> None:
@@ -85,15 +91,6 @@ def test_otherwise_must_be_an_error(otherwise: Any) -> None:
         Transaction().delete(TableName="T", Key={"id": "1"}, otherwise=otherwise)
 
 
-def test_what_is_added_after_the_actions_were_taken_does_not_count() -> None:
-    """A handler that has returned may still hold its transaction."""
-    tx = Transaction()
-    taken = tx.actions
-    tx.delete(TableName="T", Key={"id": "1"})
-
-    assert taken == ()
-
-
 def test_an_argument_that_dynamodb_does_not_know_is_refused_at_once() -> None:
     """A misspelt condition would otherwise be sent as no condition at all."""
     with pytest.raises(TypeError, match="Put takes no ConditionExpresion, Key: see"):
@@ -120,12 +117,14 @@ def test_a_dict_that_is_filled_anew_for_each_action_is_as_many_values() -> None:
         tx.update(TableName="T", Key=key, UpdateExpression="SET #a = :a", **more)
         tx.put(TableName="U", Item=item)
 
-    assert [action.arguments.get("Key") for action in tx.actions[::2]] == [{"id": "x"}, {"id": "y"}]
-    assert [action.arguments["ExpressionAttributeNames"] for action in tx.actions[::2]] == [{"#a": "x"}, {"#a": "y"}]
-    assert [action.arguments["ExpressionAttributeValues"] for action in tx.actions[::2]] == [{":a": 0}, {":a": 1}]
-    assert [action.arguments["Item"] for action in tx.actions[1::2]] == [
-        {"id": "x", "lines": [{"n": 0}]},
-        {"id": "y", "lines": [{"n": 1}]},
+    assert [action.arguments for action in tx.actions] == [
+        arguments
+        for number, name in enumerate("xy")
+        for arguments in (
+            {"TableName": "T", "Key": {"id": name}, "UpdateExpression": "SET #a = :a"}
+            | {"ExpressionAttributeNames": {"#a": name}, "ExpressionAttributeValues": {":a": number}},
+            {"TableName": "U", "Item": {"id": name, "lines": [{"n": number}]}},
+        )
     ]
 
 
@@ -148,26 +147,16 @@ class Money(Decimal):
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        ("a", "a"),
-        (1, 1),
-        (True, True),
-        (None, None),
-        (Decimal("1.50"), Decimal("1.50")),
-        (b"raw", b"raw"),
-        (bytearray(b"raw"), b"raw"),
-        (Binary(b"raw"), b"raw"),
+        *((plain, plain) for plain in ("a", 1, True, None, Decimal("1.50"), b"raw")),
+        *((raw, b"raw") for raw in (bytearray(b"raw"), Binary(b"raw"))),
         ((1, (2,)), [1, [2]]),
         (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (MappingProxyType({"a": [1]}), {"a": [1]}),
-        (frozenset({"a", "b"}), {"a", "b"}),
-        ({"a": 1, "b": 2}.keys(), {"a", "b"}),
+        *((strs, {"a", "b"}) for strs in (frozenset({"a", "b"}), {"a": 1, "b": 2}.keys())),
         ({1, Decimal("2.5")}, {1, Decimal("2.5")}),
         ({b"raw", Binary(b"more")}, {b"raw", b"more"}),
         ({"a": {"b": [{"c"}]}}, {"a": {"b": [{"c"}]}}),
-        (Colour.RED, "red"),
-        (Shade.DARK, "dark"),
-        (Size.LARGE, 3),
-        (Money("7"), Decimal(7)),
+        *zip((Colour.RED, Shade.DARK, Size.LARGE, Money("7")), ("red", "dark", 3, Decimal(7)), strict=True),
     ],
     ids=lambda value: f"{type(value).__name__}",
 )
@@ -197,23 +186,18 @@ class Other:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (0.5, r"Item\.value is a float: write Decimal\(str\(x\)\)"),
-        ([{"price": 0.5}], r"Item\.value\[0\]\.price is a float"),
-        ({"a": (1, [0.5])}, r"Item\.value\.a\[1\]\[0\] is a float"),
-        ({0.5}, r"Item\.value holds a float"),
-        (Other(), r"Item\.value is an Other: plain values are "),
-        (memoryview(b"raw"), r"Item\.value is a memoryview"),
-        (iter([1]), r"Item\.value is a list_iterator"),
-        (complex(1), r"Item\.value is a complex"),
-        (Decimal("NaN"), r"Item\.value is a Decimal that is not finite"),
-        (Decimal("sNaN"), r"Item\.value is a Decimal that is not finite"),
-        (Decimal("-Infinity"), r"Item\.value is a Decimal that is not finite"),
-        ({1: "a"}, r"Item\.value has a name that is an int: names are str"),
-        ({"a": {None: 1}}, r"Item\.value\.a has a name that is None"),
-        (set(), r"Item\.value is an empty set, which DynamoDB cannot store: leave the attribute out"),
-        ({"a", 1}, r"Item\.value mixes numbers and str"),
-        ({True}, r"Item\.value holds a bool: a set holds only "),
-        ({("a",)}, r"Item\.value holds a tuple"),
+        (0.5, r" is a float: write Decimal\(str\(x\)\)"),
+        ([{"price": 0.5}], r"\[0\]\.price is a float"),
+        ({"a": (1, [0.5])}, r"\.a\[1\]\[0\] is a float"),
+        (Other(), " is an Other: plain values are "),
+        *((value, f" is a {type(value).__name__}") for value in (memoryview(b"raw"), iter([1]), complex(1))),
+        *((Decimal(text), " is a Decimal that is not finite") for text in ("NaN", "sNaN", "-Infinity")),
+        ({1: "a"}, " has a name that is an int: names are str"),
+        ({"a": {None: 1}}, r"\.a has a name that is None"),
+        (set(), " is an empty set, which DynamoDB cannot store: leave the attribute out"),
+        ({"a", 1}, " mixes numbers and str"),
+        ({True}, " holds a bool: a set holds only "),
+        *(({held}, f" holds a {type(held).__name__}") for held in (0.5, ("a",))),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
@@ -221,7 +205,7 @@ def test_a_value_that_is_not_plain_is_refused_at_the_call_with_its_place(value: 
     """With the action, the argument and the path, but never the value."""
     tx = Transaction()
 
-    with pytest.raises(TypeError, match=rf"a transaction's Put: {told}") as caught:
+    with pytest.raises(TypeError, match=rf"a transaction's Put: Item\.value{told}") as caught:
         tx.put(TableName="T", Item={"id": "1", "value": value})
 
     assert "4111" not in str(caught.value)
@@ -260,14 +244,6 @@ def test_a_values_place_is_formatted_only_if_it_is_refused() -> None:
     assert name.times == 1
 
 
-def test_a_float_in_a_condition_is_refused_at_the_call_too() -> None:
-    """Every argument is checked, not only items."""
-    with pytest.raises(TypeError, match=r"a transaction's Update: ExpressionAttributeValues\.:x is a float"):
-        Transaction().update(
-            TableName="T", Key={"id": "1"}, UpdateExpression="SET a = :x", ExpressionAttributeValues={":x": 0.5}
-        )
-
-
 def nested(levels: int, innermost: object = "x") -> Any:
     value = innermost
     for level in range(levels):
@@ -297,17 +273,6 @@ def test_32_levels_are_kept() -> None:
 
 # Every argument is what TransactWriteItems takes, at the call.
 
-GOOD: dict[str, Any] = {
-    "TableName": "T",
-    "Key": {"id": "1"},
-    "UpdateExpression": "SET #a = :a",
-    "ConditionExpression": "attribute_exists(id)",
-    "ExpressionAttributeNames": {"#a": "a"},
-    "ExpressionAttributeValues": {":a": 1},
-    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-}
-"""All that an update takes."""
-
 
 def update(**arguments: Any) -> None:
     Transaction().update(**GOOD | arguments)
@@ -331,21 +296,19 @@ def test_an_argument_of_another_type_is_refused_at_the_call(argument: str, given
 
 
 @pytest.mark.parametrize(
-    ("argument", "given"),
+    ("argument", "given", "error", "told"),
     [
-        ("TableName", ""),
-        ("UpdateExpression", ""),
-        ("ConditionExpression", ""),
-        ("Key", {}),
-        ("ExpressionAttributeNames", {}),
-        ("ExpressionAttributeValues", {}),
-        ("ReturnValuesOnConditionCheckFailure", "ALL_NEW"),
-        ("ReturnValuesOnConditionCheckFailure", ""),
+        *((argument, type(given)(), ValueError, " takes ") for argument, given in GOOD.items()),
+        ("ReturnValuesOnConditionCheckFailure", "ALL_NEW", ValueError, " takes "),
+        ("ExpressionAttributeNames", {"#a": 1}, TypeError, r"\.#a takes a str; it is an int"),
+        ("ExpressionAttributeValues", {":a": 0.5}, TypeError, r"\.:a is a float"),
     ],
 )
-def test_an_argument_that_is_empty_or_invalid_is_refused_at_the_call(argument: str, given: object) -> None:
+def test_an_argument_that_is_empty_or_invalid_is_refused_at_the_call(
+    argument: str, given: object, error: type[Exception], told: str
+) -> None:
     """An empty condition checks nothing, and an empty name comes from an empty variable."""
-    with pytest.raises(ValueError, match=rf"a transaction's Update: {argument} takes "):
+    with pytest.raises(error, match=rf"a transaction's Update: {argument}{told}"):
         update(**{argument: given})
 
 
@@ -354,33 +317,14 @@ def test_an_empty_item_is_refused_at_the_call() -> None:
         Transaction().put(TableName="T", Item={})
 
 
-def test_a_placeholder_stands_for_a_string() -> None:
-    """ExpressionAttributeNames maps strings to strings."""
-    with pytest.raises(TypeError, match=r"ExpressionAttributeNames\.#a takes a str; it is an int"):
-        update(ExpressionAttributeNames={"#a": 1})
-
-
-@pytest.mark.parametrize(
-    ("part", "error"),
-    [
-        (None, TypeError),
-        (True, TypeError),
-        ({"S": "1"}, TypeError),
-        (["1"], TypeError),
-        ({"1"}, TypeError),
-        ("", ValueError),
-        (b"", ValueError),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("part", [None, True, {"S": "1"}, ["1"], {"1"}, "", b""], ids=repr)
 @pytest.mark.parametrize("method", ["update", "delete", "check"])
-def test_a_value_that_cannot_be_a_key_is_refused_at_the_call(method: str, part: object, error: type[Exception]) -> None:
+def test_a_value_that_cannot_be_a_key_is_refused_at_the_call(method: str, part: object) -> None:
     """None comes from a variable that is not set; {"S": ...} is the form of boto3's client."""
-    wanted: dict[str, Any] = {"update": {"UpdateExpression": "REMOVE a"}, "check": {"ConditionExpression": "a = b"}}
-    tx = Transaction()
+    tx, error = Transaction(), ValueError if part in ("", b"") else TypeError
 
     with pytest.raises(error, match=r"Key\.id takes a non-empty plain str, number or bytes"):
-        getattr(tx, method)(TableName="T", Key={"id": part}, **wanted.get(method, {}))
+        getattr(tx, method)(**{**ACTIONS[method].arguments, "Key": {"id": part}})
 
     assert tx.actions == ()
 
@@ -393,33 +337,18 @@ def test_a_key_is_a_str_a_number_or_bytes(part: object) -> None:
 # Once the handler has returned.
 
 
-def test_a_sealed_transaction_takes_nothing_more() -> None:
+@pytest.mark.parametrize("method", ACTIONS)
+@pytest.mark.parametrize(("why", "told"), [((), "the handler has already returned"), (("no record",), "no record$")])
+def test_a_sealed_transaction_takes_nothing_more_and_says_why(method: str, why: tuple[str, ...], told: str) -> None:
     """Each call raises, and what was committed does not change."""
-    tx = Transaction()
-    tx.delete(TableName="T", Key={"id": "1"})
-    sealed = tx.seal()
+    tx, action = Transaction(), ACTIONS[method]
+    tx.delete(**DELETE)
+    sealed = tx.seal(*why)
 
-    late: list[Callable[[], None]] = [
-        lambda: tx.put(TableName="T", Item={"id": "2"}),
-        lambda: tx.update(TableName="T", Key={"id": "2"}, UpdateExpression="REMOVE a"),
-        lambda: tx.delete(TableName="T", Key={"id": "2"}),
-        lambda: tx.check(TableName="T", Key={"id": "2"}, ConditionExpression="attribute_exists(id)"),
-    ]
-    for call in late:
-        with pytest.raises(RuntimeError, match="the handler has already returned"):
-            call()
+    with pytest.raises(RuntimeError, match=rf"^a transaction's {action.kind}: {told}"):
+        getattr(tx, method)(**action.arguments)
 
-    assert tx.seal() == tx.actions == sealed
-    assert [action.kind for action in sealed] == ["Delete"]
-
-
-def test_a_transaction_that_nothing_will_commit_says_why() -> None:
-    tx = Transaction()
-    tx.seal("there is no record")
-
-    with pytest.raises(RuntimeError, match=r"^a transaction's Put: there is no record$"):
-        tx.put(TableName="T", Item={"id": "1"})
-    assert tx.actions == ()
+    assert tx.seal() == tx.actions == sealed == (ACTIONS["delete"],)
 
 
 def test_an_action_that_is_under_way_when_its_transaction_is_sealed_is_refused() -> None:

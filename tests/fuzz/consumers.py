@@ -293,9 +293,10 @@ def known_messages(setup: Setup, event: object) -> list[tuple[Message, str | Non
     for message in messages:
         try:
             id = record_id(store.namespace, usable(setup.key(message), lambda key: record_id(store.namespace, key)))
+            fingerprint = fingerprint_by(setup.key, message)
         except Exception:  # noqa: BLE001  # whatever the strategy raises: no key
-            id = None
-        known[message.id, message.raw_body] = (message, id, fingerprint_by(setup.key, message))
+            id, fingerprint = None, ""
+        known[message.id, message.raw_body] = (message, id, fingerprint)
     return list(known.values())
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.protocol.reads import Read
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
@@ -31,13 +32,13 @@ Begin = Callable[[int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """`items` are those of the transaction: each with its condition if it is only checked, otherwise with None. `reads`
-    are the indices and items of actions on what was read.
+    """`actions` are those of the transaction, with the item of each. `items` has each item's condition if it is only
+    checked, otherwise None.
     """
 
     index: int
+    actions: Sequence[tuple[Action, ActionItem]]
     items: Mapping[ActionItem, str | None]
-    reads: Sequence[tuple[int, ActionItem]]
     since: int
     begin: Begin
 
@@ -77,8 +78,10 @@ class Turns:
         """The longest recent turn: its weight drops by a quarter with each turn that ends."""
         self.writes = 0
         """How many commits with writes have taken effect."""
-        self._written: dict[ActionItem, int] = {}
-        """The last commit that wrote each item, by that count."""
+        self._written: dict[ActionItem, list[tuple[int, frozenset[str] | None]]] = {}
+        """The commits that wrote each item, by that count, with the attributes that they may have changed (None:
+        all).
+        """
 
     def ran(self, index: int) -> None:
         """A run has ended and needs a transaction."""
@@ -94,20 +97,33 @@ class Turns:
         """Call `begin` for a run's transaction, now or when its turn comes. The run began after `since` writes."""
         items = self._items.of(actions)
         conditions = [repr(one.arguments) if one.kind == "ConditionCheck" else None for one in actions]
-        reads = [(number, items[number]) for number, action in enumerate(actions) if action.read is not None]
-        turn = _Turn(index, dict(zip(items, conditions, strict=True)), reads, since, begin)
+        placed = list(zip(actions, items, strict=True))
+        turn = _Turn(index, placed, dict(zip(items, conditions, strict=True)), since, begin)
         if index not in self._begun:
             self._enter(turn)
-            return
-        # It has run again within its turn.
-        used, _, began_seconds = self._begun[index]
-        if turn.items.keys() <= used.keys():
+        elif self._keeps(turn):
+            # It has run again within its turn.
+            used, _, began_seconds = self._begun[index]
             self._begun[index] = used, turn, began_seconds
             begin(self._stale(turn))
         else:
             self.leave(index, applied=False)
             self._uncommitted.add(index)
             self._enter(turn)
+
+    def _keeps(self, turn: _Turn) -> bool:
+        """Whether a turn in progress may go on with this transaction: on no more items, and on those that it shares
+        under the same condition. Others would change what it has read, or it what they have.
+        """
+        used, _, _ = self._begun[turn.index]
+        if not turn.items.keys() <= used.keys():
+            return False
+        for item, condition in turn.items.items():
+            if (busy := self._busy.get(item)) is not None and condition != busy.condition:
+                if busy.users > 1:
+                    return False
+                busy.condition = condition
+        return True
 
     def close(self) -> None:
         """A request with commits leaves: nothing that comes later can share its checks."""
@@ -119,10 +135,12 @@ class Turns:
         used, turn, began_seconds = self._begun.pop(index)
         self._uncommitted.discard(index)
         self._longest_seconds = max(self._deadline.elapsed_seconds - began_seconds, self._longest_seconds * 3 / 4)
-        written = [item for item, condition in turn.items.items() if condition is None]
+        written = [(action, item) for action, item in turn.actions if action.kind != "ConditionCheck"]
         if applied and written:
             self.writes += 1
-            self._written |= dict.fromkeys(written, self.writes)
+            for action, item in written:
+                if item is not None:
+                    self._written.setdefault(item, []).append((self.writes, action.changes))
         for item in used:
             if (busy := self._busy.get(item)) is not None:
                 busy.users -= 1
@@ -153,5 +171,16 @@ class Turns:
         turn.begin(self._stale(turn))
 
     def _stale(self, turn: _Turn) -> int | None:
-        stale = [number for number, item in turn.reads if self._written.get(item, 0) > turn.since]
-        return stale[0] if stale else None
+        """The index of the first action whose read a commit of this batch may have changed since its run began."""
+        for number, (action, item) in enumerate(turn.actions):
+            if action.read is not None and self._is_stale(action.read, item, turn.since):
+                return number
+        return None
+
+    def _is_stale(self, read: Read, item: ActionItem, since: int) -> bool:
+        for count, changed in reversed(self._written.get(item, ())):
+            if count <= since:
+                return False
+            if read.names is None or changed is None or not changed.isdisjoint(read.names):
+                return True
+        return False

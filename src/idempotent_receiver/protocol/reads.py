@@ -71,6 +71,8 @@ class Read:
     names: frozenset[str] | None = frozenset()
     missing: set[str] = field(default_factory=set)
     checked: bool = False
+    ended: bool = False
+    """The handler has ended: what is asked for now decides nothing."""
 
     def covers(self, table: str, source: PlainItem) -> bool:
         """Whether an action on this table, with this Key or Item, is on the item read."""
@@ -92,10 +94,13 @@ class Read:
         held = {name: with_ints(value) for name, value in self.item.items() if names is None or name in names}
 
         def ask(name: object) -> None:
+            if self.ended:
+                return
             if names is not None and name not in names:
                 raise misuse(LookupError(f"{self.table} was read without {name!r}: add it to `attributes=`"))
-            if isinstance(name, str) and self.item is not None and name not in self.item:
+            if check and isinstance(name, str) and self.item is not None and name not in {*self.item, *self.missing}:
                 self.missing.add(name)
+                require_expressible(self.condition(), self.table)
 
         return ReadItem(held, ask)
 

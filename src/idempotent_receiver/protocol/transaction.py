@@ -4,6 +4,7 @@ store.
 Values are plain Python and copied, so that nobody else can change them.
 """
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,9 @@ _OPTIONAL = frozenset(
 )
 
 
+_WORDS = re.compile(r"#?\w+")
+
+
 class ConditionFailed(Exception):
     """A condition of the handler's transaction failed, and the handler named no error for it."""
 
@@ -55,6 +59,14 @@ class Action:
     def is_stale(self, found: PlainItem | None) -> bool:
         """Whether a failed condition means that what was read has changed, judged by the item that it met."""
         return self.read is not None and not (self.conditional and self.read.stands(found))
+
+    @property
+    def changes(self) -> frozenset[str] | None:
+        """The attributes that this action may change, and other words of its expression; None for all."""
+        if self.kind != "Update":
+            return None
+        names = self.arguments.get("ExpressionAttributeNames", {})
+        return frozenset(names.get(word, word) for word in _WORDS.findall(self.arguments["UpdateExpression"]))
 
     def error(self, number: int, *, stale: bool = False) -> BaseException:
         """The error for a failed condition of this action, which has this number in its transaction, from 1."""
@@ -84,8 +96,9 @@ class Items:
     """Finds the item of each action. A transaction may not have two actions on one item, and concurrent transactions on
     one item conflict.
 
-    A Put does not say which of its attributes form the key, so it is learnt from reads and other actions on that table,
-    once there has been one. `key_names` are those of tables known in advance.
+    A Put does not say which of its attributes form the key, so it is learnt from other actions on that table, once
+    there has been one. A read tells it best: DynamoDB has accepted its key. `key_names` are those of tables known in
+    advance.
     """
 
     def __init__(self, key_names: Mapping[str, tuple[str, ...]] | None = None) -> None:
@@ -94,15 +107,17 @@ class Items:
     def of(self, actions: Sequence[Action]) -> list[ActionItem]:
         """Each action's item."""
         for action in actions:
-            key = action.arguments.get("Key") if action.read is None else action.read.key
-            if key is not None and (table := _table(action)) not in self._key_names:
-                self._key_names[table] = tuple(sorted(key))
+            if action.read is not None:
+                self._key_names[_table(action)] = tuple(sorted(action.read.key))
+            elif "Key" in action.arguments:
+                self._key_names.setdefault(_table(action), tuple(sorted(action.arguments["Key"])))
         return [self._item(action) for action in actions]
 
     def _item(self, action: Action) -> ActionItem:
-        table, source = _table(action), _source(action)
-        key = [source.get(name) for name in self._key_names.get(table, ())]
-        return (table, *key) if key and all(isinstance(value, KEY_TYPES) for value in key) else None
+        table, key = _table(action), action.arguments.get("Key")
+        names = self._key_names.get(table, ()) if key is None else sorted(key)
+        values = [_source(action).get(name) for name in names]
+        return (table, *values) if values and all(isinstance(value, KEY_TYPES) for value in values) else None
 
 
 def _table(action: Action) -> str:
@@ -148,6 +163,8 @@ class Transaction:
         self._reads: list[Read] = []
         self._sealed: str | None = None
         self._adding = threading.Lock()
+        self._waiting = 0
+        """How many reads have no answer yet."""
         self.unread: BaseException | None = None
         """Why the first failed `get` failed. Then nothing may commit: the handler may have gone by what it lacks."""
 
@@ -164,8 +181,12 @@ class Transaction:
         """
         with self._adding:
             self._sealed = why
+            if self._waiting:
+                self._lacks("had no answer when the handler ended: wait for its thread or task")
             if not self._reads:
                 return tuple(self._actions)
+            for read in self._reads:
+                read.ended = True
             return (*map(self._guarded, self._actions), *map(_check_of, self._unwritten()))
 
     def checks(self) -> tuple[Action, ...]:
@@ -184,22 +205,24 @@ class Transaction:
 
         Reading an item again gives another copy, without a request. Raises ValueError for an item that was written
         before in this transaction, or that has more attributes than a condition can check; StoreUnavailable if there
-        was no answer. After any error from here nothing commits, even if you catch it. In an `async def` handler, use
-        `await tx.aget(...)`: there this raises RuntimeError.
+        was no answer. After any of these nothing commits, even if you catch it; nor after a read that was cancelled, or
+        that has no answer when the handler ends. In an `async def` handler, use `await tx.aget(...)`: there this raises
+        RuntimeError.
         """
         if self._asynchronous and _in_event_loop():
-            text = "a transaction's get would block the event loop: in an `async def` handler, `await tx.aget(...)`"
-            error = misuse(RuntimeError(text))
-            self.unread = self.unread or error
-            raise error
+            raise self._lacks("would block the event loop: in an `async def` handler, `await tx.aget(...)`")
         return self._get(attributes, check, arguments)
 
     async def aget(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
         """The same as `get`, for an `async def` handler."""
         # Imported here because most handlers run without it.
-        from asyncio import to_thread  # noqa: PLC0415
+        from asyncio import CancelledError, to_thread  # noqa: PLC0415
 
-        return await to_thread(self._get, attributes, check, arguments)
+        try:
+            return await to_thread(self._get, attributes, check, arguments)
+        except CancelledError:
+            self._lacks("was cancelled before its answer, by a timeout or by the handler")
+            raise
 
     def put(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
         """Put an item: `TableName`, `Item`, and optionally a `ConditionExpression` with its names and values."""
@@ -218,27 +241,42 @@ class Transaction:
         self._add("ConditionCheck", ("TableName", "Key", "ConditionExpression"), arguments, otherwise)
 
     def _get(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> Any:
+        with self._adding:
+            self._waiting += 1
         try:
-            given, names = checked_arguments("get", ("TableName", "Key"), frozenset(), arguments), names_of(attributes)
-            table, key = given["TableName"], given["Key"]
-            with self._adding:
-                known = self._known(table, key)
-            if known is None:
-                item = self._fetch(table, key)
-                known = Read(table, key, None if item is None else with_ints(dict(item)))
-            with self._adding:
-                # Another thread may have read or written the item meanwhile.
-                read = self._known(table, key) or known
-                self._require_room(check and not read.checked)
-                if read not in self._reads:
-                    self._reads.append(read)
-                found = read.taken(names, check=check)
-            if found is None or not hasattr(attributes, "model_validate"):
-                return found
-            return attributes.model_validate(dict(found))
+            found = self._read(attributes, check, arguments)
         except BaseException as error:
             self.unread = self.unread or error
             raise
+        finally:
+            with self._adding:
+                self._waiting -= 1
+        if found is None or not hasattr(attributes, "model_validate"):
+            return found
+        # Its errors rest on what was read, and so may be final.
+        return attributes.model_validate(dict(found))
+
+    def _read(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> PlainItem | None:
+        given, names = checked_arguments("get", ("TableName", "Key"), frozenset(), arguments), names_of(attributes)
+        table, key = given["TableName"], given["Key"]
+        with self._adding:
+            known = self._known(table, key)
+        if known is None:
+            item = self._fetch(table, key)
+            known = Read(table, key, None if item is None else with_ints(dict(item)))
+        with self._adding:
+            # Another thread may have read or written the item meanwhile.
+            read = self._known(table, key) or known
+            self._require_room(check and not read.checked)
+            if read not in self._reads:
+                self._reads.append(read)
+            return read.taken(names, check=check)
+
+    def _lacks(self, why: str) -> BaseException:
+        """The error for a read without an answer, after which nothing may commit."""
+        error = misuse(RuntimeError(f"a transaction's get {why}"))
+        self.unread = self.unread or error
+        return error
 
     def _known(self, table: str, key: PlainItem) -> Read | None:
         """The item, if it has been read. Raises if it can no longer be."""

@@ -116,3 +116,18 @@ def test_a_put_is_on_an_item_once_the_tables_key_is_known() -> None:
     assert put == delete
     assert items.of([action("put", id="1", amount=7)]) == [put]
     assert items.of([action("put", amount=7)]) == [None]
+
+
+def test_a_malformed_key_misplaces_no_other_action() -> None:
+    """DynamoDB refuses its message alone, so its neighbours must go on as if it were not there."""
+    items = Items()
+    items.of([action("delete", id="1", typo="x")])
+    reader = Transaction(lambda table, key: {**key, "n": 1})
+    reader.get(TableName="T", Key={"id": "1"})
+    (delete,) = items.of([action("delete", id="1")])
+
+    assert delete is not None
+    assert items.of(reader.seal()) == [delete]
+    assert items.of([action("put", id="1", amount=5)]) == [delete], "a read has told the key's name"
+    items.of([action("delete", id="1", typo="x")])
+    assert items.of([action("put", id="1", amount=5)]) == [delete]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.batch.turns import FIRST_SECONDS, MOST_UNCOMMITTED, Turns
@@ -195,3 +197,74 @@ def test_a_run_again_keeps_its_turn_unless_it_needs_another_item() -> None:
     entered.leave("first")
     assert entered.names[4:] == ["on y is stale at 0"]
     assert entered.turns.wait_seconds == 0
+
+
+def test_a_shared_check_that_becomes_a_write_waits_for_those_that_share_it() -> None:
+    """Within one turn they would only make each other run again."""
+    entered = Entered()
+    for name in ("first", "second", "third"):
+        entered.check(name, "x")
+    entered.read_and_write("first", "x")
+    entered.check("second", "x")
+    assert entered.names == ["first", "second", "third", "second"], "the second still checks it, and the first waits"
+
+    entered.read_and_write("second", "x")
+    assert entered.names[4:] == []
+    entered.leave("third")
+    assert entered.names[4:] == ["first"]
+    entered.read_and_write("first", "x")
+    assert entered.names[5:] == ["first"], "alone, it keeps its turn"
+    entered.leave("first")
+    assert entered.names[6:] == ["second is stale at 0"]
+
+
+def test_nobody_shares_a_check_that_has_become_a_write() -> None:
+    entered = Entered()
+    entered.check("first", "x")
+    entered.read_and_write("first", "x")
+    entered.check("second", "x")
+    assert entered.names == ["first", "first"]
+    entered.leave("first")
+    entered.check("third", "x")
+    assert entered.names[2:] == ["second", "third"]
+
+
+@pytest.mark.parametrize(
+    ("write", "stale"),
+    [
+        ({"UpdateExpression": "SET seen = :v", "ExpressionAttributeValues": {":v": 1}}, False),
+        ({"UpdateExpression": "ADD #seen :v", "ExpressionAttributeNames": {"#seen": "n"}}, True),
+        ({"UpdateExpression": "SET log.n = :v REMOVE n[1]"}, True),
+        ({"Item": {"id": "x"}}, True),
+        ({}, True),
+    ],
+)
+def test_a_read_of_some_attributes_is_stale_after_a_write_of_those(write: dict[str, Any], stale: bool) -> None:
+    """Others may change: DynamoDB checks that in the end."""
+    entered, tx = Entered(), Transaction()
+    method = tx.put if "Item" in write else tx.update if write else tx.delete
+    method(TableName="T", **({} if "Item" in write else {"Key": {"id": "x"}}), **write)
+    entered.enter("keyed", "y")
+    entered.enter_with("writer", tx.actions)
+    reader = Transaction(lambda table, key: {**key, "n": 1, "seen": 0})
+    reader.get(TableName="T", Key={"id": "x"}, attributes=["n"])
+    entered.enter_with("reader", reader.seal())
+    entered.leave("writer")
+    assert entered.names[2:] == ["reader is stale at 0" if stale else "reader"]
+
+    whole = Transaction(lambda table, key: {**key, "n": 1, "seen": 0})
+    whole.get(TableName="T", Key={"id": "x"})
+    entered.enter_with("of all", whole.seal())
+    entered.leave("reader", applied=False)
+    assert entered.names[3:] == ["of all is stale at 0"]
+
+
+def test_a_write_to_no_known_item_makes_no_read_stale() -> None:
+    entered, tx = Entered(), Transaction()
+    tx.put(TableName="unknown", Item={"id": "x"})
+    entered.enter_with("writer", tx.actions)
+    entered.leave("writer")
+    reader = Transaction(lambda table, key: {**key, "n": 1})
+    reader.get(TableName="T", Key={"id": "x"})
+    entered.enter_with("reader", reader.seal())
+    assert entered.names == ["writer", "reader"]

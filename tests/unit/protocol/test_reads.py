@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field, field_validator
 
 from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.protocol.reads import Read
@@ -306,6 +308,54 @@ def test_more_than_a_condition_can_check_is_refused_at_the_call() -> None:
         )
 
 
+def test_a_missing_name_too_many_is_refused_where_it_is_asked_for() -> None:
+    tx = transaction({"account": "a", **{f"a{number}": 1 for number in range(149)}})
+    account = tx.get(**PLACE)
+    assert account.get("frozen") is None
+    with pytest.raises(ValueError, match=r"accounts has more attributes than one condition can check .* `attributes=`"):
+        account.get("one more")
+
+
+def test_a_missing_name_asked_of_an_unchecked_copy_is_not_checked() -> None:
+    tx = transaction({"account": "a", "n": 1})
+    tx.get(**PLACE, check=False).get("frozen")
+    some = tx.get(**PLACE, attributes=["n"])
+    tx.get(**PLACE, check=False).get("frozen")
+    assert some == {"n": 1}
+    assert [one[1] for one in conditions(tx)] == ["#r0 = :r0"]
+
+
+def test_after_the_handler_a_copy_is_an_ordinary_dict() -> None:
+    """It may be the handler's result."""
+    tx = transaction()
+    some = tx.get(**PLACE, attributes=["balance"])
+    tx.seal()
+    asked: list[Any] = []
+    with suppress(LookupError):
+        asked += [some.get("frozen"), "frozen" in some]
+    assert asked == [None, False]
+
+
+def test_an_error_of_the_model_rests_on_what_was_read() -> None:
+    """Not on what could not be read: it may be a final answer, which is checked."""
+
+    class Solvent(BaseModel):
+        balance: int
+
+        @field_validator("balance")
+        @classmethod
+        def enough(cls, balance: int) -> int:
+            if balance < 50:
+                raise PermanentError("cannot pay")
+            return balance
+
+    tx = transaction()
+    with pytest.raises(PermanentError, match="cannot pay"):
+        tx.get(**PLACE, attributes=Solvent)
+    assert tx.unread is None
+    assert [one[1:] for one in conditions(tx)] == [("#r0 = :r0", {"#r0": "balance"}, {":r0": 5})]
+
+
 def test_what_was_read_counts_among_the_actions() -> None:
     tx = transaction()
     tx.get(**PLACE)
@@ -344,6 +394,52 @@ def test_a_coroutine_reads_with_aget_alone() -> None:
 
     assert asyncio.run(handler()) == {"balance": 5}
     assert isinstance(tx.unread, RuntimeError)
+
+
+class SlowAccounts(Accounts):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_answer = Event(), Event()
+
+    def __call__(self, table: str, key: PlainItem) -> PlainItem | None:
+        self.asked.set()
+        assert self.may_answer.wait(10)
+        return super().__call__(table, key)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_cancelled_aget_has_failed(answered: bool) -> None:
+    """The handler may take it for an item that is not there; whether the answer still came makes no difference."""
+    fetch = SlowAccounts()
+    tx = Transaction(fetch, asynchronous=True)
+
+    async def handler() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(tx.aget(**PLACE), 0.01)
+        if answered:
+            fetch.may_answer.set()
+            await asyncio.get_running_loop().shutdown_default_executor()
+            assert tx.checks()
+        tx.seal()
+        fetch.may_answer.set()
+
+    asyncio.run(handler())
+    assert "was cancelled" in str(tx.unread)
+
+
+def test_a_get_that_is_under_way_when_the_handler_ends_has_failed() -> None:
+    fetch = SlowAccounts()
+    tx = Transaction(fetch)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(tx.get, **PLACE)
+        assert fetch.asked.wait(10)
+        tx.seal()
+        assert "had no answer when the handler ended" in str(tx.unread)
+        fetch.may_answer.set()
+        with pytest.raises(RuntimeError, match="the handler has already returned"):
+            reading.result()
 
 
 def test_threads_that_read_one_item_get_one_read() -> None:

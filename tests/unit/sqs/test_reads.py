@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -398,3 +399,79 @@ def test_write_skew_is_prevented() -> None:
         assert sorted(account["balance"] for account in store.accounts.values()) == [0, 1]
         store.tables["accounts"].items = before
         store.items.clear()
+
+
+@both_modes
+def test_checks_that_many_share_and_then_write_all_count_in_one_delivery(effects: str) -> None:
+    """On an empty account all do nothing; then somebody deposits, and each pays."""
+    store, runs, began = Bank(a=0), Counter[int](), threading.Barrier(30)
+
+    def deposit() -> None:
+        store.before_commit = None
+        store.change(balance=1000)
+
+    def handler(body: dict, tx: Transaction) -> None:
+        runs[body["n"]] += 1
+        account = tx.get(**ACCOUNT)
+        if runs[body["n"]] == 1:
+            began.wait()
+        if account["balance"]:
+            pay(10, tx)
+
+    store.before_commit = deposit
+    assert deliver(store, handler, *messages(30), effects=effects, concurrency=30) == []
+    assert store.accounts["a"]["balance"] == 1000 - 30 * 10
+    assert max(runs.values()) <= 3
+
+
+@both_modes
+def test_a_cancelled_read_lets_nothing_commit_even_if_it_was_caught(effects: str) -> None:
+    class Slow(Bank):
+        def get(self, table: str, key: Mapping[str, Any]) -> Any:
+            time.sleep(0.2)
+            return super().get(table, key)
+
+    store = Slow(a=100)
+
+    async def handler(body: dict, tx: Transaction) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(tx.aget(**ACCOUNT), 0.01)
+        if body["n"]:
+            raise PermanentError("no such account")
+        tx.put(TableName="accounts", Item={"account": "a", "balance": 0})
+
+    assert deliver(store, handler, *messages(2), effects=effects) == ["m0", "m1"]
+    assert store.accounts["a"]["balance"] == 100
+    for id in ("m0", "m1"):
+        error = json.loads(record_of(store, id)["error"])
+        assert "was cancelled" in error["text"]
+        assert not error.get("permanent")
+
+
+@both_modes
+def test_a_malformed_key_fails_its_message_alone(effects: str) -> None:
+    store, runs = Bank(a=1000), Counter[int]()
+
+    def handler(body: dict, tx: Transaction) -> None:
+        runs[body["n"]] += 1
+        if body["n"] == 0:
+            tx.update(TableName="accounts", Key={"account": "b", "typo": "x"}, UpdateExpression="REMOVE n")
+        else:
+            pay(1, tx)
+
+    assert deliver(store, handler, *messages(50), effects=effects, concurrency=1) == ["m0"]
+    assert store.accounts["a"]["balance"] == 951
+    assert max(runs.values()) <= 2
+
+
+def test_a_neighbour_that_writes_another_attribute_lets_a_read_stand() -> None:
+    store, runs = Bank(a=5), Counter[int]()
+
+    def handler(body: dict, tx: Transaction) -> None:
+        runs[body["n"]] += 1
+        tx.get(**ACCOUNT, attributes=["balance"])
+        tx.update(**ACCOUNT, UpdateExpression="ADD seen :one", ExpressionAttributeValues={":one": 1})
+
+    assert deliver(store, handler, *messages(50), concurrency=10) == []
+    assert store.accounts["a"]["seen"] == 50
+    assert set(runs.values()) == {1}

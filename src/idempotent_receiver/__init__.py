@@ -30,7 +30,8 @@ from idempotent_receiver.handler.annotations import field_names
 from idempotent_receiver.handler.attempt import current_claim
 from idempotent_receiver.handler.results import ResultGone, Results, S3Results
 from idempotent_receiver.payload import Payload, payload_key
-from idempotent_receiver.protocol.transaction import ConditionFailed, Transaction
+from idempotent_receiver.protocol.action import ConditionFailed
+from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.consumer import sqs_consumer
 from idempotent_receiver.sqs.dead_letter import stamped
 from idempotent_receiver.sqs.keys import body_field, event_id, message_attribute, message_id

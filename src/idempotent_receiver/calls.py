@@ -19,10 +19,10 @@ from idempotent_receiver.handler.outcome import Ending, NotStarted
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unread, ask, commit
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Unknown
-from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, HeldElsewhere, Settled, Settlement
 
 CallKey = Callable[..., str]

@@ -13,10 +13,11 @@ from harness.dynamodb.in_process import client_of
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.action import Action
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import Change, Record
-from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, Claimed
-from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.sqs.dead_letter import Stamp
 from tests.chaos.network_faults import (
     EVERY_REQUEST_IN,
     OF_AN_OPERATION_IN,

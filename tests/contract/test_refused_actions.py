@@ -31,8 +31,8 @@ from tests.many_operations import commit_one
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from idempotent_receiver.protocol.action import Action
     from idempotent_receiver.protocol.record import Record
-    from idempotent_receiver.protocol.transaction import Action
     from tests.engines.engine import Engine
 
     Add = Callable[[Transaction, str], None]

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.world import FIFO, QUEUE
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
 from idempotent_receiver import current_claim
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.store import NotApplied, Unknown
-from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.simulation.store_calls import StoreCalls
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.received import raw_attribute
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants, reached

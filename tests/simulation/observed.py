@@ -34,6 +34,7 @@ CODE_TABLES: dict[str, Callable[..., Any]] = {
     "answer": Operation.apply,
     "of_claim": outcome.of_claim,
     "of_completion": outcome.of_completion,
+    "of_mark": outcome.of_mark,
     "of_failure": outcome.of_failure,
     "of_loss": outcome.of_loss,
     "uncommitted": outcome.uncommitted,
@@ -99,7 +100,7 @@ FOREIGN = "no other program writes to the table"
 EXCLUDED = {
     "decide: seen is not None and seen.unreadable is not None": FOREIGN,
     "decide: seen.status not in Status.__members__": FOREIGN,
-    "decide: seen.status == Status.INPROGRESS and seen.lease_until_ms is None": FOREIGN,
+    "decide: seen.status in (Status.INPROGRESS, Status.SENDING) and lease is None": FOREIGN,
     "ends: Unreadable": FOREIGN,
 }
 """What the worlds cannot reach, and why. A world that can takes its rows out of here, or the run fails."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from idempotent_receiver import MemoryStore, Message, Transaction, current_claim
-from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
 from tests.simulation.faults import FaultyStore

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver.protocol import resend
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Change
-from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Settled
 from tests.simulation import operators
 from tests.simulation.explore import explored

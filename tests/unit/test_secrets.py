@@ -27,7 +27,7 @@ from idempotent_receiver import (
     idempotent,
     sqs_consumer,
 )
-from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.keys import message_id
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from idempotent_receiver.protocol.transitions import (
     Peek,
     PeekAnswer,
     Refusal,
+    Unsent,
 )
 
 CLAIMS_A_CALL = WRITES_A_CALL
@@ -174,7 +175,10 @@ class ClaimLine:
     def _refused(self, item: Item, answer: Refusal | Unknown) -> None:
         if self._host is not None:
             self._host.not_claimed(item.claim.id)
-        if isinstance(answer, OtherPayload):
+        if isinstance(answer, Unsent):
+            item.sending = answer.record
+            self._progress.happens(item, Event.COMMITTED)
+        elif isinstance(answer, OtherPayload):
             item.failure = outcome.mismatch(answer)
             self._progress.happens(item, Event.FAILED_FOR_GOOD)
         else:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Handle
 from idempotent_receiver.handler.outcome import Outcome
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.exchange import Unread
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Basis, Claim
 
 
@@ -44,6 +44,8 @@ class Stage(StrEnum):
     COMPLETING = auto()  # its completion is being recorded, with its transaction if any
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
+    UNSENT = auto()  # the messages in its record are being sent
+    MARKING = auto()  # the mark that they are sent is being recorded
     SENDING = auto()  # its dead letter is being sent, or has no destination
     ENDED = auto()  # it has its outcome
 
@@ -53,6 +55,8 @@ class Event(StrEnum):
 
     ASKS = auto()  # its turn to be read or claimed
     FREE = auto()  # the peek found nothing that prevents a claim
+    COMMITTED = auto()  # its effect is done, and its record has messages to send
+    CONFIRMED = auto()  # its messages are sent
     CLAIMED = auto()  # its key is claimed
     CLAIMED_LATE = auto()  # its key is claimed, but nothing more starts or its group is blocked
     ANSWERED = auto()  # the record, the store's failure or the lack of time decides its outcome
@@ -84,6 +88,8 @@ class Do(StrEnum):
     STORE = auto()
     COMPLETE = auto()
     FAIL = auto()
+    SEND_OUT = auto()
+    MARK = auto()
     RELEASE = auto()
     SEND = auto()
     END = auto()
@@ -103,7 +109,10 @@ class StageTable(dict[tuple[Stage, Event], Next]):
         raise AssertionError(f"{pair[1]} cannot happen to an item that is {pair[0]}")
 
 
-_UNANSWERED = (Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.FAILING, Stage.RELEASING, Stage.SENDING)
+_UNANSWERED = (
+    Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.UNSENT, Stage.MARKING, Stage.FAILING, Stage.RELEASING,
+    Stage.SENDING,
+)  # fmt: skip
 """The stages possible when time is up: unstarted items were stopped before, and no handler runs."""
 
 _ROWS: dict[tuple[Stage, Event], Next] = {
@@ -123,6 +132,7 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.ASKED, Event.ANSWERED): Next(
         Stage.ENDED, Do.END
     ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; NotStarted if too late
+    (Stage.ASKED, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),  # by a worker whose lease has ended
     (Stage.ASKED, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
     # It is claimed, and its turn comes.
     (Stage.HELD, Event.TURN): Next(Stage.READY, Do.MAKE_READY),
@@ -138,6 +148,12 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.COMPLETING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # unclaimed, and another payload was found
     (Stage.COMPLETING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
+    (Stage.COMPLETING, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),
+    # SQS answers its messages, and the store the mark.
+    (Stage.UNSENT, Event.CONFIRMED): Next(Stage.MARKING, Do.MARK),
+    (Stage.UNSENT, Event.SETTLED): Next(Stage.ENDED, Do.END),  # SettleFailed: a redelivery sends them
+    (Stage.UNSENT, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
+    (Stage.MARKING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, Duplicate, SettleFailed
     (Stage.FAILING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.FAILING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.FAILING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Failed
@@ -159,7 +175,8 @@ class Item:
     `assumed` is the table's presumed content before the first request: None for no record, so that a first delivery is
     inserted at once; Unread for unknown, to be read first; or the record that a peek saw. `followers` have the same key
     and wait for this item to end. `outcomes` are those of earlier works of its key, by payload fingerprint. `data` and
-    `actions` are the handler's result and what to commit with it. `recorded` tells that its failure is in the record.
+    `actions` are the handler's result and what to commit with it, `outbox` what to send then, and `sending` the record
+    that has it. `recorded` tells that its failure is in the record.
     `runs` counts the runs that have ended, `since` is when the last began, as `Turns` counts, and `again` tells that it
     is to run again, because what it had read has changed.
     """
@@ -173,6 +190,8 @@ class Item:
     assumed: Record | Unread | None = None
     data: str | None = None
     actions: Sequence[Action] = ()
+    outbox: str | None = None
+    sending: Record | None = None
     recorded: bool = False
     runs: int = 0
     since: int = 0

@@ -27,6 +27,7 @@ LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages in which an item that must stop can be let go."""
 
 OVER = "the store had not answered when time ran out"
+NOT_SENT = "its effect is done, but its messages were not sent before time ran out; a redelivery sends them"
 
 
 class Consequence(NamedTuple):
@@ -212,8 +213,10 @@ def _over(item: Item) -> Outcome:
     match item.stage:
         case Stage.FAILING | Stage.SENDING:
             return Failed(item.failure, recorded=False)
-        case Stage.STORING | Stage.COMPLETING:
+        case Stage.STORING | Stage.COMPLETING | Stage.MARKING:
             return SettleFailed(OVER)
+        case Stage.UNSENT:
+            return SettleFailed(NOT_SENT)
         case Stage.RELEASING:
             return NotStarted(released=False)
         case _:

@@ -19,6 +19,7 @@ from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Do, Event, Item, Stage, Work
 from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.runs import Runs
+from idempotent_receiver.batch.sends import Sends
 from idempotent_receiver.batch.settings import SendDeadLetter, Settings
 from idempotent_receiver.batch.settlements import Settlements
 from idempotent_receiver.batch.turns import Turns
@@ -50,9 +51,9 @@ def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Pr
     return batch.processed()
 
 
-LAST_DEAD_LETTER = 1 / 2
+LAST_SEND = 1 / 2
 ANSWER = 1 / 4
-"""Fractions of the stop margin: the time left when dead letters stop being sent, and when the answer must leave."""
+"""Fractions of the stop margin: the time left when no more messages are sent, and when the answer must leave."""
 
 DRAIN_LOOK_SECONDS = 0.5
 """How often a batch checks whether its host is draining."""
@@ -74,6 +75,7 @@ class Batch:
         self._claims = claims = ClaimLine(settings, progress, deadline, exchanges)
         self._runs = runs = Runs(settings, progress, deadline, turns)
         self._settlements = settlements = Settlements(settings, progress, deadline, turns, exchanges)
+        self._sends = sends = Sends(settings, progress)
         send = settings.send_dead_letter
         self._dead_letters = None if send is None else DeadLetters(settings.executor, send, progress)
         progress.actions = {
@@ -85,6 +87,8 @@ class Batch:
             Do.STORE: settlements.store,
             Do.COMPLETE: settlements.complete,
             Do.FAIL: settlements.fail,
+            Do.SEND_OUT: sends.add,
+            Do.MARK: settlements.mark,
             Do.RELEASE: settlements.release,
             Do.SEND: progress.not_sent if self._dead_letters is None else self._dead_letters.add,
             Do.END: progress.end,
@@ -136,10 +140,13 @@ class Batch:
             self._begin(moment)
         for line in self._settlements.lines:
             if line.waiting:
-                may_grow = runs.running > 0 or claims.asking > 0 or runs.may_start_one(moment)
+                may_grow = runs.running > 0 or claims.asking > 0 or self._sends.active or runs.may_start_one(moment)
                 line.flush(moment.elapsed_seconds, hurry=not may_grow)
+        if self._sends.active:
+            hurry = runs.running == 0 and not any(line.waiting for line in self._settlements.lines)
+            self._sends.flush(moment.elapsed_seconds, hurry=hurry, late=self._late(LAST_SEND))
         if self._dead_letters is not None:
-            self._dead_letters.send(late=self._late(LAST_DEAD_LETTER))
+            self._dead_letters.send(late=self._late(LAST_SEND))
         return progress.unresolved > 0
 
     def _begin(self, moment: Moment) -> None:
@@ -168,7 +175,7 @@ class Batch:
         moment, margin = self._moment, self._margin_seconds
         left = moment.left_seconds
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
-        lines = self._settlements.lines
+        lines = (*self._settlements.lines, self._sends)
         due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
         if self._host is not None and not self._progress.stopped:
             due.append(DRAIN_LOOK_SECONDS)

@@ -16,6 +16,7 @@ from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
 from idempotent_receiver.handler.results import fits
+from idempotent_receiver.protocol.outbox import NO_CLIENT
 
 
 class Runs:
@@ -159,14 +160,16 @@ class Runs:
             item.actions = handled.actions if handled.failure.permanent else ()
             self._progress.happens(item, Event.RAISED)
             return
-        item.data, item.actions = handled.data, handled.actions
+        item.data, item.actions, item.outbox = handled.data, handled.actions, handled.outbox
         large = item.data is not None and not fits(item.basis, item.data, self._settings.largest_record_bytes)
         self._progress.happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
         record, owner = item.basis.record, item.basis.record.owner or "unknown"
         item.since = self._turns.writes
-        return Attempt(record.id, item.work.key, record.attempts or 1, self._deadline, owner, self._settings.store)
+        settings, attempt = self._settings, record.attempts or 1
+        no_sends = NO_CLIENT if settings.send_messages is None else None
+        return Attempt(record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends)
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
         """Record the run before anything else may start: one that took this long may do so again."""

@@ -1,8 +1,8 @@
 """The settings that a consumer applies to all its batches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.errors import Failure
@@ -56,8 +56,24 @@ class Host(Protocol):
         """
 
 
+class SendAnswer(NamedTuple):
+    """Whether SQS has confirmed one message, and why not: for what this message `own`s, which stays; for a reason
+    `of_queue`, which holds for all; or for one that another try may help at once, `again`.
+    """
+
+    confirmed: bool
+    why: str = ""
+    own: bool = False
+    of_queue: bool = False
+    again: bool = False
+
+
 SendDeadLetter = Callable[[int, Failure], bool]
 """Sends the dead letter of the work at an index, and tells whether it is confirmed."""
+
+
+SendMessages = Callable[[str, Sequence[tuple[str, Mapping[str, Any]]]], Sequence[SendAnswer]]
+"""Sends up to ten messages to the queue with this URL, each with its key and SendMessage's other arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +92,7 @@ class Settings:
     asynchronous: bool = False
     unclaimed: bool = False
     send_dead_letter: SendDeadLetter | None = None
+    send_messages: SendMessages | None = None
     stop_margin_seconds: float = 1.0
     largest_record_bytes: int = 1024
     results: Results | None = None

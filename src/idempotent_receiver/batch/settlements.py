@@ -24,6 +24,7 @@ from idempotent_receiver.protocol.exchange import (
     Operation,
     SettleAnswer,
 )
+from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import (
     Basis,
@@ -118,7 +119,14 @@ class Settlements:
 
     def complete(self, item: Item) -> None:
         """Record that the handler succeeded, with its transaction if any."""
-        self._settle(item, transitions.complete(self._settled_by(item), item.data), self._completed)
+        settlement = transitions.complete(self._settled_by(item), item.data, item.outbox, self._deadline.now_ms)
+        self._settle(item, settlement, self._completed)
+
+    def mark(self, item: Item) -> None:
+        """Record that SQS has confirmed the messages of an item's record."""
+        assert item.sending is not None  # it has messages
+        settlement = transitions.mark(item.sending, item.claim.retention_seconds)
+        self._settling.add(Operation(settlement, item.sending, partial(self._marked, item)))
 
     def fail(self, item: Item) -> None:
         """Record that the handler failed, with the checks of what it had read if no retry can help."""
@@ -231,12 +239,22 @@ class Settlements:
             item.basis = again
             self._happens(item, Event.CLAIMED)
             return
+        if isinstance(answer, Settled) and answer.record.status == Status.SENDING:
+            item.sending = answer.record
+            self._happens(item, Event.COMMITTED)
+            return
         ending = outcome.of_completion(answer, item.basis, self._deadline)
         if isinstance(ending, OtherPayload):
             item.failure = outcome.mismatch(ending)
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
+
+    def _marked(self, item: Item, done: Settling) -> None:
+        """A mark that somebody else made is as good."""
+        self._happens(
+            item, Event.SETTLED, outcome.of_mark(done.answered, item.claim, self._deadline, ran=item.runs > 0)
+        )
 
     def _once_more(self, item: Item, lost: ClaimLost) -> Unclaimed | None:
         """The basis on which an unclaimed run may start again at once. None in a group: a later message may have

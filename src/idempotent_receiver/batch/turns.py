@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.protocol.action import Action, ActionItem, Items
 from idempotent_receiver.protocol.reads import Read
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
-from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
 MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
 """How many finished runs may be uncommitted before another starts: four requests, if each run has one write of

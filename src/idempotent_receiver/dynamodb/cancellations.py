@@ -10,9 +10,9 @@ from typing import Any
 
 from idempotent_receiver.dynamodb.errors import conflict, write_failed
 from idempotent_receiver.dynamodb.transactions import Member, call_of, places_of, plain_item
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown, Written, action_failed
-from idempotent_receiver.protocol.transaction import Action
 
 Get = Callable[[str, PlainItem], PlainItem | Unknown | None]
 """Reads an item of a handler's: `DynamoDBStore.get`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from idempotent_receiver.dynamodb import statements
 from idempotent_receiver.dynamodb.client import RawActions
 from idempotent_receiver.dynamodb.errors import ApiCall, explained
+from idempotent_receiver.protocol.action import Action, ActionItem, Items
 from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     UNSTORABLE,
@@ -23,7 +24,6 @@ from idempotent_receiver.protocol.limits import (
 from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import Commit, NotApplied
-from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef

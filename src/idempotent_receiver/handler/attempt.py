@@ -5,13 +5,15 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
+from idempotent_receiver.protocol import outbox
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.reads import PlainItem
+from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import ReadingStore, RecordStore, Unknown
-from idempotent_receiver.protocol.transaction import Action, Transaction
+from idempotent_receiver.protocol.transaction import Transaction
 
 MOST_RUNS = 8
 """How often a handler may run in one attempt, because what it had read was changed before it could commit."""
@@ -30,6 +32,8 @@ class Attempt:
     owner: str = "unknown"
     store: RecordStore | None = None
     """The store through which its transaction reads."""
+    no_sends: str | None = outbox.NOBODY_REDELIVERS
+    """Why its transaction sends no messages, if it does not."""
     asynchronous: bool = field(default=False, init=False)
     _transaction: Transaction | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
@@ -40,7 +44,7 @@ class Attempt:
         one.
         """
         if self._transaction is None:
-            self._transaction = Transaction(self._fetch, asynchronous=self.asynchronous)
+            self._transaction = Transaction(self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends)
             if self._ended:
                 self._transaction.seal()
         return self._transaction
@@ -53,6 +57,11 @@ class Attempt:
     def checks(self) -> tuple[Action, ...]:
         """The checks of what was read: a permanent failure may rest on it."""
         return () if self._transaction is None else self._transaction.checks()
+
+    def outbox(self) -> str | None:
+        """What to send once the outcome is recorded, as a record holds it; None for nothing."""
+        sends = () if self._transaction is None else self._transaction.sends
+        return outbox.to_text(sends) if sends else None
 
     @property
     def unread(self) -> BaseException | None:
@@ -79,11 +88,6 @@ class Attempt:
         return max(0, int(self.deadline.left_seconds * 1000))
 
 
-def idempotency_key(id: str) -> str:
-    """The SHA-256 of a record's id, in hexadecimal."""
-    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 MARKER = "idempotent-receiver"
 
 current_attempt: ContextVar[Attempt | None] = ContextVar("current_claim", default=None)
@@ -107,11 +111,14 @@ def current_claim() -> Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The handler returned: its result as JSON text (None: no result), the writes to commit, and the result itself."""
+    """The handler returned: its result as JSON text (None: no result), the writes to commit, the result itself, and
+    the messages to send, as a record holds them.
+    """
 
     data: str | None
     actions: tuple[Action, ...]
     result: object = None
+    outbox: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,7 @@ def _returned(result: object, attempt: Attempt) -> Returned:
     actions = attempt.seal()  # before any other user code runs, such as a result's serialisers
     if attempt.unread is not None:
         raise attempt.unread
-    return Returned(None if result is None else serialised(result), actions, result)
+    return Returned(None if result is None else serialised(result), actions, result, attempt.outbox())
 
 
 def _raised(error: BaseException, attempt: Attempt, *, with_text: bool) -> Raised:

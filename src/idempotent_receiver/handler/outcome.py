@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.exchange import SettleAnswer
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
-from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import (
     Basis,
+    Claim,
     Claimed,
     ClaimLost,
     HeldElsewhere,
@@ -110,6 +111,8 @@ def of_claim(answer: transitions.Refusal | Unknown) -> Ending:
             return Duplicate(record)
         case Unknown(why):
             return ClaimFailed(why)
+        case transitions.Unsent():
+            return transitions.NOT_SENT_HERE
         case _:
             return answer
 
@@ -123,6 +126,22 @@ def of_completion(answer: SettleAnswer, run: Basis, deadline: Deadline) -> Endin
             return of_loss(answer, run, deadline)
         case Unknown(why):
             return SettleFailed(why)
+
+
+def of_mark(answer: SettleAnswer, claim: Claim, deadline: Deadline, *, ran: bool) -> Outcome:
+    """The outcome of a message whose record had messages to send, which SQS has confirmed. `ran` tells that its handler
+    ran here. A mark that another worker has made is as good.
+    """
+    match answer:
+        case Settled(record):
+            return Completed(record) if ran else Duplicate(record)
+        case Unknown(why):
+            return SettleFailed(f"its messages are sent, but that was not recorded: {why}")
+        case ClaimLost(found):
+            met = transitions.decide(found, claim, (), deadline.now_ms)
+            if isinstance(met, transitions.AlreadyCompleted):
+                return Duplicate(met.record)
+            return SettleFailed("its messages are sent, but its record has changed")
 
 
 def of_failure(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.handler.attempt import dropped, idempotency_key, marked, marker
+from idempotent_receiver.handler.attempt import dropped, marked, marker
 from idempotent_receiver.options import require_client, require_text
-from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.record import Record, idempotency_key
 from idempotent_receiver.protocol.transitions import Basis
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ MIN_ITEM_BYTES = 100
 """Assumed while a table does not know its size."""
 
 MAX_PAGE_ITEMS = 1000
-_NAMES = tuple(name for name in ATTRIBUTES if name not in ("data", "input", "validation"))
+_NAMES = tuple(name for name in ATTRIBUTES if name not in ("data", "input", "validation", "outbox"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """What may happen to a key, and the interface to the table that holds its record. Public for custom stores."""
 
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import (
     ActionFailed,
@@ -13,7 +14,6 @@ from idempotent_receiver.protocol.store import (
     Unknown,
     Written,
 )
-from idempotent_receiver.protocol.transaction import Action
 
 __all__ = [
     "Action", "ActionFailed", "Applied", "Change", "Commit", "Conflict", "NotApplied", "ReadingStore", "Record",

@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import (
     ActionFailed,
@@ -23,7 +24,6 @@ from idempotent_receiver.protocol.store import (
     Unknown,
     Written,
 )
-from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, ClaimLost, Settled, Settlement
 
 MOST_CONFLICTS = 12

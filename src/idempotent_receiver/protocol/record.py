@@ -6,6 +6,7 @@
 import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from idempotent_receiver.errors import UnusableKey
@@ -15,9 +16,10 @@ DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
 
 
 class Status(StrEnum):
-    """The three states of a record."""
+    """The states of a record."""
 
     INPROGRESS = "INPROGRESS"
+    SENDING = "SENDING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
 
@@ -27,8 +29,9 @@ class Record(NamedTuple):
 
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
     lease's end). `attempts` counts how often the handler may have started. `execution` is the ARN of the workflow
-    execution that has the key, and `input` what to start one with. `resent` is a `Resend` as JSON. `unreadable` is
-    never stored: it says why the stored attributes are not a record, and `decide` answers with it.
+    execution that has the key, and `input` what to start one with. `resent` is a `Resend` as JSON, `outbox` what a
+    SENDING record has to send. `unreadable` is never stored: it says why the stored attributes are not a record, and
+    `decide` answers with it.
     """
 
     id: str
@@ -41,6 +44,7 @@ class Record(NamedTuple):
     execution: str | None = None
     input: str | None = None
     resent: str | None = None
+    outbox: str | None = None
     expiration: int | None = None
     in_progress_expiration: int | None = None
     attempts: int | None = None
@@ -151,6 +155,11 @@ def unchanged(seen: Record | None, standing: Record | None) -> bool:
     if seen is standing or seen is None or standing is None:
         return seen is standing
     return all(getattr(seen, name) == value for name, value in Change(seen, standing).expected.items())
+
+
+def idempotency_key(id: str) -> str:
+    """The SHA-256 of a record's id, in hexadecimal."""
+    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 MOST_KEY_BYTES = 2048

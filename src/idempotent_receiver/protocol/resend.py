@@ -18,8 +18,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, attributes
-from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import (
     Claim,
     Claimable,

@@ -4,28 +4,26 @@ store.
 Values are plain Python and copied, so that nobody else can change them.
 """
 
-import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from idempotent_receiver.errors import misuse
+from idempotent_receiver.protocol.action import Action, ActionKind, source_of
+from idempotent_receiver.protocol.outbox import MOST_OUTBOX_BYTES, Outgoing, outgoing, to_text
 from idempotent_receiver.protocol.reads import (
     PlainItem,
     Read,
     names_of,
     require_expressible,
-    table_name,
     with_condition,
     with_ints,
 )
-from idempotent_receiver.protocol.values import KEY_TYPES, checked_arguments, named_type
+from idempotent_receiver.protocol.values import checked_arguments, named_type
 
 MOST_ACTIONS = 99
 """DynamoDB allows 100 actions in a transaction, and one is the record's own."""
-
-ActionKind = Literal["Put", "Update", "Delete", "ConditionCheck"]
 
 _OPTIONAL = frozenset(
     {
@@ -37,98 +35,10 @@ _OPTIONAL = frozenset(
 )
 
 
-_WORDS = re.compile(r"#?\w+")
-
-
-class ConditionFailed(Exception):
-    """A condition of the handler's transaction failed, and the handler named no error for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One item's write or check: TransactWriteItems' arguments in plain Python values that nobody else holds."""
-
-    kind: ActionKind
-    arguments: Mapping[str, Any]
-    otherwise: BaseException | None = None
-    read: Read | None = None
-    """What was read of the item: the condition includes that it still stands."""
-    conditional: bool = True
-    """Whether the handler has given a condition, beside that of what was read."""
-
-    def is_stale(self, found: PlainItem | None) -> bool:
-        """Whether a failed condition means that what was read has changed, judged by the item that it met."""
-        return self.read is not None and not (self.conditional and self.read.stands(found))
-
-    @property
-    def changes(self) -> frozenset[str] | None:
-        """The attributes that this action may change, and other words of its expression; None for all."""
-        if self.kind != "Update":
-            return None
-        names = self.arguments.get("ExpressionAttributeNames", {})
-        return frozenset(names.get(word, word) for word in _WORDS.findall(self.arguments["UpdateExpression"]))
-
-    def error(self, number: int, *, stale: bool = False) -> BaseException:
-        """The error for a failed condition of this action, which has this number in its transaction, from 1."""
-        if stale:
-            return misuse(ConditionFailed(f"what was read of {self.named(number)} was changed before each commit"))
-        if self.otherwise is not None:
-            return self.otherwise
-        return misuse(
-            ConditionFailed(f"the condition of {self.named(number)} did not hold, and it names no `otherwise`")
-        )
-
-    def named(self, number: int) -> str:
-        """The action in words: its number from 1, its kind and its table."""
-        return f"action {number} ({self.kind} on {self.arguments['TableName']})"
-
-
 _ENDED = (
     "the handler has already returned or raised, so this cannot be committed; wait for threads and tasks before "
     "returning, and do not reuse a transaction for another message"
 )
-
-ActionItem = tuple[object, ...] | None
-"""The item of an action, as the table's name and the key's values; None if not known."""
-
-
-class Items:
-    """Finds the item of each action. A transaction may not have two actions on one item, and concurrent transactions on
-    one item conflict.
-
-    A Put does not say which of its attributes form the key, so it is learnt from other actions on that table, once
-    there has been one. A read tells it best: DynamoDB has accepted its key. `key_names` are those of tables known in
-    advance.
-    """
-
-    def __init__(self, key_names: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        self._key_names = dict(key_names or {})
-
-    def of(self, actions: Sequence[Action]) -> list[ActionItem]:
-        """Each action's item."""
-        for action in actions:
-            if action.read is not None:
-                self._key_names[_table(action)] = tuple(sorted(action.read.key))
-            elif "Key" in action.arguments:
-                self._key_names.setdefault(_table(action), tuple(sorted(action.arguments["Key"])))
-        return [self._item(action) for action in actions]
-
-    def _item(self, action: Action) -> ActionItem:
-        table, key = _table(action), action.arguments.get("Key")
-        names = self._key_names.get(table, ()) if key is None else sorted(key)
-        values = [_source(action).get(name) for name in names]
-        return (table, *values) if values and all(isinstance(value, KEY_TYPES) for value in values) else None
-
-
-def _table(action: Action) -> str:
-    return table_name(action.arguments["TableName"])
-
-
-def _source(action: Action) -> PlainItem:
-    """What holds the key of an action's item."""
-    found: PlainItem = action.arguments["Item" if action.kind == "Put" else "Key"]
-    return found
-
 
 Fetch = Callable[[str, PlainItem], PlainItem | None]
 """Reads the item with a key in a table, consistently. Raises an error if it cannot."""
@@ -156,9 +66,12 @@ class Transaction:
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
     """
 
-    def __init__(self, fetch: Fetch = _nowhere, *, asynchronous: bool = False) -> None:
+    def __init__(self, fetch: Fetch = _nowhere, *, asynchronous: bool = False, no_sends: str | None = None) -> None:
         self._fetch = fetch
         self._asynchronous = asynchronous
+        self._no_sends = no_sends
+        self._sends: list[Outgoing] = []
+        self._outbox_bytes = 0
         self._actions: list[Action] = []
         self._reads: list[Read] = []
         self._sealed: str | None = None
@@ -172,6 +85,11 @@ class Transaction:
     def actions(self) -> tuple[Action, ...]:
         """The actions requested so far, in order."""
         return tuple(self._actions)
+
+    @property
+    def sends(self) -> tuple[Outgoing, ...]:
+        """The messages to send once the outcome is recorded, in order."""
+        return tuple(self._sends)
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
         """Accept no more actions, and return those requested, with the checks of what was read. Called when the handler
@@ -240,6 +158,28 @@ class Transaction:
         """Check a condition on an item that is not written: `TableName`, `Key`, `ConditionExpression`."""
         self._add("ConditionCheck", ("TableName", "Key", "ConditionExpression"), arguments, otherwise)
 
+    def send(self, *, QueueUrl: str, MessageBody: Any, **arguments: Any) -> None:  # noqa: N803  # SendMessage's names
+        """Send a message if and only if this transaction commits: `MessageBody` is text, or what pydantic serialises to
+        JSON; `MessageAttributes`, `MessageGroupId`, `DelaySeconds` and `MessageSystemAttributes` are SendMessage's.
+
+        It lies in this message's record until SQS has confirmed it, and is sent at least once, each time with the same
+        key: consumers of this library take a repeated send for the duplicate that it is. On a FIFO queue the key is
+        also the deduplication id. At most 64 KB a transaction; each KB costs two write units.
+
+        Raises TypeError or ValueError for what SQS does not take, and RuntimeError where nobody would redeliver it.
+        """
+        if self._no_sends is not None:
+            raise misuse(RuntimeError(f"a transaction's send: {self._no_sends}"))
+        message = outgoing(QueueUrl, MessageBody, arguments)
+        size = len(to_text([message]).encode("utf-8", "surrogatepass"))
+        with self._adding:
+            self._require_open("send")
+            if self._outbox_bytes + size > MOST_OUTBOX_BYTES:
+                text = f"the messages of one transaction exceed {MOST_OUTBOX_BYTES // 1024} KB: send a reference"
+                raise misuse(ValueError(f"a transaction's send: {text}"))
+            self._outbox_bytes += size
+            self._sends.append(message)
+
     def _get(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> Any:
         with self._adding:
             self._waiting += 1
@@ -282,7 +222,7 @@ class Transaction:
         """The item, if it has been read. Raises if it can no longer be."""
         self._require_open("get")
         for number, action in enumerate(self._actions, 1):
-            if Read(table, key, None).covers(action.arguments["TableName"], _source(action)):
+            if Read(table, key, None).covers(action.arguments["TableName"], source_of(action)):
                 text = f"{action.named(number)} writes this item: read it before, and keep what you wrote"
                 raise misuse(ValueError(f"a transaction's get: {text}"))
         return next((read for read in self._reads if read.covers(table, key)), None)
@@ -323,7 +263,7 @@ class Transaction:
         """The read whose item an action writes or checks."""
         if not self._reads:
             return None
-        table, source = action.arguments["TableName"], _source(action)
+        table, source = action.arguments["TableName"], source_of(action)
         return next((read for read in self._reads if read.checked and read.covers(table, source)), None)
 
     def _unwritten(self) -> list[Read]:

@@ -1,8 +1,9 @@
 """Every transition of a key's record. No I/O, clock, randomness or environment here.
 
-**The state.** A key has no record, or one that is INPROGRESS (a worker holds a claim with a lease), COMPLETED (its
-effect is done) or FAILED (the handler raised). A record ends with its retention, but never before its lease, because a
-retention may be shorter than a call; an expired record counts as absent. The names match those in Powertools' tables.
+**The state.** A key has no record, or one that is INPROGRESS (a worker holds a claim with a lease), SENDING (its effect
+is done, and its messages wait to be sent), COMPLETED (all is done) or FAILED (the handler raised). A record ends with
+its retention, but never before its lease, because a retention may be shorter than a call; an expired record counts as
+absent. The names match those in Powertools' tables, which have no SENDING.
 
 **The one rule of writing.** Every write puts a fresh version, and every write but the first names the version that
 it replaces. That rule is at once
@@ -24,6 +25,8 @@ nothing, or a record past its expiration                               Claimable
 what it cannot read: unknown status, INPROGRESS without an end         Unreadable
 another fingerprint than its own, in any status                        OtherPayload
 COMPLETED                                                              AlreadyCompleted
+SENDING, lease live                                                    HeldElsewhere
+SENDING, lease over                                                    Unsent: whoever meets it sends and marks it
 the version that this very claim wrote                                 Claimed: its answer had been lost
 INPROGRESS, lease live                                                 HeldElsewhere
 FAILED, where failures are answers                                     AlreadyFailed
@@ -31,8 +34,9 @@ FAILED, or INPROGRESS with its lease over                              Claimable
 ====================================================================== ===========================================
 
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
-started or is to start again. If that version is gone, the answer is `ClaimLost`. A record that has vanished stays so.
-A run that nothing had claimed may then begin `once_more`.
+started or is to start again. What has messages to send is first SENDING, with a lease; once SQS has confirmed them,
+`mark` makes it COMPLETED. If that version is gone, the answer is `ClaimLost`. A record that has vanished stays so. A
+run that nothing had claimed may then begin `once_more`.
 
 **Transitions.** `Peek`, `Claim`, `Settlement` and those of `renewal.py` and `execution.py` share one shape, so that one
 loop (`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the versions
@@ -122,6 +126,17 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsent:
+    """The effect is done, and its worker's lease has ended before its messages were known to be sent."""
+
+    record: Record
+
+
+NOT_SENT_HERE = Unreadable("it is a consumer's, with messages to send: use another namespace")
+"""The answer in place of `Unsent` for a call, which has no part in a consumer's records."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claimable:
     """The key may be claimed by replacing `seen`, or by an insert if that is None."""
 
@@ -142,7 +157,7 @@ class ClaimLost:
     found: Record | None
 
 
-Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable
+Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable | Unsent
 ClaimAnswer = Claimed | Refusal
 PeekAnswer = Claimable | Refusal
 SettleResult = Settled | ClaimLost
@@ -175,7 +190,7 @@ class Claim(NamedTuple):
         if seen is not None and not seen.expired(now_ms):
             # A record without a count is from Powertools, whose handler had started once.
             before = 1 if seen.attempts is None else seen.attempts
-        lease_until_ms = self.lease_until_ms if self.lease_ms is None else now_ms + self.lease_ms
+        lease_until_ms = self.lease_at(now_ms)
         record = Record(
             id=self.id,
             status=Status.INPROGRESS.value,
@@ -188,6 +203,10 @@ class Claim(NamedTuple):
             input=self.input,
         )
         return Change(record, seen)
+
+    def lease_at(self, now_ms: int) -> int:
+        """The end of the lease that is written now."""
+        return self.lease_until_ms if self.lease_ms is None else now_ms + self.lease_ms
 
     def applied(self, change: Change) -> Claimed:
         """The claim is made."""
@@ -234,6 +253,10 @@ class Peek(NamedTuple):
         raise AssertionError  # a peek writes nothing
 
 
+_WHILE_RUNNING = dict.fromkeys(("in_progress_expiration", "error", "input", "outbox"))
+"""The attributes that a settlement removes unless its outcome has them."""
+
+
 class Settlement(NamedTuple):
     """Ends a run with the attributes of `outcome`: `held` with these attributes replaces `standing`.
 
@@ -264,7 +287,7 @@ class Settlement(NamedTuple):
 
     def change(self, now_ms: int, version: str) -> Change:
         """The write that ends the claim."""
-        ended: dict[str, Any] = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
+        ended: dict[str, Any] = {**_WHILE_RUNNING, **self.outcome}
         expiration = expiration_of(now_ms, self.retention_seconds, ended["in_progress_expiration"])
         return Change(self.held._replace(**ended, version=version, expiration=expiration), self.standing)
 
@@ -283,26 +306,41 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
         return Claimable(seen)
     if seen.status not in Status.__members__:
         return Unreadable(f"unknown status {seen.status!r}")
-    if seen.status == Status.INPROGRESS and seen.lease_until_ms is None:
-        return Unreadable("INPROGRESS with neither a lease nor an expiration")
+    lease = seen.lease_until_ms
+    if seen.status in (Status.INPROGRESS, Status.SENDING) and lease is None:
+        return Unreadable(f"{seen.status} with neither a lease nor an expiration")
     if seen.differs(claim.fingerprint):
         return OtherPayload(expected=str(seen.validation), found=str(claim.fingerprint))
     if seen.status == Status.COMPLETED:
         return AlreadyCompleted(seen)
+    held = None if lease is None or lease <= now_ms else HeldElsewhere(lease)
+    if seen.status == Status.SENDING:
+        return held or Unsent(seen)
     if seen.version in wrote:
         return Claimed(seen, claim)
-    if seen.status == Status.INPROGRESS and seen.lease_until_ms is not None and now_ms < seen.lease_until_ms:
-        return HeldElsewhere(seen.lease_until_ms)
+    if seen.status == Status.INPROGRESS and held is not None:
+        return held
     if seen.status == Status.FAILED and claim.failures_are_answers:
         return AlreadyFailed(seen)
     return Claimable(seen)
 
 
-def complete(run: Basis, data: str | None) -> Settlement:
-    """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
-    ends = settlement(run, completed(data))
+def complete(run: Basis, data: str | None, outbox: str | None = None, now_ms: int = 0) -> Settlement:
+    """The handler succeeded: COMPLETED with its result as JSON text (None: no result). With messages to send: SENDING,
+    until the end of the lease that a claim would get now.
+    """
+    outcome = completed(data)
+    if outbox is not None:
+        lease = {"in_progress_expiration": run.claim.lease_at(now_ms)}
+        outcome = {**outcome, **lease, "status": Status.SENDING.value, "outbox": outbox}
+    ends = settlement(run, outcome)
     # A large result is named after a version: a claim has one already, otherwise it is set now.
     return ends if isinstance(run, Claimed) else ends._replace(version=run.record.version)
+
+
+def mark(sending: Record, retention_seconds: int) -> Settlement:
+    """SQS has confirmed the messages of a SENDING record: COMPLETED, without them."""
+    return Settlement(sending, completed(sending.data), retention_seconds, sending)
 
 
 def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:

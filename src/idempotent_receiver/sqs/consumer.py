@@ -23,6 +23,7 @@ from idempotent_receiver.sqs import dead_letter, keys, visibility
 from idempotent_receiver.sqs.binding import Binding, bind
 from idempotent_receiver.sqs.message import Message, lined_up, messages_of
 from idempotent_receiver.sqs.options import ConsumerOptions
+from idempotent_receiver.sqs.sends import send_messages
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.sqs.work import work_of
 from idempotent_receiver.telemetry import Log, Metrics
@@ -237,6 +238,7 @@ class _Invocation:
             asynchronous=self.binding.asynchronous,
             unclaimed=options.effects == "transaction",
             send_dead_letter=None if options.dead_letter_queue is None else self._send_dead_letter,
+            send_messages=None if options.sqs is None else partial(send_messages, options.sqs),
             stop_margin_seconds=options.stop_margin_seconds,
             results=options.results,
             host=host,

@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.errors import Failure
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.received import raw_attribute
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-
-STAMP = "idempotent-receiver"
-"""The attribute's name; its value is a JSON object."""
 
 MOST_ATTRIBUTES = 10
 MOST_BYTES = 1024 * 1024

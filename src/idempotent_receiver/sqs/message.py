@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from idempotent_receiver.handler.attempt import idempotency_key
+from idempotent_receiver.protocol.record import idempotency_key
 
 
 class InvalidEvent(ValueError):

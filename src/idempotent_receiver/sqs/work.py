@@ -6,9 +6,9 @@ from idempotent_receiver.batch.items import Work
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.payload import EVERYTHING, json_of
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.transitions import Claim
-from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.keys import event_id, fingerprint_by, message_id, why_unusable
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.options import ConsumerOptions

@@ -6,10 +6,11 @@ from logging import INFO
 from types import SimpleNamespace
 from typing import Any
 
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import Commit, Conflict
-from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
+from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.testing.explored_run import ExploredRun
 from idempotent_receiver.testing.explored_worker import ExploredWorker
 from idempotent_receiver.testing.setup import Setup

@@ -6,6 +6,7 @@ from copy import copy, deepcopy
 from decimal import Decimal
 from typing import Any, Self
 
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     MOST_NAME_BYTES,
@@ -37,7 +38,7 @@ from idempotent_receiver.protocol.store import (
     Written,
     action_failed,
 )
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS, Action
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS
 from idempotent_receiver.protocol.values import plain_copy
 from idempotent_receiver.testing.expressions import holds, updated, validate, written
 

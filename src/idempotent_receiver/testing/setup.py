@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
+from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 

@@ -106,6 +106,8 @@ def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "
     if isinstance(answer, transitions.HeldElsewhere):
         # The claiming request's record says what to start: it will be started, by a sweep at the latest.
         return Running(workflow.arn_of(start.name))
+    if isinstance(answer, transitions.Unsent):
+        return transitions.NOT_SENT_HERE
     return ClaimedStart(workflow, start, deadline, answer) if isinstance(answer, Claimed) else answer
 
 

@@ -157,7 +157,11 @@ def test_the_text_of_an_update_of_a_record_without_a_version() -> None:
 
     wire.store.replace([Change(record(old.id), old) for old in seen])
 
-    removed = [*("data", "validation", "error", "execution", "input", "resent"), "in_progress_expiration", "attempts"]
+    removed = [
+        *("data", "validation", "error", "execution", "input", "resent", "outbox"),
+        "in_progress_expiration",
+        "attempts",
+    ]
     given = [{"S": "INPROGRESS"}, {"S": "v1"}, {"S": "worker"}, {"N": "7"}]
     assert wire.sent[0][1]["Statements"][0] == {
         "Statement": f'UPDATE "{TABLE}" SET "status"=? SET "version"=? SET "owner"=? SET "expiration"=? REMOVE "'

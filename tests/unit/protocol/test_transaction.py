@@ -14,7 +14,8 @@ from boto3.dynamodb.types import Binary
 
 from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.errors import failure_of
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS, Action, ConditionFailed
+from idempotent_receiver.protocol.action import Action, ConditionFailed
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS
 from idempotent_receiver.protocol.values import MOST_LEVELS
 
 GOOD: dict[str, Any] = {

@@ -21,7 +21,9 @@ from idempotent_receiver.protocol.transitions import (
     Peek,
     Settled,
     Settlement,
+    Unclaimed,
     Unreadable,
+    Unsent,
     decide,
 )
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, applied_claim, by_powertools, change_of, claim, existing
@@ -65,13 +67,19 @@ def _second_implementation(seen: Record, ours: str | None, answers: bool) -> obj
     until, lease = seen.expiration, seen.in_progress_expiration
     ends = lease if lease is not None else until if until is None else until * 1000
     comparable = None not in (ours, seen.validation) and (seen.version, seen.validation) != (None, MD5)
+    leased = seen.status in ("INPROGRESS", "SENDING")
     rows: list[tuple[bool, Any]] = [
         (seen.unreadable is not None, Unreadable("foreign types")),
         (until is not None and until <= NOW, Claimable(seen)),
-        (seen.status not in ("INPROGRESS", "COMPLETED", "FAILED"), Unreadable(f"unknown status {seen.status!r}")),
-        (seen.status == "INPROGRESS" and ends is None, Unreadable("INPROGRESS with neither a lease nor an expiration")),
+        (
+            seen.status not in ("INPROGRESS", "SENDING", "COMPLETED", "FAILED"),
+            Unreadable(f"unknown status {seen.status!r}"),
+        ),
+        (leased and ends is None, Unreadable(f"{seen.status} with neither a lease nor an expiration")),
         (comparable and seen.validation != "ours", OtherPayload(str(seen.validation), "ours")),
         (seen.status == "COMPLETED", AlreadyCompleted(seen)),
+        (seen.status == "SENDING" and (ends or 0) <= NOW_MS, Unsent(seen)),
+        (seen.status == "SENDING", HeldElsewhere(ends or 0)),
         (seen.version == "mine", Claimed(seen, claim(failures_are_answers=answers, fingerprint=ours))),
         (seen.status == "INPROGRESS" and (ends or 0) > NOW_MS, HeldElsewhere(ends or 0)),
         (seen.status == "FAILED" and answers, AlreadyFailed(seen)),
@@ -188,3 +196,30 @@ def test_a_live_lease_is_honoured_to_its_end_however_short_the_retention() -> No
 
     assert decide(seen, claim(), (), NOW_MS + 900_499) == HeldElsewhere(NOW_MS + 900_500)
     assert isinstance(decide(seen, claim(), (), NOW_MS + 900_500), Claimable)
+
+
+# What is sent.
+
+
+def test_what_has_messages_to_send_is_sending_until_they_are_marked_as_sent() -> None:
+    """It keeps a lease: a claim's own, one of the length of a renewed one, and one without a claim too."""
+    for claimed, lease_until_ms in ((claim(), NOW_MS + 30_000), (claim(lease_ms=5_000), NOW_MS + 1 + 5_000)):
+        record = applied_claim(None).record
+        for basis in (Claimed(record, claimed), Unclaimed(record, claimed, None)):
+            sending = transitions.complete(basis, "1", "[]", NOW_MS + 1).change(NOW_MS + 1, "fresh").new
+
+            assert sending.status == "SENDING"
+            assert (sending.outbox, sending.data, sending.in_progress_expiration) == ("[]", "1", lease_until_ms)
+            marked = transitions.mark(sending, DAY)
+            done = sending._replace(status="COMPLETED", outbox=None, in_progress_expiration=None, version="marked")
+            assert marked.step(sending, [], NOW_MS, "marked") == Change(done._replace(expiration=NOW + DAY), sending)
+            assert marked.step(done, ["marked"], NOW_MS, "later") == Settled(done)
+            assert marked.step(done, [], NOW_MS, "later") == ClaimLost(done)
+            assert marked.step(None, [], NOW_MS, "later") == ClaimLost(None)
+
+
+def test_no_other_settlement_leaves_messages_behind() -> None:
+    held = applied_claim(None)
+    held = replace(held, record=held.record._replace(outbox="[]"))
+    for settlement in (transitions.complete(held, None), transitions.fail(held, "{}"), transitions.release(held, 1)):
+        assert settlement.change(NOW_MS, "fresh").new.outbox is None

@@ -20,7 +20,8 @@ from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
-from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.sqs.dead_letter import Stamp
 from tests.unit.operations.cli.stack import ARN, CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINIS
 from idempotent_receiver.operations.dead_letters.selection import PlannedLetter, Selection
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
 from idempotent_receiver.operations.dead_letters.verbs import delete_ends, redrive_ends, take_back_ends
-from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.keys import UnusableKey
 from tests.unit.operations.cli.stack import ARN, LONG_AGO_MS
 from tests.unit.operations.cli.transcripts import figures

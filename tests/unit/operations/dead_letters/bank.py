@@ -22,8 +22,9 @@ from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import End, Ends, redrive_ends
 from idempotent_receiver.operations.dead_letters.workers import Workers
+from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import record_id
-from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.manual_clock import ManualClock
 from tests.queues import Queue, Queues

@@ -15,7 +15,8 @@ import pytest
 
 from idempotent_receiver.operations.cli.dlq_report import letter_values
 from idempotent_receiver.operations.dead_letters.verbs import archive_ends, redrive_ends
-from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.sqs.dead_letter import Stamp
 from tests.counting_store import CountingStore
 from tests.queues import Queues
 from tests.unit.operations.dead_letters.bank import Bank

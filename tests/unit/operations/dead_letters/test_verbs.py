@@ -22,7 +22,7 @@ from idempotent_receiver.operations.dead_letters.verbs import (
     restore_ends,
     take_back_ends,
 )
-from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.protocol.outbox import STAMP
 from tests.unit.operations.dead_letters.bank import Bank, both_kinds, leftovers, throttled
 from tests.unit.operations.dead_letters.bucket import Bucket, archived, from_archive, gone_through
 

@@ -1,0 +1,159 @@
+"""The messages in the records of a batch's items, sent ten a request once their effects are committed.
+
+Messages of one FIFO group are sent one after the other, each once the one before is confirmed, because SQS may refuse
+one of a request and take the next.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from idempotent_receiver.batch.items import Event, Item, Stage
+from idempotent_receiver.batch.progress import NOT_SENT, Progress
+from idempotent_receiver.batch.settings import SendAnswer, Settings
+from idempotent_receiver.batch.settlements import LINGER_SECONDS
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler.outcome import SettleFailed
+from idempotent_receiver.protocol.outbox import NO_CLIENT, Outgoing, from_text
+from idempotent_receiver.protocol.record import idempotency_key
+
+SENDS_A_CALL = 10
+"""Messages per request: SQS's limit. Ten records' messages stay far below its limit of 1 MiB a request."""
+
+MOST_REQUESTS = 16
+"""How many requests may be in progress: each takes a thread and a connection."""
+
+MOST_TRIES = 3
+"""How often a message is sent in one batch that SQS could not take."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    item: Item
+    key: str
+    message: Outgoing
+    tries: int = 0
+
+    @property
+    def group(self) -> str | None:
+        return self.message.arguments["MessageGroupId"] if self.message.fifo else None
+
+
+class _Queue:
+    """A queue's waiting messages, and the FIFO groups of which one is under way."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Entry] = deque()
+        self.busy: set[str] = set()
+        self.refusal: str | None = None
+        """Why the queue takes no message at all."""
+
+    def take(self) -> list[_Entry]:
+        """The messages of the next request, in order; none of a group that is under way."""
+        taken: list[_Entry] = []
+        left: deque[_Entry] = deque()
+        passed: set[str] = set()
+        while self.waiting and len(taken) < SENDS_A_CALL:
+            entry = self.waiting.popleft()
+            if entry.item.stage is not Stage.UNSENT:
+                continue  # an earlier message of its record was not sent
+            if entry.group is None:
+                taken.append(entry)
+            elif entry.group in self.busy or entry.group in passed:
+                passed.add(entry.group)
+                left.append(entry)
+            else:
+                self.busy.add(entry.group)
+                taken.append(entry)
+        self.waiting.extendleft(reversed(left))
+        return taken
+
+
+class Sends:
+    """The messages to send, by queue, and how many of each item's have no answer yet."""
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._send = settings.send_messages
+        self._executor = settings.executor
+        self._progress = progress
+        self._queues: dict[str, _Queue] = {}
+        self._unanswered: dict[Item, int] = {}
+        self._refused: set[Item] = set()
+        self._calls = 0
+        self.due_seconds: float | None = None
+        """When the next request must leave, in seconds since the invocation's start; None if nothing waits."""
+
+    @property
+    def active(self) -> bool:
+        """Whether messages wait or are under way."""
+        return bool(self._unanswered)
+
+    def add(self, item: Item) -> None:
+        """Send the messages of an item's record."""
+        assert item.sending is not None  # it has messages
+        assert item.sending.outbox is not None
+        if self._send is None:
+            self._progress.happens(item, Event.SETTLED, SettleFailed(f"it has messages to send: {NO_CLIENT}"))
+            return
+        messages, key = from_text(item.sending.outbox), idempotency_key(item.claim.id)
+        self._unanswered[item] = len(messages)
+        for number, message in enumerate(messages, 1):
+            queue = self._queues.setdefault(message.queue_url, _Queue())
+            queue.waiting.append(_Entry(item, f"{key}-{number}", message))
+
+    def flush(self, elapsed_seconds: float, *, hurry: bool, late: bool) -> None:
+        """Send what fills a request or is due, or all in a `hurry`. If it is too `late`, redeliveries send the rest."""
+        anew = elapsed_seconds + LINGER_SECONDS
+        due = anew if self.due_seconds is None else self.due_seconds
+        overdue = hurry or elapsed_seconds >= due
+        for url, queue in self._queues.items():
+            while queue.waiting and (late or queue.refusal is not None):
+                self._not_sent(queue.waiting.popleft(), queue.refusal or NOT_SENT)
+            while self._calls < MOST_REQUESTS and (overdue or len(queue.waiting) >= SENDS_A_CALL):
+                entries = queue.take()
+                if not entries:
+                    break
+                self._start(url, queue, entries)
+        self.due_seconds = (
+            None if not any(queue.waiting for queue in self._queues.values()) else anew if overdue else due
+        )
+
+    def _start(self, url: str, queue: _Queue, entries: Sequence[_Entry]) -> None:
+        self._calls += 1
+        messages = [(entry.key, entry.message.arguments) for entry in entries]
+        assert self._send is not None  # checked when they were added
+        self._executor.start(partial(self._send, url, messages), partial(self._answered, queue, entries))
+
+    def _answered(self, queue: _Queue, entries: Sequence[_Entry], answers: Sequence[SendAnswer]) -> None:
+        self._calls -= 1
+        again: list[_Entry] = []
+        for entry, answer in zip(entries, answers, strict=True):
+            queue.busy.discard(entry.group or "")
+            entry.tries += 1
+            if answer.again and entry.tries < MOST_TRIES:
+                again.append(entry)
+            elif answer.confirmed or answer.own:
+                self._confirmed(entry.item, answer)
+            else:
+                queue.refusal = answer.why if answer.of_queue else queue.refusal
+                self._not_sent(entry, answer.why)
+        queue.waiting.extendleft(reversed(again))
+
+    def _confirmed(self, item: Item, answer: SendAnswer) -> None:
+        """Count an answer that settles a message: confirmed, or its own fault, which no retry helps."""
+        if item not in self._unanswered:
+            return
+        if answer.own:
+            text = f"its effect is done, but a message that it sends was refused: {answer.why}"
+            item.failure = Failure(type="MessageRefused", text=text, permanent=True)
+            self._refused.add(item)
+        self._unanswered[item] -= 1
+        if self._unanswered[item] == 0:
+            del self._unanswered[item]
+            self._progress.happens(item, Event.FAILED_FOR_GOOD if item in self._refused else Event.CONFIRMED)
+
+    def _not_sent(self, entry: _Entry, why: str) -> None:
+        if self._unanswered.pop(entry.item, None) is not None:
+            text = f"its effect is done, but a message that it sends was not confirmed: {why}"
+            self._progress.happens(entry.item, Event.SETTLED, SettleFailed(text))

@@ -1,0 +1,99 @@
+"""A handler's own write or check, which commits together with the record, and the item that it is on."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from idempotent_receiver.errors import misuse
+from idempotent_receiver.protocol.reads import PlainItem, Read, table_name
+from idempotent_receiver.protocol.values import KEY_TYPES
+
+ActionKind = Literal["Put", "Update", "Delete", "ConditionCheck"]
+
+_WORDS = re.compile(r"#?\w+")
+
+
+class ConditionFailed(Exception):
+    """A condition of the handler's transaction failed, and the handler named no error for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One item's write or check: TransactWriteItems' arguments in plain Python values that nobody else holds."""
+
+    kind: ActionKind
+    arguments: Mapping[str, Any]
+    otherwise: BaseException | None = None
+    read: Read | None = None
+    """What was read of the item: the condition includes that it still stands."""
+    conditional: bool = True
+    """Whether the handler has given a condition, beside that of what was read."""
+
+    def is_stale(self, found: PlainItem | None) -> bool:
+        """Whether a failed condition means that what was read has changed, judged by the item that it met."""
+        return self.read is not None and not (self.conditional and self.read.stands(found))
+
+    @property
+    def changes(self) -> frozenset[str] | None:
+        """The attributes that this action may change, and other words of its expression; None for all."""
+        if self.kind != "Update":
+            return None
+        names = self.arguments.get("ExpressionAttributeNames", {})
+        return frozenset(names.get(word, word) for word in _WORDS.findall(self.arguments["UpdateExpression"]))
+
+    def error(self, number: int, *, stale: bool = False) -> BaseException:
+        """The error for a failed condition of this action, which has this number in its transaction, from 1."""
+        if stale:
+            return misuse(ConditionFailed(f"what was read of {self.named(number)} was changed before each commit"))
+        if self.otherwise is not None:
+            return self.otherwise
+        return misuse(
+            ConditionFailed(f"the condition of {self.named(number)} did not hold, and it names no `otherwise`")
+        )
+
+    def named(self, number: int) -> str:
+        """The action in words: its number from 1, its kind and its table."""
+        return f"action {number} ({self.kind} on {self.arguments['TableName']})"
+
+
+ActionItem = tuple[object, ...] | None
+"""The item of an action, as the table's name and the key's values; None if not known."""
+
+
+class Items:
+    """Finds the item of each action. A transaction may not have two actions on one item, and concurrent transactions on
+    one item conflict.
+
+    A Put does not say which of its attributes form the key, so it is learnt from other actions on that table, once
+    there has been one. A read tells it best: DynamoDB has accepted its key. `key_names` are those of tables known in
+    advance.
+    """
+
+    def __init__(self, key_names: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self._key_names = dict(key_names or {})
+
+    def of(self, actions: Sequence[Action]) -> list[ActionItem]:
+        """Each action's item."""
+        for action in actions:
+            if action.read is not None:
+                self._key_names[_table(action)] = tuple(sorted(action.read.key))
+            elif "Key" in action.arguments:
+                self._key_names.setdefault(_table(action), tuple(sorted(action.arguments["Key"])))
+        return [self._item(action) for action in actions]
+
+    def _item(self, action: Action) -> ActionItem:
+        table, key = _table(action), action.arguments.get("Key")
+        names = self._key_names.get(table, ()) if key is None else sorted(key)
+        values = [source_of(action).get(name) for name in names]
+        return (table, *values) if values and all(isinstance(value, KEY_TYPES) for value in values) else None
+
+
+def _table(action: Action) -> str:
+    return table_name(action.arguments["TableName"])
+
+
+def source_of(action: Action) -> PlainItem:
+    """What holds the key of an action's item."""
+    found: PlainItem = action.arguments["Item" if action.kind == "Put" else "Key"]
+    return found

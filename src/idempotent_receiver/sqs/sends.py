@@ -1,0 +1,58 @@
+"""Sends the messages of transactions, each stamped with its key."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.batch.settings import SendAnswer
+from idempotent_receiver.sqs.dead_letter import stamped
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+_OWN_FAULTS = frozenset({"InvalidMessageContents", "MessageTooLong"})
+"""The codes with which SQS refuses one message for good. It may mend any other refusal, such as a missing permission:
+that must not make dead letters of ten thousand messages.
+"""
+
+
+def send_messages(
+    sqs: "SQSClient", queue_url: str, messages: Sequence[tuple[str, Mapping[str, Any]]]
+) -> Sequence[SendAnswer]:
+    """Send up to ten messages, given by their keys and arguments, in one request. Never raises.
+
+    A message whose answer is lost counts as not sent: it is sent again under the same key.
+    """
+    entries: list[Any] = [
+        {"Id": str(place), **_stamped(queue_url, key, arguments)} for place, (key, arguments) in enumerate(messages)
+    ]
+    try:
+        answer = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
+    except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is confirmed
+        why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__}{_code(error)}"
+        return [SendAnswer(False, why, of_queue=True)] * len(messages)
+    confirmed = {one["Id"] for one in answer.get("Successful", ())}
+    failed = {one["Id"]: one for one in answer.get("Failed", ())}
+    return [
+        SendAnswer(True) if entry["Id"] in confirmed else _refusal(queue_url, failed.get(entry["Id"], {}))
+        for entry in entries
+    ]
+
+
+def _stamped(queue_url: str, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    attributes = {**arguments.get("MessageAttributes", {}), **stamped(key)}
+    once = {"MessageDeduplicationId": key} if queue_url.endswith(".fifo") else {}
+    return {**arguments, "MessageAttributes": attributes, **once}
+
+
+def _refusal(queue_url: str, failed: Mapping[str, Any]) -> SendAnswer:
+    code = failed.get("Code", "no answer")
+    own = code in _OWN_FAULTS
+    return SendAnswer(
+        False, f"SQS answered {code} on {queue_url}", own=own, again=not (own or failed.get("SenderFault"))
+    )
+
+
+def _code(error: Exception) -> str:
+    response = getattr(error, "response", None)
+    code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+    return f" ({code})" if code else ""

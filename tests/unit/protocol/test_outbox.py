@@ -1,0 +1,139 @@
+"""What a transaction sends: what is taken, what is refused, and how a record holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from idempotent_receiver import Transaction
+from idempotent_receiver.protocol.outbox import (
+    MOST_OUTBOX_BYTES,
+    NO_CLIENT,
+    NOBODY_REDELIVERS,
+    STAMP,
+    Outgoing,
+    from_text,
+    to_text,
+)
+
+QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/shipments"
+TEXT = {"DataType": "String", "StringValue": "a"}
+
+
+class Ship(BaseModel):
+    """As a handler would declare it."""
+
+    order: int = Field(alias="orderId")
+
+
+@dataclass
+class Plain:
+    """Pydantic serialises it too."""
+
+    order: int
+
+
+def sent(**arguments: Any) -> Outgoing:
+    tx = Transaction()
+    tx.send(**{"QueueUrl": QUEUE, "MessageBody": "a", **arguments})
+    return tx.sends[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("plain", "plain"),
+        (Ship(orderId=5), '{"orderId":5}'),
+        (Plain(5), '{"order":5}'),
+        ({"a": [1, None]}, '{"a":[1,null]}'),
+        (7, "7"),
+        ("\U0001f600\n", "\U0001f600\n"),
+    ],
+)
+def test_a_body_is_text_or_what_pydantic_serialises(body: object, text: str) -> None:
+    assert sent(MessageBody=body) == Outgoing(QUEUE, {"MessageBody": text})
+
+
+def test_a_record_holds_all_that_is_sent() -> None:
+    binary = {"DataType": "Binary", "BinaryValue": b"\x00\xff"}
+    one = sent(
+        MessageAttributes={"text": TEXT, "bytes": binary},
+        MessageSystemAttributes={"AWSTraceHeader": TEXT},
+        DelaySeconds=5,
+    )
+    other = sent(QueueUrl=f"{QUEUE}.fifo", MessageGroupId="g", MessageBody='"é\ud7ff"')
+
+    assert from_text(to_text([one, other])) == [one, other]
+    assert one.arguments["MessageAttributes"]["bytes"] == binary
+    assert [one.fifo, other.fifo] == [False, True]
+
+
+def test_later_changes_change_nothing() -> None:
+    attributes = {"text": dict(TEXT)}
+    message = sent(MessageAttributes=attributes)
+    attributes["text"]["StringValue"] = "b"
+    assert message.arguments["MessageAttributes"] == {"text": TEXT}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "told"),
+    [
+        ({"QueueUrl": None}, TypeError, "QueueUrl takes a queue's URL; it is None"),
+        ({"QueueUrl": ""}, TypeError, "QueueUrl takes a queue's URL"),
+        ({"QueueUrl": f"{QUEUE}.fifo"}, ValueError, "it needs a MessageGroupId"),
+        ({"MessageDeduplicationId": "d"}, TypeError, "takes no MessageDeduplicationId: the message's key is"),
+        ({"Typo": 1}, TypeError, "takes no Typo: see SendMessage"),
+        ({"DelaySeconds": True}, TypeError, "DelaySeconds takes an int; it is a bool"),
+        ({"DelaySeconds": "5"}, TypeError, "DelaySeconds takes an int"),
+        ({"MessageGroupId": 5}, TypeError, "MessageGroupId takes a str"),
+        ({"MessageAttributes": {"a": "b"}}, TypeError, "MessageAttributes takes values like"),
+        ({"MessageAttributes": {"a": {"DataType": "String"}}}, TypeError, "takes values like"),
+        ({"MessageAttributes": {"a": {**TEXT, "BinaryValue": b""}}}, TypeError, "takes values like"),
+        ({"MessageSystemAttributes": {"a": 1}}, TypeError, "MessageSystemAttributes takes values like"),
+        ({"MessageAttributes": {STAMP: TEXT}}, ValueError, "besides 'idempotent-receiver', which holds its key"),
+        ({"MessageAttributes": {str(n): TEXT for n in range(10)}}, ValueError, "takes up to 9 attributes"),
+        ({"MessageBody": None}, TypeError, "a str, or what pydantic serialises to JSON; it is None"),
+        ({"MessageBody": b"a"}, TypeError, "it is a bytes"),
+        ({"MessageBody": object()}, TypeError, "is an object, which pydantic cannot serialise"),
+        ({"MessageBody": ""}, ValueError, "MessageBody is empty"),
+        ({"MessageBody": "a\x00"}, ValueError, "characters that SQS does not take"),
+        ({"MessageBody": "a\ud800"}, ValueError, "characters that SQS does not take"),
+        ({"MessageBody": "a" * MOST_OUTBOX_BYTES}, ValueError, "exceed 64 KB"),
+    ],
+)
+def test_what_sqs_would_not_take_is_refused_at_the_call(
+    wrong: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        sent(**wrong)
+
+
+def test_nine_attributes_leave_room_for_the_key() -> None:
+    assert len(sent(MessageAttributes={str(n): TEXT for n in range(9)}).arguments["MessageAttributes"]) == 9
+
+
+def test_all_messages_of_a_transaction_share_the_room() -> None:
+    tx = Transaction()
+    for _ in range(2):
+        tx.send(QueueUrl=QUEUE, MessageBody="a" * (MOST_OUTBOX_BYTES // 2 - 200))
+    with pytest.raises(ValueError, match="the messages of one transaction exceed 64 KB"):
+        tx.send(QueueUrl=QUEUE, MessageBody="a" * 500)
+    assert len(tx.sends) == 2
+
+
+@pytest.mark.parametrize("why", [NO_CLIENT, NOBODY_REDELIVERS])
+def test_where_nobody_would_send_it_is_refused(why: str) -> None:
+    tx = Transaction(no_sends=why)
+    with pytest.raises(RuntimeError) as raised:
+        tx.send(QueueUrl=QUEUE, MessageBody="a")
+    assert why in str(raised.value)
+
+
+def test_after_the_handler_nothing_is_sent() -> None:
+    tx = Transaction()
+    tx.seal()
+    with pytest.raises(RuntimeError, match="the handler has already returned"):
+        tx.send(QueueUrl=QUEUE, MessageBody="a")

@@ -24,7 +24,7 @@ from tests.simulation.network_faults import NetworkStore
 from tests.simulation.points import HANDLER
 from tests.simulation.recorder import account_of
 from tests.simulation.results import result_of
-from tests.simulation.sqs_model import audit_namespace
+from tests.simulation.sqs_model import SENT, audit_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -140,6 +140,9 @@ class Cast:
         self._add_one(tx, "Entries", queued.key, queued.body)
         if self.plan.accounts and not self._reads:
             self._add_one(tx, "Accounts", account_of(queued.key, self.plan.accounts), "")
+        if self.plan.sends:
+            group = {} if queued.group is None else {"MessageGroupId": queued.group}
+            tx.send(QueueUrl=SENT + ".fifo" * bool(group), MessageBody=queued.key, **group)
         if self.plan.closes:
             error = PermanentError("closed") if queued.key[-1] in "02468" else None
             tx.check(

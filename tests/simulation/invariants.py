@@ -8,7 +8,8 @@ I5  An invocation that met no fault leaves no live claim behind.
 I6  After the faults and one lease, one delivery without faults acknowledges everything.
 I7  While a lease is live, only the invocation that holds the claim changes its record. No record is written that
     expires before its lease, because it would count as absent.
-I8  COMPLETED is written only after that worker's handler has succeeded for that key.
+I8  COMPLETED or SENDING is written only after that worker's handler has succeeded for that key; but anybody may make
+    SENDING COMPLETED.
 I9  An invocation that nobody contends with, and that meets only transient faults of the store, acknowledges
     everything.
 
@@ -32,6 +33,9 @@ none over a failure that it has not seen. A dead letter is sent only by the work
 recorded and sent, and then a late duplicate, or the redriven dead letter, was run and is done.
 
 A record keeps the payload that first ran under its key, until it expires (PAYLOAD).
+
+What a handler sends through its transaction is sent only if its record says that its effect is done, always under one
+key, and at least once before that record is COMPLETED (SENT).
 
 Outside Lambda a worker that runs has not lost the lease of a handler that runs in it: it would be dead (LEASE).
 
@@ -68,7 +72,7 @@ class Violation(Exception):
 
 def live(item: Item | None, now_ms: float) -> bool:
     """Whether this record's lease is unexpired by every clock within the bound."""
-    if item is None or item["status"] != "INPROGRESS":
+    if item is None or item["status"] not in ("INPROGRESS", "SENDING"):
         return False
     return bool(item["in_progress_expiration"] - CLOCKS_DIFFER_SECONDS * 1000 > now_ms)
 
@@ -104,7 +108,9 @@ def check_write(
         raise Violation(
             "I7", f"{writer} wrote {shown(after)}, which expires at {after['expiration']}, before its lease"
         )
-    if after is not None and after["status"] == "COMPLETED" and (writer, after["id"]) not in succeeded:
+    done = after is not None and after["status"] in ("SENDING", "COMPLETED")
+    marks = before is not None and before["status"] == "SENDING"
+    if after is not None and done and not marks and (writer, after["id"]) not in succeeded:
         raise Violation("I8", f"{writer} completed {after['id']}, for which its handler has not succeeded")
 
 
@@ -159,6 +165,20 @@ def check_both(id: str, worker: str, *, overruled: bool) -> None:
         raise Violation("BOTH", f"{id} is done by {worker}, and a dead letter of a later failure was sent")
 
 
+def check_sent(before: Item | None, after: Item, writer: str, sent: Collection[str]) -> None:
+    """SENT, for a write of the record of a handler that sends. `sent`: the keys of the messages that SQS has taken."""
+    was = None if before is None else before["status"]
+    if was == "SENDING" and before is not None:
+        kept = [
+            (item["status"] if item is after else "COMPLETED", item.get("data"), item["owner"], item["attempts"])
+            for item in (before, after)
+        ]
+        if kept[0] != kept[1]:
+            raise Violation("SENT", f"{writer} replaced {shown(before)}, whose messages wait, by {shown(after)}")
+    if after["status"] == "COMPLETED" and (was != "SENDING" or not sent):
+        raise Violation("SENT", f"{writer} completed {after['id']}, whose message is not sent")
+
+
 def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:
     """ANSWER, for the ids that an invocation reports as failed."""
     if len(set(failed)) < len(failed) or not set(failed) <= set(batch):
@@ -190,7 +210,7 @@ def check_progress(worker: str, failed: Sequence[str]) -> None:
 
 def check_effect(id: str, item: Item | None, times: int) -> None:
     """EFFECT, for the number of times that a handler's own writes are there."""
-    done = 1 if item is not None and item["status"] == "COMPLETED" else 0
+    done = 1 if item is not None and item["status"] in ("SENDING", "COMPLETED") else 0
     if times != done:
         raise Violation("EFFECT", f"the effect of {id} is there {times} times: {shown(item)}")
 

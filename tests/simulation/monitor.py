@@ -51,6 +51,9 @@ class Monitor(TableMonitor):
         """The ids of the records whose transactions fail by their condition."""
         self.results: dict[str, Item] = {}
         """The records as they were last completed, by their ids; also of those that have expired since."""
+        self.sends = plan.sends
+        self._sent: dict[str, set[str]] = {}
+        """The keys of the messages that SQS has taken, by the records that sent them."""
         self._expired: Counter[str] = Counter()
         """How often each record has expired after it was completed: so often its effect may be there once more."""
         self._failures: set[tuple[str, str]] = set()
@@ -88,13 +91,16 @@ class Monitor(TableMonitor):
         if id not in self._known:
             self.violated(Violation("KEY", f"{writer} writes {id}, which is no message's key"))
         self.check(invariants.check_write, before, after, writer, self.latest_ms, self.succeeded)
-        if writer in self._unclaimed and not is_audit(id) and (writer, id) not in self._refused:
+        marks = before is not None and before["status"] == "SENDING"
+        if writer in self._unclaimed and not (marks or is_audit(id) or (writer, id) in self._refused):
             self.check(invariants.check_seen, before, after, writer, self._starts)
         self._replaced(before)
         if after["status"] == "FAILED":
             self._failures.add((writer, id))
         if after["status"] == "COMPLETED":
             self.results[id] = after
+        if self.sends and not is_audit(id):
+            self.check(invariants.check_sent, before, after, writer, self._sent.get(id, ()))
 
     def _replaced(self, item: Item | None) -> None:
         """A record is replaced or deleted. Once it is completed, only one that has expired may be (I3)."""
@@ -185,6 +191,20 @@ class Monitor(TableMonitor):
         if stamp["error_type"] not in ("FingerprintMismatch", "UnusableKey"):
             self.check(invariants.check_dead_letter, message.key, invocation.name, self._failures)
         return message
+
+    def message_sent(self, invocation: Invocation, queue_url: str, entry: dict[str, Any]) -> None:
+        """Check a message that SQS has taken of a handler's."""
+        message = next(message for message in invocation.messages if message.key == entry["MessageBody"])
+        key = stamp_in(entry)["key"]
+        keys = self._sent.setdefault(message.key, set())
+        if not keys and message.queue.fifo:
+            self.check(self._in_order, invocation.name, message)
+        keys.add(key)
+        item, fifo = self.item(message.key), queue_url.endswith(".fifo")
+        if item is None or item["status"] not in ("SENDING", "COMPLETED"):
+            self.violated(Violation("SENT", f"{invocation.name} sends for {message.key}: {invariants.shown(item)}"))
+        if len(keys) > 1 or (fifo and entry["MessageDeduplicationId"] != key):
+            self.violated(Violation("SENT", f"{invocation.name} sends the message of {message.key} under {keys}"))
 
     def answered(self, invocation: Invocation, failed: Sequence[str]) -> None:
         name, batch = invocation.name, [message.id for message in invocation.messages]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
 from tests.simulation.monitor import items_of
-from tests.simulation.points import DEAD_LETTER, GET, VISIBILITY, declare_points, points_of
+from tests.simulation.points import DEAD_LETTER, GET, SEND, VISIBILITY, declare_points, points_of
 from tests.simulation.reached import mark, mark_at
 from tests.simulation.store_calls import StoreCalls
 
@@ -234,6 +234,27 @@ class NetworkQueueClient:
         if not confirmed:
             mark(f"{DEAD_LETTER}: lost answer" if arrived else f"{DEAD_LETTER}: lost")
             raise ConnectionError("the answer was lost")
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        invocation, random = sender_of(self.process), self.simulation.random
+        confirmed = self._send(SEND, raises=False)
+        answer: dict[str, Any] = {"Successful": [], "Failed": []}
+        if confirmed or random.random() < 0.5:
+            for entry in Entries:
+                if not self.simulation.quiet and random.random() < self.simulation.plan.faults / 2:
+                    mark(f"{SEND}: partly")
+                    invocation.failed = True
+                    invocation.fault_count += 1
+                    answer["Failed"].append({"Id": entry["Id"], "Code": "InternalError", "SenderFault": False})
+                else:
+                    self.simulation.monitor.message_sent(invocation, QueueUrl, entry)
+                    answer["Successful"].append({"Id": entry["Id"]})
+        if not confirmed:
+            invocation.failed = True
+            invocation.fault_count += 1
+            mark(f"{SEND}: lost answer" if answer["Successful"] else f"{SEND}: lost")
+            raise ConnectionError("the answer was lost")
+        return answer
 
     def _send(self, point: str, *, raises: bool = True) -> bool:
         sender = sender_of(self.process)

@@ -49,6 +49,8 @@ class Plan:
     """How many late duplicates there are, how many dead letters are sent back, how often TTL deletes."""
     reads = False
     """Whether a handler reads the account that its transaction writes, and writes what follows from it."""
+    sends = False
+    """Whether a handler sends a message through its transaction."""
     expires = False
     """Whether records expire, after a day, and messages come again then."""
     audit_retention_seconds = 30 * DAY_SECONDS
@@ -117,6 +119,8 @@ class Plan:
         self.deployed = {name: deploy.random() < 0.5 for name in Version.__dataclass_fields__}
         """What the new version changes."""
         self.transactional = self.transactional or (self.deploy_at is not None and self.deployed["claims"])
+        # A record that expires while it is SENDING is run again, which nobody could tell from a lost send.
+        self.sends = self.transactional and not self.expires and self.source("sends").random() < 0.4
 
     def source(self, world: str) -> Random:
         return Random(f"{world} {self.seed}")

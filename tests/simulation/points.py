@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.protocol.record import Change, Record
 
-CLAIM, TAKE_OVER, COMPLETE, FAIL, RELEASE = "claim", "take over", "complete", "fail", "release"
+CLAIM, TAKE_OVER, COMPLETE, MARK, FAIL, RELEASE = "claim", "take over", "complete", "mark", "fail", "release"
 FAIL_UNREAD = "fail, nothing read"
 COMMIT, PACK = "commit", "commit several"
-WRITES = (CLAIM, TAKE_OVER, COMPLETE, FAIL, RELEASE, FAIL_UNREAD, COMMIT, PACK)
+WRITES = (CLAIM, TAKE_OVER, COMPLETE, MARK, FAIL, RELEASE, FAIL_UNREAD, COMMIT, PACK)
 PEEK = "peek"
 READS = (PEEK, *(f"read after {write}" for write in WRITES))
-VISIBILITY, DEAD_LETTER, RESULT, GET = "visibility", "dead letter", "result", "get"
+VISIBILITY, DEAD_LETTER, SEND, RESULT, GET = "visibility", "dead letter", "send", "result", "get"
+QUEUES = (VISIBILITY, DEAD_LETTER, SEND)
 BUCKET_FAULTS = ("refused", "slow", "lost answer")
 HANDLER, PAUSE = "handler", "pause"
 DISTURBANCES = ("killed", "frozen", "suspended", "clock forward", "clock back", "wall still", "monotonic still")
@@ -28,10 +29,11 @@ DISTURBANCES = ("killed", "frozen", "suspended", "clock forward", "clock back", 
 def declare_points(kinds: Sequence[str]) -> None:
     """Each of these network faults may occur at each call of the store, and a process be disturbed at any time."""
     declare("network faults", [f"{where}: {what}" for where, what in product((*WRITES, *READS), kinds)])
-    declare("network faults", [f"{where}: {what}" for where in (VISIBILITY, DEAD_LETTER) for what in ("lost", "slow")])
+    declare("network faults", [f"{where}: {what}" for where in QUEUES for what in ("lost", "slow")])
     declare("network faults", [f"{DEAD_LETTER}: lost answer", "delete: lost", f"{GET}: lost"])
+    declare("network faults", [f"{SEND}: lost answer", f"{SEND}: partly"])
     declare("network faults", [f"{RESULT}: {what}" for what in BUCKET_FAULTS])
-    where = (*WRITES, *READS, GET, VISIBILITY, DEAD_LETTER, RESULT, HANDLER, PAUSE)
+    where = (*WRITES, *READS, GET, *QUEUES, RESULT, HANDLER, PAUSE)
     declare("disturbances", [f"{where}: {what}" for where, what in product(where, DISTURBANCES)])
 
 
@@ -61,6 +63,8 @@ def _inserted(record: Record) -> str:
 def _replaced(change: Change) -> str:
     if change.new.status == "INPROGRESS":
         return RELEASE if change.new.owner is None else TAKE_OVER
+    if change.seen is not None and change.seen.status == "SENDING":
+        return MARK
     return COMPLETE if change.new.status == "COMPLETED" else FAIL
 
 

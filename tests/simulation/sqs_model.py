@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from random import Random
 
 MAX_RECEIVES = 5
+SENT = "https://sqs.us-east-1.amazonaws.com/123456789012/sent"
+"""The queue to which handlers send."""
 COPY = "copy"
 """The attribute that tells a message from the others that were sent for the same original."""
 

@@ -77,7 +77,7 @@ def _queue(worker: "ControlledWorker") -> list[str]:
         key=body_field("key") if setup.payloads > 1 else message_id,
         clock=worker,
         executor=lambda: Executor(worker),
-        sqs=Queue(worker) if setup.dead_letters else None,  # type: ignore[arg-type]  # the part of it that is used
+        sqs=Queue(worker) if setup.dead_letters or setup.sends else None,  # type: ignore[arg-type]  # the part of it that is used
         dead_letter_queue=DEAD_LETTERS if setup.dead_letters else None,
         concurrency=setup.concurrency,
         effects="transaction" if worker.receives in setup.unclaimed else "any",

@@ -107,6 +107,17 @@ class Queue:
         if self.worker.ask("send", stamp["original_id"]) == (LOST,):
             raise ConnectionError("the answer was lost")
 
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        keys = [json.loads(entry["MessageAttributes"][STAMP]["StringValue"])["key"] for entry in Entries]
+        answers = self.worker.ask("post", *zip([entry["MessageBody"] for entry in Entries], keys, strict=True))
+        if LOST in answers:
+            raise ConnectionError("the answer was lost")
+        failed = [place for place, answer in enumerate(answers) if isinstance(answer, NotApplied)]
+        return {
+            "Successful": [{"Id": entry["Id"]} for place, entry in enumerate(Entries) if place not in failed],
+            "Failed": [{"Id": Entries[place]["Id"], "Code": "InternalError", "SenderFault": False} for place in failed],
+        }
+
 
 @dataclass(frozen=True)
 class Bucket:

@@ -26,6 +26,9 @@ class ExploredTable:
         """Apply a statement, and check the change against the invariants."""
         if kind == "send":
             return CONFIRMED
+        if kind == "post":
+            oracle.sent(state, *part, writer)
+            return CONFIRMED
         if kind == "put":
             state.bucket = {**state.bucket, part[0]: part[1]}
             return CONFIRMED
@@ -80,6 +83,9 @@ class ExploredTable:
             )
         if self.setup.large:
             oracle.leads_to_a_result(state, after)
+        if self.setup.sends:
+            keys = [key for id, key in state.sent if id == after["id"]]
+            invariants.check_sent(before, after, writer, keys)
         if not self.setup.unclaimed:
             invariants.check_settled(before, after, writer)
         if self.setup.payloads > 1:

@@ -203,7 +203,7 @@ class Explorer:
         call, answers = worker.call(number), dict(worker.answers)[number]
         self._leave_on_wire(state, worker, call, answers)
         # Nothing retries the reading of a result: the client gets the error and asks again.
-        worker.contended |= call.kind in ("get", "fetch")
+        worker.contended |= call.kind in ("get", "fetch", "post")
         lost = lost or (LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS)
         self._resume(state, worker, "answer", number, (lost,) * len(answers))
 
@@ -222,6 +222,7 @@ class Explorer:
     def _applied_unknown(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.faulted(name)
         call = worker.call(number)
+        worker.contended |= call.kind == "post"  # nothing retries it
         self.table.apply(state, call.kind, worker.sent(call, place), name)
         self._put(state, worker, number, place, LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS)
 

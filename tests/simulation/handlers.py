@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import PermanentError, Transaction
 from tests.simulation.setups import HOT
+from tests.simulation.sqs_model import SENT
 
 if TYPE_CHECKING:
     from tests.simulation.controlled_worker import ControlledWorker
@@ -42,6 +43,8 @@ def post(worker: ControlledWorker, tx: Transaction, id: str) -> None:
         update["Key"]["id"] = entry
         tx.update(otherwise=error, **update)
     update["Key"]["id"] = "another"
+    if worker.setup.sends:
+        tx.send(QueueUrl=SENT, MessageBody=id)
     if worker.setup.reads:
         _write_what_follows(tx, worker.setup, id)
 

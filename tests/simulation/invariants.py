@@ -169,11 +169,8 @@ def check_sent(before: Item | None, after: Item, writer: str, sent: Collection[s
     """SENT, for a write of the record of a handler that sends. `sent`: the keys of the messages that SQS has taken."""
     was = None if before is None else before["status"]
     if was == "SENDING" and before is not None:
-        kept = [
-            (item["status"] if item is after else "COMPLETED", item.get("data"), item["owner"], item["attempts"])
-            for item in (before, after)
-        ]
-        if kept[0] != kept[1]:
+        kept = [[item.get(name) for name in ("data", "validation", "attempts")] for item in (before, after)]
+        if after["status"] != "COMPLETED" or kept[0] != kept[1]:
             raise Violation("SENT", f"{writer} replaced {shown(before)}, whose messages wait, by {shown(after)}")
     if after["status"] == "COMPLETED" and (was != "SENDING" or not sent):
         raise Violation("SENT", f"{writer} completed {after['id']}, whose message is not sent")

@@ -102,6 +102,8 @@ EXCLUDED = {
     "decide: seen.status not in Status.__members__": FOREIGN,
     "decide: seen.status in (Status.INPROGRESS, Status.SENDING) and lease is None": FOREIGN,
     "ends: Unreadable": FOREIGN,
+    "of_claim: transitions.Unsent()": "a batch sends it",
+    "unsent: failed_for_good": "SQS takes the contents of every message that a world sends",
 }
 """What the worlds cannot reach, and why. A world that can takes its rows out of here, or the run fails."""
 HINTS |= {

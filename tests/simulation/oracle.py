@@ -60,6 +60,14 @@ def dead_lettered(state: State, worker: WorkerState, id: str) -> None:
         invariants.check_both(id, item["owner"], overruled=(item["owner"], id) in state.overruled)
 
 
+def sent(state: State, id: str, key: str, worker: str) -> None:
+    """SENT: check a message that SQS takes of a handler's."""
+    state.sent |= {(id, key)}
+    item, keys = state.items.get(id), [sent for of, sent in state.sent if of == id]
+    if item is None or item["status"] not in ("SENDING", "COMPLETED") or len(keys) > 1:
+        raise Violation("SENT", f"{worker} sends for {id}, under {keys}: {invariants.shown(item)}")
+
+
 def note_result(state: State, after: Item | None) -> None:
     """A record that will expire was completed."""
     if after is not None and after["status"] == "COMPLETED":
@@ -68,11 +76,15 @@ def note_result(state: State, after: Item | None) -> None:
         state.completions = {**state.completions, id: state.completions.get(id, 0) + 1}
 
 
+DONE = ("SENDING", "COMPLETED")
+"""The statuses that say that an effect is there."""
+
+
 def check_effect(state: State, entry: str, id: str, after: Item | None) -> None:
     """EFFECT: once, or once for each completion that may have expired since. All messages add to what is hot."""
     times = state.entries.get(entry, 0)
     if entry == HOT:
-        done = sum(item["status"] == "COMPLETED" for item in state.items.values() if item["id"] != id)
+        done = sum(item["status"] in DONE for item in state.items.values() if item["id"] != id)
         invariants.check_effect(entry, after, times - done)
     elif state.setup.retention_seconds is None:
         invariants.check_effect(entry, after, times)
@@ -83,7 +95,7 @@ def check_effect(state: State, entry: str, id: str, after: Item | None) -> None:
 def check_reads(state: State, after: Item | None) -> None:
     """READS: what is there follows from the completions, in whatever order: no update is lost, and none has skew."""
     others = [item for item in state.items.values() if after is None or item["id"] != after["id"]]
-    done = sum(item["status"] == "COMPLETED" for item in [*others, *([] if after is None else [after])])
+    done = sum(item["status"] in DONE for item in [*others, *([] if after is None else [after])])
     wanted = done if state.setup.reads == "count" else min(done, 1)
     there = sum(state.entries.get(entry, 0) for entry in (HOT, "odd", "even"))
     if there != wanted:
@@ -139,8 +151,9 @@ def unclaimed_written(state: State, before: Item | None, after: Item, writer: st
     worker = next((worker for worker in state.workers if worker.name == writer), None)
     if worker is None or worker.receives not in state.setup.unclaimed:
         return
-    invariants.check_seen(before, after, writer, state.starts)
-    if state.setup.fifo and after["status"] == "COMPLETED":
+    if before is None or before["status"] != "SENDING":
+        invariants.check_seen(before, after, writer, state.starts)
+    if state.setup.fifo and after["status"] in DONE:
         _in_order(state, worker, after["id"], "commits")
 
 

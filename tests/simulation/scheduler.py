@@ -61,7 +61,7 @@ FAULT_KINDS = frozenset(
     }
 )
 WRITES = ("insert", "replace", "commit")
-TOLD = ("send", "put", "get")
+TOLD = ("send", "post", "put", "get")
 """Calls whose client raises if it gets no answer."""
 TOO_LATE = 9.8
 STOPS = (9.1, TOO_LATE, 10.3)
@@ -183,7 +183,7 @@ def _faults_of_statement(kind: str, *, alone: bool) -> tuple[str, ...]:
     if kind in ("read", "fetch", "describe"):
         return () if alone else ("unapplied_unknown",)
     if kind in TOLD:
-        return ("applied_unknown",) if kind != "get" else ()
+        return ("applied_unknown", *["throttle"] * (kind == "post")) if kind != "get" else ()
     cancel = ("cancel",) if kind == "commit" else ()
     return ("throttle", "applied_unknown", "copy", "resend", *cancel, *(() if alone else ("unapplied_unknown",)))
 
@@ -202,7 +202,7 @@ def next_moment(state: State) -> float | None:
             moments += [round(worker.started + killed_at - before, 3) for before in (RENEWED_BEFORE_SECONDS, 0)]
     off = (0.1, CLOCK_OFF_SECONDS + 0.1) if state.faults or any(worker.wall for worker in state.workers) else (0.1,)
     for item in state.items.values():
-        if item["status"] == "INPROGRESS" and item.get("owner") is not None:
+        if item["status"] in ("INPROGRESS", "SENDING") and item.get("owner") is not None:
             ends = item["in_progress_expiration"] / 1000 - START_EPOCH_SECONDS
             moments += [round(ends + more, 3) for more in off]
     if state.setup.retention_seconds:

@@ -75,6 +75,8 @@ class Setup:
     """What messages read by their transactions, and write by what they have read. "count": an entry to which each adds
     one. "absence": an entry that whoever finds none makes. "skew": an entry of their own, unless they find the other's.
     """
+    sends: bool = False
+    """Whether the handler sends a message through its transaction."""
     asynchronous: bool = False
     """Whether the handler is a coroutine function."""
     retention_seconds: int | None = None
@@ -193,6 +195,9 @@ SETUPS = {
         Setup("2x1-reads", workers=2, messages=1, transactional=True, reads="count"),
         Setup("2x1-reads-unclaimed", workers=2, messages=1, transactional=True, unclaimed=ALL, reads="count"),
         Setup("2x1-reads-letters", workers=2, messages=1, transactional=True, dead_letters=True, reads="count"),
+        Setup("2x1-sends", workers=2, messages=1, transactional=True, sends=True),
+        Setup("2x1-sends-unclaimed", workers=2, messages=1, transactional=True, unclaimed=ALL, sends=True),
+        Setup("2x1-sends-letters", workers=2, messages=1, transactional=True, dead_letters=True, sends=True),
         Setup("3x1-redriven", workers=3, messages=1, dead_letters=True, redriven=True),
         *_operators("resend", ALICE),
         *_operators("resend-other", ALICE, replace(BOB, new=2)),
@@ -218,6 +223,8 @@ SETUPS = {
         *_reading("count"),
         *_reading("skew"),
         *_reading("absence"),
+        Setup("2x2-sends", workers=2, messages=2, transactional=True, sends=True, faults=1),
+        Setup("2x2-sends-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, sends=True, faults=1),
         Setup("2x2-renewed", workers=2, messages=2, renewals=1, renewing=frozenset({FIRST}), faults=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),
         Setup("2x2", workers=2, messages=2),

@@ -80,6 +80,8 @@ class State:
     """With short retentions only: the completions by id, owner, result, and when they expire."""
     completions: dict[str, int] = field(default_factory=dict)
     """With short retentions only: how often each record was completed."""
+    sent: frozenset[tuple[str, str]] = frozenset()
+    """The messages that SQS has taken, by the ids of the records that sent them, and their keys."""
     bucket: dict[str, str] = field(default_factory=dict)
     """With large results only: the objects."""
     clock_stepped: str | None = None
@@ -164,6 +166,7 @@ class State:
             ),
             sorted((names.of(worker.name), id) for worker in live for name, id in self.recorded if name == worker.name),
             sorted(self.dead_lettered),
+            sorted(self.sent),
             sorted(
                 (id, names.of(owner) if owner in writing else ANOTHER, result, names.expiration(at))
                 for id, owner, result, at in self.results

@@ -18,14 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
     "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.progress", "batch.settlements",
-    "batch.receiver", "batch.runs", "batch.settings", "batch.turns", "clock", "dynamodb",
+    "batch.receiver", "batch.runs", "batch.sends", "batch.settings", "batch.turns", "clock", "dynamodb",
     "dynamodb.cancellations", "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs",
     "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "errors", "handler", "handler.annotations",
     "handler.attempt", "handler.outcome", "handler.results", "options", "payload", "process_end",
-    "protocol", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.record",
+    "protocol", "protocol.action", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.outbox",
+    "protocol.record",
     "protocol.reads", "protocol.store", "protocol.transaction", "protocol.transitions", "protocol.values", "sqs",
     "sqs.binding", "sqs.consumer",
-    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.visibility", "sqs.work",
+    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.sends", "sqs.visibility", "sqs.work",
     "telemetry",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""

@@ -5,13 +5,18 @@ from typing import Any
 
 from idempotent_receiver.protocol.record import Record, Status, permanent
 from idempotent_receiver.protocol.resend import resending, resent, taken_back
-from idempotent_receiver.protocol.transitions import Claim, Unreadable, decide
+from idempotent_receiver.protocol.transitions import Claim, Unreadable, Unsent, decide
 
 
 def lease_over(record: Record, now_ms: int) -> bool:
     """Whether the record is in progress and its lease has ended."""
     until = record.lease_until_ms
     return record.status == Status.INPROGRESS and until is not None and until <= now_ms
+
+
+def unsent(record: Record, now_ms: int) -> bool:
+    """Whether the record's effect is done, and its messages wait for whoever sends them."""
+    return isinstance(decide(record, _ANY_CLAIM, (), now_ms), Unsent)
 
 
 def released(record: Record, now_ms: int) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.statements import record_in
-from idempotent_receiver.operations.records import failing, lease_over, released, unreadable
+from idempotent_receiver.operations.records import failing, lease_over, released, unreadable, unsent
 from idempotent_receiver.protocol.record import ATTRIBUTES, Record, Status, permanent
 from idempotent_receiver.protocol.resend import resending, resent
 from idempotent_receiver.protocol.store import RecordStore, Unknown
@@ -112,6 +112,8 @@ KINDS = (
         lambda record: -(record.lease_until_ms or 0),
         lambda record, now_ms: lease_over(record, now_ms) and not released(record, now_ms),
     ),
+    # Longest ago first.
+    Kind("unsent", About.MESSAGE, lambda record: -(record.lease_until_ms or 0), unsent),
     Kind("failing", About.MESSAGE, lambda record: record.attempts or 0, lambda record, now_ms: failing(record)),
     # Latest first.
     Kind("permanent", About.MESSAGE, lambda record: record.expiration or 0, lambda record, now_ms: permanent(record)),

@@ -14,7 +14,7 @@ from typing import Any
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act
-from idempotent_receiver.operations.records import lease_over, reason_in, released, written_ms
+from idempotent_receiver.operations.records import lease_over, reason_in, released, unsent, written_ms
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resend_of, resending, resent, taken_back
 
@@ -46,8 +46,9 @@ def of_record(
 ) -> Iterator[TraceEvent]:
     """The record's last write and how long its state lasts. The time of the write is derived from its expiry."""
     yield TraceEvent(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
-    if record.status == Status.INPROGRESS and not (released(record, now_ms) or resending(record)):
-        over = ", never settled" if lease_over(record, now_ms) else ""
+    leased = record.status in (Status.INPROGRESS, Status.SENDING)
+    if leased and not (released(record, now_ms) or resending(record)):
+        over = ", never settled" if lease_over(record, now_ms) or unsent(record, now_ms) else ""
         yield TraceEvent(record.lease_until_ms, source, f"end of its lease{over}")
     if record.expiration is not None:
         yield TraceEvent(record.expiration * 1000, source, "end of the record: the key is free from then on")
@@ -71,6 +72,8 @@ def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
         reason = reason_in(error_of(record)) or "no reason was recorded"
         again = "for good" if permanent(record) else "and may be tried again"
         return f"FAILED {ended}, {again}: {reason}"
+    if record.status == Status.SENDING:
+        return f"SENDING since {attempt}: its effect is done, and its messages are not known to be sent"
     if record.status != Status.INPROGRESS:
         return f"{record.status} at {attempt}"
     if record.execution is not None:

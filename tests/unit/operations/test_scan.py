@@ -95,6 +95,11 @@ def resend(id: str, status: str, **attributes: Any) -> Record:
 
 FOUND = [
     *(claim(f"lapsed-{number}", START_MS - number) for number in range(3)),  # 0: at this very moment
+    *(
+        record(f"unsent-{number}", "SENDING", in_progress_expiration=START_MS - number, attempts=2)
+        for number in (0, 3, 2)
+    ),
+    record("sending", "SENDING", in_progress_expiration=START_MS + 1, owner="w", attempts=2),
     claim("held", START_MS + 1),
     claim("released", START_MS - 1, owner=None),
     record("once", "FAILED", error=ERROR),
@@ -112,9 +117,10 @@ FOUND = [
     *(resend(f"old-{number}", "INPROGRESS", expiration=LASTING + number) for number in (1, 3, 2)),
     resend("sent", "COMPLETED"),
 ]
-COUNTS = {"unsettled": 3, "failing": 6, "permanent": 3, "workflow": 4, "resending": 3, "unreadable": 4}
+COUNTS = {"unsettled": 3, "unsent": 3, "failing": 6, "permanent": 3, "workflow": 4, "resending": 3, "unreadable": 4}
 FIRST = {
     "unsettled": ["lapsed-2", "lapsed-1"],
+    "unsent": ["unsent-3", "unsent-2"],
     "failing": ["again-4", "flaky-3"],
     "permanent": ["closed-3", "closed-2"],
     "workflow": ["flow-3", "flow-2"],

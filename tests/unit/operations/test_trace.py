@@ -53,6 +53,13 @@ def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
     assert texts(claimed, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, never settled")
 
 
+def test_what_has_messages_to_send_is_not_done() -> None:
+    told = "SENDING since attempt 1: its effect is done, and its messages are not known to be sent"
+    sending = written("SENDING", outbox=SECRET, in_progress_expiration=NOW_MS + 5)
+    assert texts(sending) == [(NOW_MS, told), (NOW_MS + 5, "end of its lease"), END]
+    assert texts(sending, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, never settled")
+
+
 def test_what_was_released_has_no_lease_to_end() -> None:
     released = written("INPROGRESS", in_progress_expiration=NOW_MS - 1)
     assert texts(released) == [(NOW_MS, "INPROGRESS: released before its handler started"), END]

@@ -28,6 +28,7 @@ from idempotent_receiver.operations.cli.terminal import (
 )
 from idempotent_receiver.operations.records import reason_in, state_of, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
+from idempotent_receiver.operations.unsent import send_from
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resend_of
 
@@ -37,6 +38,11 @@ TAKEN_OVER = """\
 The next delivery or request takes over the claim: wait. If none comes:
 {redrive}
 If it is not a dead letter, it is an orphan: see {orphans}."""
+SENT_NEXT = """\
+The next delivery of its message sends them. If it is a dead letter by now:
+{redrive}
+If its message is gone, send them from the record:
+{send}"""
 TRIED_AGAIN = """\
 The next delivery or request retries the key. If it is a dead letter by now:
 {redrive}"""
@@ -59,6 +65,7 @@ keys runs until this version can read the record: upgrade, or see
 
 KIND_TEXTS = {
     "unsettled": ("Claims that were never settled", TAKEN_OVER),
+    "unsent": ("Keys whose effect is done and whose messages are not sent", SENT_NEXT),
     "failing": ("Keys that failed and will be retried", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
     "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),
@@ -71,7 +78,7 @@ KIND_TEXTS = {
 def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[str, Any]:
     """A record, for the JSON answer. `status` comes from `state_of`; `was` is the status stored in the table."""
     error = error_of(found)
-    until = found.lease_until_ms if found.status == Status.INPROGRESS else None
+    until = found.lease_until_ms if found.status in (Status.INPROGRESS, Status.SENDING) else None
     written = written_ms(found, now_ms, deployment.retention_seconds)
     return {
         "key": deployment.key_of(found.id),
@@ -147,14 +154,21 @@ def stuck(
     terminal: Terminal,
     rate: Annotated[float, typer.Option(min=0.5, help="Read units per second.")] = 25.0,
     top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to list.")] = 20,
+    send: Annotated[str | None, typer.Option(metavar="KEY", help="Send the messages of this key's record.")] = None,
     yes: Yes = False,
 ) -> None:
     """Find claims that were never settled, and keys that fail.
+
+    With --send, the messages of one key are sent instead, from its record: its own message must be gone, or a worker
+    may send them as well.
 
     Scans the whole table, which is charged for every item: the command shows the cost before it starts. With a
     namespace, only its records count; a namespace without records is an error, because it may be misspelled.
     """
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
+    if send is not None:
+        _send(send, deployment, terminal, yes=yes)
+        return
     cost = cost_of(dynamodb, table)
     terminal.note(
         f"A scan of {table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
@@ -181,6 +195,19 @@ def stuck(
         raise typer.Exit(Exit.STOPPED)
     if scan.scanned and not scan.own:
         terminal.note("No record is in this namespace, so it may be misspelled: check --consumer.")
+        raise typer.Exit(Exit.LEFT)
+
+
+def _send(key: str, deployment: Deployment, terminal: Terminal, *, yes: bool) -> None:
+    if not terminal.confirm(f"Send the messages of {clean(key)}, of which some may have been sent before?", yes=yes):
+        terminal.answer({"confirmed": False}, Text("Nothing was sent."))
+        raise typer.Exit(Exit.LEFT)
+    store, ids = deployment.store, deployment.ids_of(key)
+    id = next((id for id, found in zip(ids, store.read(ids), strict=True) if found is not None), ids[0])
+    why = send_from(store, deployment.client("sqs"), id, terminal.clock, deployment.retention_seconds)
+    told = f"The messages of {clean(key)} are sent." if why is None else f"Not sent: {clean(why)}."
+    terminal.answer({"confirmed": True, "key": key, "sent": why is None, "why": why}, Text(told))
+    if why is not None:
         raise typer.Exit(Exit.LEFT)
 
 
@@ -216,6 +243,8 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
         f"{values['released_count']} released and waiting, {counted(values['failing_count'], 'key')} failing, "
         f"{values['permanent_count']} failed for good"
     )
+    if values["unsent_count"]:
+        summary += f", {counted(values['unsent_count'], 'key')} with messages to send"
     if values["workflow_count"]:
         summary += f", {counted(values['workflow_count'], 'workflow execution')} failed or overdue"
     if values["resending_count"]:
@@ -237,6 +266,7 @@ def advice(then: str, options: Sequence[str]) -> str:
     redrive = ("receiver dlq redrive", *options)
     return then.format(
         redrive=command(*redrive, "--key KEY"),
+        send=command("receiver stuck", *options, "--send KEY"),
         resend=command("receiver dlq resend", *options, "--key KEY", "--body FILE"),
         take_back=command("receiver dlq resend", *options, "--key KEY", "--take-back"),
         redrive_permanent=command(*redrive, "--include-permanent", "--key KEY"),
@@ -247,7 +277,8 @@ def advice(then: str, options: Sequence[str]) -> str:
 
 
 def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:
-    head, time = ("lease over since", "lease_until") if kind == "unsettled" else ("written about", "written_about")
+    leased = kind in ("unsettled", "unsent")
+    head, time = ("lease over since", "lease_until") if leased else ("written about", "written_about")
     rows = [
         (
             (each["key"], each["status"], each["attempts"], each[time]),
@@ -256,6 +287,6 @@ def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:
         for each in records
     ]
     shown = listing(("key", "status", "attempts", head), rows)
-    if kind != "unsettled" and any(map(undated, records)):
+    if not leased and any(map(undated, records)):
         return Group(shown, Text(f"written about: {UNDATED}"))
     return shown

@@ -75,5 +75,6 @@ _CAUSES = {
     Status.INPROGRESS.value: Cause(
         "received too often while claimed: its worker crashed, timed out or is still running", "never-settled"
     ),
+    Status.SENDING.value: Cause("done, but the messages that it sends were never confirmed", "not-sent"),
     Status.FAILED.value: Cause("failed, with no reason recorded", "error"),
 }

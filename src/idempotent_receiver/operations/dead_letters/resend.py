@@ -31,6 +31,7 @@ from idempotent_receiver.protocol.transitions import (
     HeldElsewhere,
     OtherPayload,
     Settled,
+    Unsent,
 )
 
 ASK_SECONDS = 30
@@ -104,6 +105,8 @@ class NewBody:
             match claim_on(letter, found, now_ms):
                 case AlreadyCompleted():
                     raise NotResent("it has already completed: another message must come from the producer")
+                case Unsent():
+                    raise NotResent("its effect is done, and only its messages are not sent: use `dlq redrive`")
                 case HeldElsewhere():
                     going_on = self._goes_on(found, letter, new)
         self._require_free(new, going_on=going_on or decision.verdict not in OWN_RECORD)

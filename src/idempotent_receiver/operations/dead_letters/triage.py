@@ -29,7 +29,7 @@ from enum import StrEnum
 
 from idempotent_receiver.operations.dead_letters.cause import cause_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-from idempotent_receiver.operations.records import released
+from idempotent_receiver.operations.records import released, unsent
 from idempotent_receiver.operations.text import escaped
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status, permanent
@@ -189,6 +189,8 @@ def _met(found: Record | None, now_ms: int) -> str:
         return "it has no record: no handler of this consumer has completed it"
     if found.expired(now_ms):
         return "its record has expired"
+    if unsent(found, now_ms):
+        return "its effect is done, and its messages are not known to be sent: the consumer will send them"
     if found.status == Status.FAILED:
         return f"it failed at attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):

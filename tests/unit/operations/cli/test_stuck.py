@@ -22,7 +22,8 @@ from idempotent_receiver.operations.cli.common_options import Options
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages
-from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.protocol.outbox import STAMP, Outgoing, to_text
+from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from tests.manual_clock import ManualClock
@@ -104,6 +105,72 @@ def test_what_stuck_advises_means_the_same_consumer_and_runs_as_it_stands(
         unsaid = {"QUEUE": "transfers", "CONSUMER": "ids.json", "KEY": "nosuch"}
         ran = receiver(*(unsaid.get(each, each) for each in command[1:]), "--yes")
         assert (ran.code, "no visible dead letters of the key nosuch" in ran.out) == (terminal.Exit.LEFT, True), ran.err
+
+
+QUEUED = "sent-1"
+BODIES = ['{"order":1}', "to nobody else"]
+
+
+def unsent(stack: Stack, key: str = QUEUED, **attributes: Any) -> list[str]:
+    """A record of a worker that died before it had sent its messages; returns their queue."""
+    (queue, _) = stack.queues("shipments")
+    outbox = to_text([Outgoing(queue, {"MessageBody": body}) for body in BODIES])
+    stack.record(key, **{"status": "SENDING", "outbox": outbox, **LAPSED, **attributes})
+    return [queue]
+
+
+def test_stuck_lists_what_waits_to_be_sent_without_showing_it(receiver: Receiver, stack: Stack) -> None:
+    unsent(stack)
+    unsent(stack, "later", in_progress_expiration=LONG_AGO_MS + 10**13)
+    told = receiver(f"{SCAN} --json")
+    assert (told.json["unsent_count"], ids(told.json, "unsent")) == (1, [QUEUED])
+    shown = receiver(SCAN).out
+    assert "1 key with messages to send" in shown
+    assert "receiver stuck" in shown
+    assert "--send KEY" in shown
+    assert not any(body in text for body in BODIES for text in (shown, told.out))
+
+
+def test_stuck_sends_from_the_record_of_a_message_that_is_gone(receiver: Receiver, stack: Stack) -> None:
+    (queue,) = unsent(stack)
+    asked = f"stuck --table records --send {QUEUED}"
+    assert receiver(f"{asked} --yes --json").json == {
+        "schema": 1, "confirmed": True, "key": QUEUED, "sent": True, "why": None
+    }  # fmt: skip
+    given = {"MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+    received = stack.sqs.receive_message(QueueUrl=queue, **given)["Messages"]
+    keys = [stamp_of({STAMP: {"stringValue": one["MessageAttributes"][STAMP]["StringValue"]}}) for one in received]
+    assert sorted(one["Body"] for one in received) == sorted(BODIES)
+    assert {key and key.key for key in keys} == {f"{idempotency_key(QUEUED)}-{number}" for number in (1, 2)}
+    again = receiver(f"{asked} --yes")
+    assert (again.code, again.out) == (1, "Not sent: its messages are sent already.\n")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"in_progress_expiration": LONG_AGO_MS + 10**13}, "a worker holds it until"),
+        ({"status": "FAILED"}, "its record has no messages to send"),
+        ({"outbox": to_text([Outgoing("https://sqs.us-east-1.amazonaws.com/1/nosuch", {"MessageBody": "a"})])},
+         "message 1: SendMessageBatch on"),
+    ],
+)  # fmt: skip
+def test_stuck_sends_nothing_that_a_worker_may_send_or_that_is_no_message(
+    receiver: Receiver, stack: Stack, attributes: dict[str, Any], why: str
+) -> None:
+    unsent(stack, **attributes)
+    ran = receiver(f"stuck --table records --send {QUEUED} --yes")
+    assert (ran.code, why in ran.out) == (1, True)
+    assert (
+        receiver("stuck --table records --send nosuch --yes").out == "Not sent: its record has no messages to send.\n"
+    )
+
+
+def test_stuck_asks_before_it_sends(receiver: Receiver, stack: Stack, typed: Any) -> None:
+    unsent(stack)
+    typed("n\n")
+    ran = receiver(f"stuck --table records --send {QUEUED}")
+    assert (ran.code, ran.out) == (1, "Nothing was sent.\n")
 
 
 def test_what_is_advised_is_for_the_same_account_too() -> None:

@@ -64,6 +64,8 @@ PERMANENT = record("FAILED", error=Failure(type="PermanentError", text="closed",
 ORPHAN = record("INPROGRESS", in_progress_expiration=NOW_MS - 1, owner="w")
 RELEASED = record("INPROGRESS", in_progress_expiration=NOW_MS - 1, validation=None, attempts=0)
 HELD = record("INPROGRESS", in_progress_expiration=NOW_MS + 1, owner="w")
+UNSENT = record("SENDING", in_progress_expiration=NOW_MS - 1, owner="w", outbox="[]")
+SENDING = record("SENDING", in_progress_expiration=NOW_MS + 1, owner="w", outbox="[]")
 STRANGE = record("PAUSED")
 OTHER_PAYLOAD = record("COMPLETED", validation="another")
 EXPIRED = record("COMPLETED", expiration=GONE)
@@ -87,6 +89,9 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (ORPHAN, Verdict.MOVE, "never settled"),
         (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
+        (UNSENT, Verdict.MOVE, "its messages are not known to be sent: the consumer will send them"),
+        (SENDING, Verdict.MOVE, "another worker holds its claim"),
+        (UNSENT._replace(validation="another"), Verdict.CONFLICT, "fingerprint another there"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
         (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
         (BEGUN, Verdict.RESENDING, "alice began to resend it as m-2: resend it with the same body"),

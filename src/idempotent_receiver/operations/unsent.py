@@ -1,0 +1,39 @@
+"""Sends the messages of a record whose own message is gone, so that no redelivery does."""
+
+from typing import TYPE_CHECKING
+
+from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import ask
+from idempotent_receiver.protocol.outbox import from_text
+from idempotent_receiver.protocol.record import idempotency_key
+from idempotent_receiver.protocol.store import RecordStore, Unknown
+from idempotent_receiver.protocol.transitions import AlreadyCompleted, Claim, HeldElsewhere, Settled, Unsent, decide
+from idempotent_receiver.sqs.sends import send_messages
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+SEND_SECONDS = 60
+
+
+def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, retention_seconds: int) -> str | None:
+    """Send the messages of a record, one after the other, and mark it. Returns why not, if it did not."""
+    deadline = Deadline.after(clock, SEND_SECONDS * 1000)
+    (found,) = store.read([id])
+    if isinstance(found, Unknown):
+        return f"its record could not be read: {found.why}"
+    met = decide(found, Claim(id, None, "operator", 0), (), deadline.now_ms)
+    if isinstance(met, HeldElsewhere):
+        return f"a worker holds it until {met.until_ms} (epoch ms), and may be sending them: wait"
+    if isinstance(met, AlreadyCompleted):
+        return "its messages are sent already"
+    if not isinstance(met, Unsent) or met.record.outbox is None:
+        return "its record has no messages to send"
+    for number, message in enumerate(from_text(met.record.outbox), 1):
+        entry = (f"{idempotency_key(id)}-{number}", message.arguments)
+        (answer,) = send_messages(sqs, message.queue_url, [entry])
+        if not answer.confirmed:
+            return f"message {number}: {answer.why}"
+    marked = ask(transitions.mark(met.record, retention_seconds), met.record, store, deadline)
+    return None if isinstance(marked, Settled) else "they are sent, but its record has changed or could not be written"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
-from idempotent_receiver.batch.settings import Host, Settings
+from idempotent_receiver.batch.settings import Host, SendMessages, Settings
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import function_name, require_transactions
@@ -238,12 +238,21 @@ class _Invocation:
             asynchronous=self.binding.asynchronous,
             unclaimed=options.effects == "transaction",
             send_dead_letter=None if options.dead_letter_queue is None else self._send_dead_letter,
-            send_messages=None if options.sqs is None else partial(send_messages, options.sqs),
+            send_messages=self._send_messages,
             stop_margin_seconds=options.stop_margin_seconds,
             results=options.results,
             host=host,
             error_texts=options.error_texts,
         )
+
+    @property
+    def _send_messages(self) -> SendMessages | None:
+        """How transactions send: by the client or, in tests, into the store in memory."""
+        options = self.options
+        if options.sqs is not None:
+            return partial(send_messages, options.sqs)
+        found: SendMessages | None = getattr(options.store, "send_messages", None)
+        return found
 
     def _send_back(self, failed: Sequence[tuple[Message, Outcome]], executor: Executor) -> None:
         options = self.options

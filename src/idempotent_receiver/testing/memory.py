@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from idempotent_receiver.protocol.action import Action
+from idempotent_receiver.batch.settings import SendAnswer
 from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     MOST_NAME_BYTES,
@@ -65,6 +66,8 @@ class MemoryStore:
         """The records' items by id, as a table would hold them. Tests may read and prepare them."""
         self.tables = {name: one if isinstance(one, Table) else Table(one) for name, one in (tables or {}).items()}
         """The tables of transactions, by name."""
+        self.sent: list[dict[str, Any]] = []
+        """What handlers sent through their transactions, as SendMessage's arguments, if the consumer has no `sqs`."""
         self._closed = tables is not None
         self._lock = threading.Lock()
 
@@ -104,6 +107,11 @@ class MemoryStore:
             except (TypeError, ValueError) as error:
                 found, misfit = None, str(error)
             return found if misfit is None else Unknown(f"get on {table}: {misfit}", retry=False)
+
+    def send_messages(self, queue_url: str, messages: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[SendAnswer]:
+        """Take what handlers send, in place of SQS."""
+        self.sent += [{"QueueUrl": queue_url, **arguments} for _, arguments in messages]
+        return [SendAnswer(True)] * len(messages)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         """Write each commit's change and all its actions, or none of it."""

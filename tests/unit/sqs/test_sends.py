@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore, PermanentError, Transaction, idempotent, sqs_consumer
+from idempotent_receiver import MemoryStore, PermanentError, Transaction, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
@@ -73,7 +73,9 @@ class Sqs:
 
 
 class Orders(MemoryStore):
-    """Counts its requests, and loses or refuses some."""
+    """Counts its requests, and loses or refuses some. Like DynamoDB, it sends nothing itself."""
+
+    send_messages: Any = None
 
     def __init__(self) -> None:
         super().__init__(None, {"orders": Table("order")})
@@ -415,3 +417,23 @@ def test_without_time_to_send_it_is_a_failure_that_a_redelivery_sends(effects: s
     assert failed_ids(consumer({"Records": messages(1)}, Context(30_000))) == ["m0"]
     assert sqs.sent == []
     assert store.status() == "SENDING"
+
+
+@both_modes
+def test_a_store_in_memory_takes_what_is_sent_if_there_is_no_client(effects: str) -> None:
+    store = MemoryStore()
+    assert deliver(store, None, only_sends, *messages(2), effects=effects) == []
+    sent = [{"QueueUrl": SHIPMENTS, "MessageBody": body} for body in ('{"order":0}', '{"order":1}')]
+    assert sorted(store.sent, key=str) == sent
+    assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
+
+
+def test_an_http_endpoint_refuses_a_send_because_nobody_redelivers_it() -> None:
+    @http_endpoint(MemoryStore("http"), logger=SILENT)
+    def handler(event: dict, context: Any, tx: Transaction) -> dict:
+        tx.send(QueueUrl=SHIPMENTS, MessageBody="a")
+        return {"statusCode": 200}
+
+    request = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}, "body": "{}"}
+    with pytest.raises(RuntimeError, match="nobody redelivers its calls"):
+        handler(request, Context(30_000))

@@ -25,8 +25,8 @@ OURS = {
     "protocol", "protocol.action", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.outbox",
     "protocol.record",
     "protocol.reads", "protocol.store", "protocol.transaction", "protocol.transitions", "protocol.values", "sqs",
-    "sqs.binding", "sqs.consumer",
-    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.sends", "sqs.visibility", "sqs.work",
+    "sqs.binding", "sqs.consumer", "sqs.dead_letter",
+    "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.sends", "sqs.visibility", "sqs.work",
     "telemetry",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""

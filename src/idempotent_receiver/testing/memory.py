@@ -6,8 +6,8 @@ from copy import copy, deepcopy
 from decimal import Decimal
 from typing import Any, Self
 
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.batch.settings import SendAnswer
+from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     MOST_NAME_BYTES,

@@ -6,7 +6,7 @@ import json
 import threading
 from collections import Counter
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -264,17 +264,20 @@ def test_a_call_refuses_a_send_because_nobody_redelivers_it() -> None:
 
 @both_modes
 def test_a_refused_message_is_tried_again_and_then_left_to_a_redelivery(effects: str) -> None:
-    tries = Counter[str]()
+    def deliver_with(refusals: int) -> tuple[list[str], Orders, Counter[str]]:
+        tries = Counter[str]()
 
-    def refuses(entry: dict[str, Any]) -> dict[str, Any] | None:
-        tries[entry["MessageBody"]] += 1
-        passes = entry["MessageBody"] != '{"order":1}' or tries[entry["MessageBody"]] > least
-        return None if passes else {"Code": "InternalError", "SenderFault": False}
+        def refuses(entry: dict[str, Any]) -> dict[str, Any] | None:
+            tries[entry["MessageBody"]] += 1
+            passes = entry["MessageBody"] != '{"order":1}' or tries[entry["MessageBody"]] > refusals
+            return None if passes else {"Code": "InternalError", "SenderFault": False}
 
-    for least, failed in ((2, []), (9, ["m1"])):
-        store, sqs = Orders(), Sqs(refuses)
-        tries.clear()
-        assert deliver(store, sqs, post, *messages(3), effects=effects) == failed
+        store = Orders()
+        return deliver(store, Sqs(refuses), post, *messages(3), effects=effects), store, tries
+
+    for refusals, failed in ((2, []), (9, ["m1"])):
+        left, store, tries = deliver_with(refusals)
+        assert left == failed
         assert tries == {'{"order":0}': 1, '{"order":1}': 3, '{"order":2}': 1}
         assert store.status("m1") == ("SENDING" if failed else "COMPLETED")
 
@@ -282,7 +285,7 @@ def test_a_refused_message_is_tried_again_and_then_left_to_a_redelivery(effects:
 @both_modes
 def test_a_queue_that_refuses_all_is_asked_once_and_makes_no_dead_letter(effects: str) -> None:
     class Denied(Exception):
-        response = {"Error": {"Code": "AccessDenied"}}
+        response: ClassVar[Any] = {"Error": {"Code": "AccessDenied"}}
 
     class Gone(Sqs):
         def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803

@@ -13,6 +13,7 @@ from idempotent_receiver.protocol.store import Commit, Conflict
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.testing.explored_run import ExploredRun
 from idempotent_receiver.testing.explored_worker import ExploredWorker
+from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.setup import Setup
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 
@@ -65,13 +66,14 @@ class WorkerStore:
         """Transactions, each with its message's completion."""
         memory = self._run.memory
         self._run.touched |= any(actions for _, actions in commits)
-        what = f"commits its transaction and completes {self._keys(change.new.id for change, _ in commits)}"
+        completes = "completes" if all(change.new.status == Status.COMPLETED for change, _ in commits) else "records"
+        what = f"commits its transaction and {completes} {self._keys(change.new.id for change, _ in commits)}"
         effect = partial(memory.commit, commits)
         return list(self._run.network.write(self._worker, "commit", what, len(commits), effect))
 
     def _verb(self, new: Record) -> str:
-        if new.status == Status.COMPLETED:
-            return "completes"
+        if new.status in (Status.COMPLETED, Status.SENDING):
+            return "completes" if new.status == Status.COMPLETED else "records what is to be sent for"
         if new.status == Status.FAILED:
             return "records the failure of"
         now_ms = (START_EPOCH_SECONDS + self._worker.world.now) * 1000
@@ -100,7 +102,25 @@ class WorkerQueue:
         """Send a dead letter."""
         stamp = stamp_of({STAMP: {"stringValue": arguments["MessageAttributes"][STAMP]["StringValue"]}})
         assert stamp is not None, "the library stamps each"
-        self._worker.run.network.send(self._worker, stamp.original_id)
+        id, network = stamp.original_id, self._worker.run.network
+        network.send(self._worker, f"sends {id} to the dead-letter queue", partial(network.dead_letters.add, id))
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:  # noqa: N803
+        """Send what handlers send through their transactions."""
+        run, queue = self._worker.run, QueueUrl.rpartition("/")[2]
+        what = f"sends {len(Entries)} message{'s' * (len(Entries) > 1)} to {queue}"
+        run.touched = True
+        run.network.send(self._worker, what, partial(self._sent, QueueUrl, Entries))
+        return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
+
+    def _sent(self, queue_url: str, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Keep each message once under its key, as its consumer does: in a table that is compared like any other."""
+        sent = self._worker.run.memory.tables.setdefault("messages sent", Table("key"))
+        for entry in entries:
+            arguments = {name: value for name, value in entry.items() if name not in ("Id", "MessageDeduplicationId")}
+            stamp = stamp_of({STAMP: {"stringValue": entry["MessageAttributes"][STAMP]["StringValue"]}})
+            assert stamp is not None, "the library stamps each"
+            sent.items[stamp.key,] = {"key": stamp.key, "QueueUrl": queue_url, **arguments}
 
 
 class WorkerLog:

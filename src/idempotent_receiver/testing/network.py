@@ -103,16 +103,15 @@ class Network:
                 return [UNKNOWN] * count
         return effect()
 
-    def send(self, worker: Worker, id: str) -> None:
-        """Send one of the library's dead letters. Raises ConnectionError if SQS does not confirm."""
-        what = f"sends {id} to the dead-letter queue"
+    def send(self, worker: Worker, what: str, effect: Callable[[], None]) -> None:
+        """Send messages to a queue. `what` completes a sentence. Raises ConnectionError if SQS does not confirm."""
         chosen = self._request(worker, "send", what, options.SEND)
         if chosen == "crash-before":
             self.crash(worker, f"{worker.name} crashes before it {what}")
         if chosen == "refused":
             self.story.append(f"{worker.name} {what}: refused")
             raise ConnectionError("refused")
-        self.dead_letters.add(id)
+        effect()
         self.story.append(f"{worker.name} {what}")
         if chosen == "crash-after":
             self.crash(worker, f"{worker.name} crashes before SQS confirms")

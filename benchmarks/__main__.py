@@ -122,7 +122,7 @@ def _table(endpoint: Loopback, cpus: Cpus | None) -> tuple[Table, list[Table]]:
 
 def _place(cell: Cell) -> int:
     """Where a cell stands in the report: those that write come last, in their order."""
-    return 1 + [*writing.CELLS, *writing.READING.values()].index(cell) if cell.writes else 0
+    return 1 + [*writing.CELLS, *writing.READING.values(), writing.SENDING].index(cell) if cell.writes else 0
 
 
 def _summary(cell: Cell, subjects: Mapping[str, Rounds]) -> dict[str, Any]:

@@ -32,7 +32,10 @@ REDELIVERED = {
 }
 HALF = Cell(name="100, half redelivered", messages=100, subjects=REDELIVERS, duplicates=0.5)
 ON_ALL_CPUS = Cell(name="1,000 fresh, on all CPUs", messages=1_000, subjects=("ours", "bare"), pinned=False)
-CELLS = (*FRESH.values(), HALF, *REDELIVERED.values(), ON_ALL_CPUS, *writing.FRESH.values(), *writing.READING.values())
+CELLS = (
+    *FRESH.values(), HALF, *REDELIVERED.values(), ON_ALL_CPUS, *writing.FRESH.values(), *writing.READING.values(),
+    writing.SENDING,
+)  # fmt: skip
 
 TIMES_FASTER = {10: 8.0, 100: 35.0, 1_000: 90.0}
 TIMES_LESS_CPU = {10: 4.0, 100: 7.0, 1_000: 7.0}
@@ -40,6 +43,10 @@ TIMES_THE_LIMIT = {100: 1.6, 1_000: 1.25}
 
 TIMES_FASTER_READING = {1: 3.5, 25: 15.0}
 """By concurrency."""
+
+TIMES_FASTER_SENDING = 25.0
+SENDING_TAKES = {"ours": (24, 600), "unclaimed": (18, 500)}
+"""By our two ways: the most requests and write units of the batch."""
 
 TIMES_THE_LIMITS_CPU = 1.7
 MORE_REQUESTS_FOR_FAILURES = 6
@@ -100,6 +107,7 @@ def lines(
     yield from _write_units(table)
     yield from _writing(table)
     yield from _reading(table)
+    yield from _sending(table)
     yield from _cold(cold)
 
 
@@ -140,6 +148,17 @@ def _reading(table: Table) -> Iterator[Line]:
         cell = writing.READING[concurrency]
         times = _times([table], cell, "wall_ms", "powertools", "ours")
         yield at_least(f"times faster than Powertools, {cell.name}", least, times)
+
+
+def _sending(table: Table) -> Iterator[Line]:
+    cell = writing.SENDING
+    for subject, (requests, units) in SENDING_TAKES.items():
+        found = {field: spread(table[cell][subject], field).most for field in ("requests", "write_units")}
+        for field, most in zip(found, (requests, units), strict=True):
+            what = f"{field.replace('_', ' ')} of {subject}, {cell.name}"
+            yield Line(what, f"at most {most}", f"{found[field]:.0f}", found[field] <= most)
+        times = _times([table], cell, "wall_ms", "powertools", subject)
+        yield at_least(f"times faster than Powertools, {subject}, {cell.name}", TIMES_FASTER_SENDING, times)
 
 
 def _writing_as(promise: Writing, table: Table) -> Iterator[Line]:

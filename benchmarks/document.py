@@ -92,6 +92,7 @@ def _writing(results: Mapping[str, Any]) -> Iterator[str]:
         items = cell["hot_items"] or "own"
         if cell["reads"]:
             items = f"{items}, read first, {cell['concurrency']} at once"
+        items = f"{items}, and a message sent" if cell["sends"] else items
         kind = f"{items} | {cell['failing']:.0%}"
         shown = cell["writes"] and cell["messages"] == 100 and cell["failing"] in (0, 0.1)
         for subject, one in cell["subjects"].items() if shown else ():

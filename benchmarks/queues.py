@@ -8,6 +8,7 @@ Nothing here knows HTTP, and time is an argument.
 from __future__ import annotations
 
 import hashlib
+import struct
 import uuid
 from dataclasses import dataclass, field
 from itertools import islice
@@ -35,6 +36,7 @@ _OPERATIONS = {
     "GetQueueUrl": {"QueueName"},
     "GetQueueAttributes": {"QueueUrl", "AttributeNames"},
     "SendMessage": {"QueueUrl", "MessageBody"},
+    "SendMessageBatch": {"QueueUrl", "Entries"},
     "ReceiveMessage": {
         "QueueUrl",
         "AttributeNames",
@@ -169,6 +171,16 @@ class Queues:
         message = self._queue(request).send(request["MessageBody"], now)
         return {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body)}
 
+    def _send_message_batch(self, request: Request, now: float) -> dict[str, Any]:
+        """Attributes are taken, and not kept."""
+        answer = _each(_send, self._queue(request), request["Entries"], now)
+        for entry, taken in zip(request["Entries"], answer["Successful"], strict=True):
+            body, attributes = entry["MessageBody"], entry.get("MessageAttributes")
+            taken |= {"MessageId": str(uuid.uuid4()), "MD5OfMessageBody": _md5(body)}
+            if attributes:
+                taken["MD5OfMessageAttributes"] = _md5_of(attributes)
+        return answer
+
     def _receive_message(self, request: Request, now: float, waited: float) -> dict[str, Any] | None:
         queue = self._queue(request)
         most = _within(request, "MaxNumberOfMessages", 1, MOST_ENTRIES, otherwise=1)
@@ -223,6 +235,10 @@ def _received(message: Message, now: float, visible_from: float, names: Iterable
         "Body": message.body,
         **({"Attributes": wanted} if wanted else {}),
     }
+
+
+def _send(queue: Queue, entry: Request, now: float) -> None:
+    queue.send(entry["MessageBody"], now)
 
 
 def _delete(queue: Queue, entry: Request, now: float) -> None:
@@ -282,6 +298,17 @@ def _within(request: Request, name: str, least: float, most: float, *, otherwise
         reason = f"Must be >= {least} and <= {most}, if provided."
         raise Refused("InvalidParameterValue", f"Value {value:g} for parameter {name} is invalid. Reason: {reason}")
     return value
+
+
+def _md5_of(attributes: Mapping[str, Mapping[str, str]]) -> str:
+    """SQS's digest of text attributes: each name, type and value with its length before it, in order of their names."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for name, attribute in sorted(attributes.items()):
+        for part in (name, attribute["DataType"]):
+            digest.update(struct.pack("!I", len(part.encode())) + part.encode())
+        value = attribute["StringValue"].encode()
+        digest.update(b"\x01" + struct.pack("!I", len(value)) + value)
+    return digest.hexdigest()
 
 
 def _md5(body: str) -> str:

@@ -28,7 +28,7 @@ class Cell:
     `duplicates` is the share of messages that were completed before. If `writes`, each handler writes one item, in a
     transaction where the subject offers one: an item of its own, or one of so many `hot_items` that all share. The
     condition of a share `failing` of them does not hold. If `reads`, it first reads that item, and writes what it makes
-    of it. If `pinned`, a subject runs on the one CPU set aside for them.
+    of it; if `sends`, it also sends a message. If `pinned`, a subject runs on the one CPU set aside for them.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Cell:
     concurrency: int = 1
     writes: bool = False
     reads: bool = False
+    sends: bool = False
     hot_items: int = 0
     failing: float = 0.0
     pinned: bool = True
@@ -75,6 +76,11 @@ def put(transfer: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, 
     """What a handler writes that has read the account: the whole of it, with its new balance."""
     balance = transfer["amount"] + (found["balance"] if found else 0)
     return {"TableName": ENTRIES, "Item": {"account": transfer["account"], "balance": balance}}
+
+
+def sent(transfer: dict[str, Any]) -> dict[str, Any]:
+    """What a handler sends: a receipt of what it has written."""
+    return {"MessageBody": json.dumps({"account": transfer["account"], "amount": transfer["amount"]})}
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,4 +61,14 @@ READING = {
 }
 """Batches whose handlers also read the item that they write, one after the other or many at once."""
 
+SENDING = Cell(
+    name="100 fresh, each with a write of its own and a message that it sends",
+    messages=100,
+    subjects=("ours", "unclaimed", "powertools"),
+    repeats=3,
+    writes=True,
+    sends=True,
+)
+"""A batch whose handlers also send a message each, to one queue."""
+
 OTHERS = [cell for cell in CELLS if cell not in FRESH.values()]

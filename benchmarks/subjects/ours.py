@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from benchmarks.settings import TABLE, Cell, Handler, put, read, update
+from benchmarks.settings import TABLE, Cell, Handler, put, read, sent, update
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 
 
 def build(cell: Cell, **options: Any) -> Handler:
     """The consumer, with metrics and its default logging."""
+    if cell.sends:
+        options["sqs"] = sqs = boto3.client("sqs")
+        queue_url = sqs.create_queue(QueueName="receipts")["QueueUrl"]
     consumer = sqs_consumer(
         DynamoDBStore(TABLE),
         concurrency=cell.concurrency,
@@ -32,4 +36,10 @@ def build(cell: Cell, **options: Any) -> Handler:
         tx.put(**put(transfer, tx.get(**read(transfer))))
         return {"posted": transfer["transfer_id"]}
 
+    def handle_sending(transfer: dict, tx: Transaction) -> dict[str, Any]:  # type: ignore[type-arg]  # likewise
+        tx.send(QueueUrl=queue_url, **sent(transfer))
+        return handle_writing(transfer, tx)
+
+    if cell.sends:
+        return consumer(handle_sending)
     return consumer(handle_reading if cell.reads else handle_writing if cell.writes else handle)

@@ -16,7 +16,7 @@ from aws_lambda_powertools.utilities.idempotency import (
     idempotent_function,
 )
 
-from benchmarks.settings import TABLE, put, read, update
+from benchmarks.settings import TABLE, put, read, sent, update
 from benchmarks.subjects.reporting import reporting
 from harness.dynamodb.values import plain, wire
 
@@ -70,4 +70,13 @@ def _writer(cell: Cell) -> Any:
             condition = {"ConditionExpression": "balance = :read", "ExpressionAttributeValues": values}
         client.put_item(**wire(put(transfer, found) | condition))
 
-    return read_and_write if cell.reads else write
+    if not cell.sends:
+        return read_and_write if cell.reads else write
+    sqs = boto3.client("sqs")
+    queue_url = sqs.create_queue(QueueName="receipts")["QueueUrl"]
+
+    def write_and_send(transfer: dict[str, Any]) -> None:
+        write(transfer)
+        sqs.send_message(QueueUrl=queue_url, **sent(transfer))
+
+    return write_and_send

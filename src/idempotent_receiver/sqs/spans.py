@@ -55,7 +55,7 @@ class BatchSpans:
         self._start = cast(trace.Tracer, options.tracer).start_span  # without a tracer, there are no spans
         self._raised = False
         self._begun: dict[int, trace.Span] = {}
-        self._links: dict[int, list[trace.Link]] = {}
+        self._links: dict[int, dict[tuple[int, int], trace.Link]] = {}
         self._places: dict[str, list[int]] = {}
         """The places of the messages that have not ended, by their record's id."""
         run: Callable[..., Any] = self._run_async if asynchronous else self._run
@@ -69,7 +69,7 @@ class BatchSpans:
         places = [place for one in operations for place in self._places.get(one.transition.id, ())]
         for place in places:
             self._span(place)
-        links = {_ids(link.context): link for place in places for link in self._links.get(place, ())}
+        links = {ids: link for place in places for ids, link in self._links.get(place, {}).items()}
 
         name = _NAMES.get(type(operations[0].transition), "commit" if operations[0].actions else "settle")
 
@@ -115,7 +115,7 @@ class BatchSpans:
 
     def _new_span(self, place: int) -> trace.Span:
         message = self._messages[place]
-        self._links[place] = links = [trace.Link(producer) for producer in producers(message)]
+        self._links[place] = links = {ids: trace.Link(one) for ids, one in producers(message).items()}
         queue = message.queue_arn.rpartition(":")[2]
         attributes: dict[str, Any] = {
             "messaging.system": "aws_sqs",
@@ -130,7 +130,7 @@ class BatchSpans:
         with suppress(Exception):  # there may be no client, and an event of one's own may have another ARN
             attributes["aws.sqs.queue.url"] = queue_url(cast(Any, self._options.sqs), message.queue_arn)
         name = f"process {queue}".rstrip()
-        return self._start(name, kind=trace.SpanKind.CONSUMER, links=links, attributes=attributes)
+        return self._start(name, kind=trace.SpanKind.CONSUMER, links=[*links.values()], attributes=attributes)
 
     def _end(self, span: trace.Span | None, error_type: str | None) -> None:
         if span is None:
@@ -175,9 +175,9 @@ _W3C = TraceContextTextMapPropagator()
 _XRAY = re.compile("(?=.*Root=1-([0-9a-f]{8})-([0-9a-f]{24})(?:;|$))(?=.*Parent=([0-9a-f]{16})(?:;|$))")
 
 
-def producers(message: Message) -> list[trace.SpanContext]:
-    """The contexts that a message's sender has left in it, each once: X-Ray's, which SQS keeps as a system attribute,
-    and W3C's, in message attributes.
+def producers(message: Message) -> dict[tuple[int, int], trace.SpanContext]:
+    """The contexts that a message's sender has left in it, by trace and span, so that one named twice is there once:
+    X-Ray's, which SQS keeps as a system attribute, and W3C's, in message attributes.
     """
     headers = {name: _text(message.message_attributes.get(name)) for name in _W3C.fields}
     found = [trace.get_current_span(_W3C.extract(headers)).get_span_context()]
@@ -186,11 +186,7 @@ def producers(message: Message) -> list[trace.SpanContext]:
         epoch, rest, span = ids.groups()
         sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED if "Sampled=1" in header else trace.TraceFlags.DEFAULT)
         found.append(trace.SpanContext(int(epoch + rest, 16), int(span, 16), is_remote=True, trace_flags=sampled))
-    return list({_ids(one): one for one in reversed(found) if one.is_valid}.values())
-
-
-def _ids(found: trace.SpanContext) -> tuple[int, int]:
-    return found.trace_id, found.span_id
+    return {(one.trace_id, one.span_id): one for one in reversed(found) if one.is_valid}
 
 
 def _text(attribute: object) -> str:

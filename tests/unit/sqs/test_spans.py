@@ -232,7 +232,7 @@ def test_a_links_context_is_remote_and_as_sampled_as_it_was() -> None:
         message = Message(
             id="1", body="", raw_body="", attributes={"AWSTraceHeader": header}, message_attributes=attributes
         )
-        return [(one.is_remote, one.trace_flags, dict(one.trace_state)) for one in producers(message)]
+        return [(one.is_remote, one.trace_flags, dict(one.trace_state)) for one in producers(message).values()]
 
     assert found(A_XRAY) == [(True, 1, {})]
     assert found(A_XRAY.replace("Sampled=1", "Sampled=0")) == [(True, 0, {})]
@@ -475,5 +475,5 @@ def test_a_sender_is_named_by_both_of_its_headers(tracing: Tracing) -> None:
             attributes={"AWSTraceHeader": xray(sender)},
             message_attributes={"traceparent": {"stringValue": traceparent(sender)}},
         )
-        assert [one.span_id for one in producers(message)] == [sender.get_span_context().span_id]
+        assert [one.span_id for one in producers(message).values()] == [sender.get_span_context().span_id]
     assert tracing.spans[0].kind is SpanKind.INTERNAL

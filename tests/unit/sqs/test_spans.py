@@ -30,7 +30,7 @@ from idempotent_receiver.testing import lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.counting_store import CountingStore
 from tests.tracing import MESSAGE_ID, OUTCOME, Tracing, links, of, traceparent, xray
-from tests.unit.batch.at_once import PATIENCE
+from tests.unit.batch.at_once import PATIENCE, AtOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -291,7 +291,9 @@ def test_messages_at_once_in_coroutines_do_not_mix(tracing: Tracing) -> None:
 
 
 def test_after_a_batch_no_span_is_current(tracing: Tracing) -> None:
-    consume(tracing, pay, sqs_event({}))
+    """Even where all runs on the caller's thread, in its context."""
+    consume(tracing, pay, sqs_event({}), executor=AtOnce)
+    assert len(tracing.spans) == 3
     assert not trace.get_current_span().get_span_context().is_valid
 
 
@@ -341,6 +343,7 @@ def test_a_span_has_at_most_128_links(tracing: Tracing) -> None:
 
     (read,) = tracing.named("read")
     assert (of(read, f"{OWN}message_count"), len(read.links), MOST_LINKS) == (100, 128, 128)
+    assert read.dropped_links == 0
 
 
 def test_messages_of_one_key_end_once_each(tracing: Tracing) -> None:

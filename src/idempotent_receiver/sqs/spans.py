@@ -9,13 +9,12 @@ raises costs its spans and nothing else.
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from logging import WARNING
 from typing import Any, TypeVar, cast
 
 from opentelemetry import context, trace
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from idempotent_receiver.batch.items import Item, Work
 from idempotent_receiver.handler.attempt import Attempt
@@ -51,7 +50,8 @@ class BatchSpans:
         asynchronous: bool,
         on_lambda: bool,
     ) -> None:
-        self._options, self._messages, self._on_lambda = options, messages, on_lambda
+        self._messages, self._telemetry = messages, options.telemetry
+        self._of_queue = cache(partial(_of_queue, options.sqs, on_lambda=on_lambda))
         self._start = cast(trace.Tracer, options.tracer).start_span  # without a tracer, there are no spans
         self._raised = False
         self._begun: dict[int, trace.Span] = {}
@@ -70,7 +70,6 @@ class BatchSpans:
         for place in places:
             self._span(place)
         links = {ids: link for place in places for ids, link in self._links.get(place, {}).items()}
-
         name = _NAMES.get(type(operations[0].transition), "commit" if operations[0].actions else "settle")
 
         def traced() -> T:
@@ -116,21 +115,9 @@ class BatchSpans:
     def _new_span(self, place: int) -> trace.Span:
         message = self._messages[place]
         self._links[place] = links = {ids: trace.Link(one) for ids, one in producers(message).items()}
-        queue = message.queue_arn.rpartition(":")[2]
-        attributes: dict[str, Any] = {
-            "messaging.system": "aws_sqs",
-            "messaging.operation.name": "process",
-            "messaging.operation.type": "process",
-            "messaging.destination.name": queue,
-            "messaging.message.id": message.id,
-            f"{OWN}receive_count": message.receive_count,
-        }
-        if self._on_lambda:
-            attributes["faas.trigger"] = "pubsub"
-        with suppress(Exception):  # there may be no client, and an event of one's own may have another ARN
-            attributes["aws.sqs.queue.url"] = queue_url(cast(Any, self._options.sqs), message.queue_arn)
-        name = f"process {queue}".rstrip()
-        return self._start(name, kind=trace.SpanKind.CONSUMER, links=[*links.values()], attributes=attributes)
+        name, same = self._of_queue(message.queue_arn)
+        own = {"messaging.message.id": message.id, f"{OWN}receive_count": message.receive_count}
+        return self._start(name, kind=trace.SpanKind.CONSUMER, links=[*links.values()], attributes=same | own)
 
     def _end(self, span: trace.Span | None, error_type: str | None) -> None:
         if span is None:
@@ -146,9 +133,25 @@ class BatchSpans:
             return call(*args, **options)
         except Exception as error:  # noqa: BLE001  # a tracer, its samplers and its processors may raise anything
             if not self._raised:
-                self._options.telemetry.report_raised("the tracer raised, so spans are missing", error, WARNING)
+                self._telemetry.report_raised("the tracer raised, so spans are missing", error, WARNING)
             self._raised = True
             return None
+
+
+def _of_queue(sqs: Any, queue_arn: str, *, on_lambda: bool) -> tuple[str, dict[str, Any]]:
+    """The name and the attributes that the spans of a queue's messages share."""
+    queue = queue_arn.rpartition(":")[2]
+    attributes = {
+        "messaging.system": "aws_sqs",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue,
+    }
+    if on_lambda:
+        attributes["faas.trigger"] = "pubsub"
+    with suppress(Exception):  # there may be no client, and an event of one's own may have another ARN
+        attributes["aws.sqs.queue.url"] = queue_url(sqs, queue_arn)
+    return f"process {queue}".rstrip(), attributes
 
 
 @contextmanager
@@ -167,28 +170,25 @@ def _ended_as(item: Item) -> dict[str, Any]:
     attributes: dict[str, Any] = {f"{OWN}outcome": type(item.outcome).__name__}
     if item.runs:
         attributes[f"{OWN}attempt"] = item.basis.record.attempts or 1
-        attributes[f"{OWN}taken_over"] = isinstance(item.basis, Claimed) and item.basis.taken_over
+        if isinstance(item.basis, Claimed) and item.basis.taken_over:
+            attributes[f"{OWN}taken_over"] = True
     return attributes
 
 
-_W3C = TraceContextTextMapPropagator()
-_XRAY = re.compile("(?=.*Root=1-([0-9a-f]{8})-([0-9a-f]{24})(?:;|$))(?=.*Parent=([0-9a-f]{16})(?:;|$))")
+_W3C = re.compile("(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])(?:-|$)")
+_XRAY = re.compile("(?=.*Root=1-([0-9a-f]{8}-[0-9a-f]{24})(?:;|$))(?=.*Parent=([0-9a-f]{16})(?:;|$))(?:.*Sampled=(1))?")
 
 
 def producers(message: Message) -> dict[tuple[int, int], trace.SpanContext]:
     """The contexts that a message's sender has left in it, by trace and span, so that one named twice is there once:
     X-Ray's, which SQS keeps as a system attribute, and W3C's, in message attributes.
     """
-    headers = {name: _text(message.message_attributes.get(name)) for name in _W3C.fields}
-    found = [trace.get_current_span(_W3C.extract(headers)).get_span_context()]
-    header = message.attributes.get("AWSTraceHeader", "")
-    if (ids := _XRAY.match(header)) is not None:
-        epoch, rest, span = ids.groups()
-        sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED if "Sampled=1" in header else trace.TraceFlags.DEFAULT)
-        found.append(trace.SpanContext(int(epoch + rest, 16), int(span, 16), is_remote=True, trace_flags=sampled))
-    return {(one.trace_id, one.span_id): one for one in reversed(found) if one.is_valid}
-
-
-def _text(attribute: object) -> str:
-    text = attribute.get("stringValue") if isinstance(attribute, Mapping) else None
-    return text if isinstance(text, str) else ""
+    attribute = message.message_attributes.get("traceparent")
+    w3c = attribute.get("stringValue") if isinstance(attribute, Mapping) else None
+    found = {}
+    for header, form in ((message.attributes.get("AWSTraceHeader"), _XRAY), (w3c, _W3C)):
+        if isinstance(header, str) and (names := form.match(header)) is not None:
+            ids = int(names[1].replace("-", ""), 16), int(names[2], 16)
+            flags = trace.TraceFlags(int(names[3] or "0", 16) & trace.TraceFlags.SAMPLED)
+            found[ids] = trace.SpanContext(*ids, is_remote=True, trace_flags=flags)
+    return {ids: one for ids, one in found.items() if one.is_valid}

@@ -35,6 +35,7 @@ changes.
 CLASSIFIED = {
     "MIT License": "MIT",
     "MIT No Attribution License (MIT-0)": "MIT-0",
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",

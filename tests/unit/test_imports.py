@@ -48,9 +48,10 @@ START = """
 import json, sys
 before = set(sys.modules)
 from idempotent_receiver import DynamoDBStore, sqs_consumer
+tracer = None
 {telemetry}
 store = DynamoDBStore("records")
-consumer = sqs_consumer(store, logger=logger, metrics=metrics)
+consumer = sqs_consumer(store, logger=logger, metrics=metrics, tracer=tracer)
 {handler}
 consumer(handle)
 store.client
@@ -69,6 +70,14 @@ class Quiet:
     def flush_metrics(self): pass
 logger, metrics = logging.getLogger("payments"), Quiet()
 """
+
+TRACED = (
+    OWN_TELEMETRY
+    + """
+from opentelemetry import trace
+tracer = trace.get_tracer("payments")
+"""
+)
 
 DEFAULT_TELEMETRY = "logger = metrics = None"
 
@@ -115,10 +124,19 @@ PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
         # Logger and Metrics are a good part of a cold start. The default metrics are imported with the first batch.
         (PLAIN, OWN_TELEMETRY, set(), THIRD_PARTY),
         (PLAIN, OWN_TELEMETRY + "metrics = None", set(), THIRD_PARTY),
+        (PLAIN, TRACED, {"sqs.spans"}, THIRD_PARTY | {"opentelemetry", "typing_extensions"}),
         ("async def handle(body: dict): pass", POWERTOOLS_TELEMETRY, {"batch.event_loop"}, WITH_POWERTOOLS),
         ("def handle(body: list[int]): pass", POWERTOOLS_TELEMETRY, set(), WITH_POWERTOOLS | PYDANTIC),
     ],
-    ids=["Powertools given", "default", "a logger of its own", "its default metrics", "a coroutine", "a model"],
+    ids=[
+        "Powertools given",
+        "default",
+        "a logger of its own",
+        "its default metrics",
+        "a tracer",
+        "a coroutine",
+        "a model",
+    ],
 )
 def test_a_consumer_imports_what_is_listed(handler: str, telemetry: str, ours: set[str], others: set[str]) -> None:
     """Exactly the data path's modules, and the listed packages at most."""

@@ -25,6 +25,7 @@ from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.manual_clock import ManualClock
 from tests.simulation.world import DEAD_LETTERS
+from tests.tracing import Tracing
 from tests.unit.http.api import request
 from tests.unit.probes import (
     ARMED,
@@ -159,6 +160,8 @@ FUNCTION: dict[str, tuple[Any, Observe, Any, Any]] = {
 SAME = [{"id": "7", "note": "a"}, {"id": "7", "note": "b"}]
 """Bodies of one key."""
 
+TRACING = Tracing()
+
 CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "key": (body_field("id"), consumed(lambda scenario: [*scenario.memory.items]), ["n#m0"], ["n#7"]),
     "effects": ("transaction", consumed(lambda scenario: scenario.requests()[0][0], post), "insert", "commit"),
@@ -186,6 +189,7 @@ CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "end_process_at_deadline": (True, consumed(lambda scenario: len(ARMED)), 0, 1),
     "logger": (Recorder(), used(consumed(answer, fail)), False, True),
     "metrics": (Recorder(), used(consumed(answer)), False, True),
+    "tracer": (TRACING.tracer, lambda options: (consumed(answer)(options), len(TRACING.spans))[1] > 0, False, True),
     "clock": (ManualClock(), partial(of_the_clocks_time, consumer), False, True),
     "executor": (partial(ThreadExecutor, ThreadPool(), None), executors_made, 0, 1),
 }

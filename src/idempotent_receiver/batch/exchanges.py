@@ -41,6 +41,7 @@ class Exchanges:
 
     def __init__(self, settings: Settings, deadline: Deadline) -> None:
         self._executor = settings.executor
+        self._spans = settings.spans
         self._exchange = partial(exchange, store=settings.store, deadline=deadline)
 
     def start(
@@ -57,7 +58,8 @@ class Exchanges:
             if pending:
                 self.start(pending, on_answers, max_retries=max_retries)
 
-        self._executor.start(partial(self._exchange, operations, max_retries=max_retries), done)
+        send = partial(self._exchange, operations, max_retries=max_retries)
+        self._executor.start(send if self._spans is None else self._spans.exchange(operations, send), done)
 
 
 class ClaimLine:

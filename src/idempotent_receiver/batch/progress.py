@@ -126,9 +126,15 @@ class Progress:
 
     actions: Mapping[Do, Callable[[Item], None]]
 
-    def __init__(self, order: Order, on_end: Callable[[int, Outcome], None] | None = None) -> None:
+    def __init__(
+        self,
+        order: Order,
+        on_end: Callable[[int, Outcome], None] | None = None,
+        end_span: Callable[[Item], None] | None = None,
+    ) -> None:
         self.order = order
         self._on_end = on_end
+        self._end_span = end_span
         self.unresolved = len(order.items)
         self.held = 0
         """Claims that wait for their turn."""
@@ -204,6 +210,8 @@ class Progress:
         """Count an item that has its outcome, and queue it for those that wait."""
         if self._on_end is not None:
             self._on_end(item.index, item.outcome)  # type: ignore[arg-type]  # it has ended
+        if self._end_span is not None:
+            self._end_span(item)
         self.unresolved -= 1
         self.ended.append(item)
 

@@ -70,7 +70,10 @@ class Batch:
         self._margin_seconds = settings.stop_margin_seconds
         self._deadline = deadline
         self._host = host = settings.host
-        self._progress = progress = Progress(Order(works), None if host is None else host.ended)
+        spans = settings.spans
+        self._progress = progress = Progress(
+            Order(works), None if host is None else host.ended, None if spans is None else spans.ended
+        )
         exchanges, turns = Exchanges(settings, deadline), Turns(deadline)
         self._claims = claims = ClaimLine(settings, progress, deadline, exchanges)
         self._runs = runs = Runs(settings, progress, deadline, turns)

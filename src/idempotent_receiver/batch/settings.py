@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.batch.items import Item
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.handler.results import Results
+from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
 
@@ -68,6 +70,19 @@ class SendAnswer(NamedTuple):
     again: bool = False
 
 
+ResultT = TypeVar("ResultT")
+
+
+class Spans(Protocol):
+    """The spans of a batch whose consumer has a tracer. It is called on the batch's own thread and never raises."""
+
+    def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], ResultT]) -> Callable[[], ResultT]:
+        """Returns `send`, which exchanges these operations with the store, in a span."""
+
+    def ended(self, item: Item) -> None:
+        """An item has its outcome."""
+
+
 SendDeadLetter = Callable[[int, Failure], bool]
 """Sends the dead letter of the work at an index, and tells whether it is confirmed."""
 
@@ -83,7 +98,7 @@ class Settings:
     `stop_margin_seconds` is the time reserved for settling and answering. Results that would make a record larger than
     `largest_record_bytes` go to `results`, or are replaced by a marker. `asynchronous` tells that handlers are
     coroutine functions. `unclaimed` tells that they run without a claim: each record is written once, together with its
-    handler's effects. `host` is set outside Lambda.
+    handler's effects. `host` is set outside Lambda, `spans` for a consumer with a tracer.
     """
 
     store: RecordStore
@@ -97,4 +112,5 @@ class Settings:
     largest_record_bytes: int = 1024
     results: Results | None = None
     host: Host | None = None
+    spans: Spans | None = None
     error_texts: bool = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
-from idempotent_receiver.batch.settings import Host, SendMessages, Settings
+from idempotent_receiver.batch.settings import Host, SendMessages, Settings, Spans
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import function_name, require_transactions
@@ -30,6 +30,9 @@ from idempotent_receiver.telemetry import Log, Metrics
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from opentelemetry.trace import Tracer
+
+    from idempotent_receiver.sqs.spans import BatchSpans
 
 BatchResponse = dict[str, list[dict[str, str]]]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
@@ -49,9 +52,10 @@ class Consumer:
         binding = _bound(function, options)
         namespaces.take(options.store, *namespaces.user_of("sqs_consumer", function))
         new_executor = _threads(binding) if options.executor is None else options.executor
+        new_spans = None if options.tracer is None else _spans(options, binding)
 
         def lambda_handler(event: Any, context: Any, **outside: Any) -> BatchResponse:
-            return _Invocation(options, binding, context, **outside).receive(event, new_executor)
+            return _Invocation(options, binding, context, new_spans, **outside).receive(event, new_executor)
 
         # A callable without a name gets the handler's.
         update_wrapper(update_wrapper(self, lambda_handler), function)
@@ -91,6 +95,7 @@ def sqs_consumer(
     end_process_at_deadline: bool = False,
     logger: Log | None = None,
     metrics: Metrics | None = None,
+    tracer: "Tracer | None" = None,
     clock: Clock | None = None,
     executor: Callable[[], Executor] | None = None,
 ) -> Callable[[Callable[..., Any]], Consumer]:
@@ -122,7 +127,8 @@ def sqs_consumer(
     and logs their tracebacks.
     `end_process_at_deadline` is for Lambda Managed Instances, where a timeout stops no run: the process ends itself.
     `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` are Powertools' by default, or any
-    object with `add_metric` and `flush_metrics`.
+    object with `add_metric` and `flush_metrics`. `tracer` is OpenTelemetry's (the extra `otel`): each message has a
+    span, linked to its producer, which is current in the function.
 
     Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process
     cannot be made to end at its deadline.
@@ -145,6 +151,7 @@ def sqs_consumer(
         end_process_at_deadline=end_process_at_deadline,
         logger=logger,
         metrics=metrics,
+        tracer=tracer,
         clock=SystemClock() if clock is None else clock,
         executor=executor,
     )
@@ -170,6 +177,7 @@ class _Invocation:
     options: ConsumerOptions
     binding: Binding
     context: Any
+    new_spans: Callable[..., "BatchSpans"] | None
     lease_ms: int | None = None
     new_host: NewHost | None = None
     messages: list[Message] = field(default_factory=list)
@@ -200,7 +208,12 @@ class _Invocation:
     def _answer(self, executor: Executor) -> BatchResponse:
         self._line_up()
         host = None if self.new_host is None else self.new_host(self.messages, self.works)
-        processed = receive(self.works, self._settings(executor, host), self.deadline)
+        spans = None if self.new_spans is None else self.new_spans(self.messages, self.works, on_lambda=host is None)
+        try:
+            processed = receive(self.works, self._settings(executor, host, spans), self.deadline)
+        finally:
+            if spans is not None:
+                spans.close()
         self.raised = any(isinstance(one, Failed) and one.failure.started for one in processed.outcomes)
         ended = enumerate(processed.outcomes)
         failed = [(self._keyed(place), outcome) for place, outcome in ended if not isinstance(outcome, SUCCEEDED)]
@@ -229,7 +242,7 @@ class _Invocation:
             )
             self.works.append(work)
 
-    def _settings(self, executor: Executor, host: Host | None) -> Settings:
+    def _settings(self, executor: Executor, host: Host | None, spans: Spans | None) -> Settings:
         options = self.options
         return Settings(
             store=options.store,
@@ -242,6 +255,7 @@ class _Invocation:
             stop_margin_seconds=options.stop_margin_seconds,
             results=options.results,
             host=host,
+            spans=spans,
             error_texts=options.error_texts,
         )
 
@@ -310,6 +324,13 @@ def _threads(binding: Binding) -> Callable[[], Executor]:
 
         loops = Loops()
     return lambda: ThreadExecutor(pool, loops)
+
+
+def _spans(options: ConsumerOptions, binding: Binding) -> Callable[..., "BatchSpans"]:
+    # Imported here because most consumers have no tracer.
+    from idempotent_receiver.sqs.spans import BatchSpans  # noqa: PLC0415
+
+    return partial(BatchSpans, options, asynchronous=binding.asynchronous)
 
 
 def _failures(messages: Sequence[Message]) -> BatchResponse:

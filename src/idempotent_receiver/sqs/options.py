@@ -17,6 +17,7 @@ from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_facto
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from opentelemetry.trace import Tracer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,7 @@ class ConsumerOptions:
     end_process_at_deadline: bool
     logger: Log | None
     metrics: Metrics | None
+    tracer: "Tracer | None"
     clock: Clock
     executor: Callable[[], Executor] | None
 
@@ -77,3 +79,4 @@ class ConsumerOptions:
         options.require_kind(self.backoff, "backoff", wanted, "seconds", "outage_seconds")
         options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
         options.require_kind(self.metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
+        options.require_kind(self.tracer, "tracer", "OpenTelemetry's, trace.get_tracer(name)", "start_span")

@@ -77,6 +77,7 @@ class ExploredWorkers:
             error_texts=True,
             logger=WorkerLog(worker),
             metrics=SILENT,
+            tracer=None,
             clock=clock,
             executor=executor,
         )

@@ -23,6 +23,7 @@ from idempotent_receiver.worker.orphans import give_back
 from idempotent_receiver.worker.process import Limits, Process, logger
 from idempotent_receiver.worker.reports import Reports
 from tests.manual_clock import ManualClock
+from tests.tracing import MESSAGE_ID, Tracing, of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +98,7 @@ class NoTimer:
 class Worker:
     """A process at work on its own thread. Its handlers wait until they may return."""
 
-    def __init__(self, *, asynchronous: bool = False, **limits: Any) -> None:
+    def __init__(self, *, asynchronous: bool = False, tracer: Any = None, **limits: Any) -> None:
         self.at_once: list[int] = []
         self._running: set[str] = set()
         self.queue, self.store = Queue(), MemoryStore()
@@ -114,7 +115,7 @@ class Worker:
             lease_seconds=self.limits.lease_seconds,
             margin_seconds=self.limits.margin_seconds,
         )
-        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency)(
+        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency, tracer=tracer)(
             self._coroutine if asynchronous else self._handle
         )
         queue: Any = self.queue
@@ -217,6 +218,23 @@ def test_after_its_messages_a_process_receives_none_and_ends_when_each_has_its_o
     assert sorted(worker.queue.deleted) == ["1", "2", "3"]
     assert (worker.queue.most[0], worker.queue.most[-1], len(worker.queue.most)) == (2, 1, polls)
     assert not worker.process.draining
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "coroutine"])
+def test_a_message_has_a_span_and_an_idle_poll_has_none(start: Callable[..., Worker], asynchronous: bool) -> None:
+    """Nothing is current here, so it begins a trace; and no function's trigger delivered it."""
+    tracing = Tracing()
+    worker = start(tracer=tracing.tracer, asynchronous=asynchronous)
+    until(lambda: len(worker.queue.most) > 3)
+    assert tracing.spans == []
+    worker.receives(("m", "1"))
+    worker.finishes("m")
+    until(lambda: worker.queue.deleted == ["1"])
+    worker.ends()
+
+    assert [span.name for span in tracing.spans] == ["claim", "settle", "process orders"]
+    (span,) = tracing.of_messages
+    assert (of(span, MESSAGE_ID), of(span, "faas.trigger"), span.parent) == ("m", None, None)
 
 
 def test_a_process_that_ends_has_written_the_metrics_of_its_last_batch(

@@ -56,6 +56,7 @@ class Bank:
     clock: ManualClock = field(default_factory=ManualClock)
     done: Counter[str] = field(default_factory=Counter)
     mended: bool = False
+    tracer: Any = None
     workers: int = 1
     """How many requests a session makes at a time. With one, their order is the same at each run."""
 
@@ -72,6 +73,7 @@ class Bank:
             dead_letter_queue=self.dead.url if self.at_once else None,
             clock=self.clock,
             backoff=Backoff(first_seconds=1),
+            tracer=self.tracer,
         )(self._post)
 
     def _post(self, body: dict[str, Any]) -> None:

@@ -1,0 +1,194 @@
+"""A batch's spans for an OpenTelemetry tracer: one for each message, linked to its producer, and one for each exchange
+with the store.
+
+Imported only for a consumer with a tracer. Attributes are those of the semantic conventions for messaging (1.44, in
+development), and our own under `idempotent_receiver.`. None holds a body, a key or an error's text. A tracer that
+raises costs its spans and nothing else.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from itertools import islice
+from logging import WARNING
+from typing import Any, TypeVar, cast
+
+from opentelemetry import context, trace
+
+from idempotent_receiver.batch.items import Item, Work
+from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.protocol.exchange import Operation
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.transitions import Claim, Claimed, Peek
+from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.options import ConsumerOptions
+from idempotent_receiver.sqs.visibility import queue_url
+from idempotent_receiver.telemetry import line_of
+
+MOST_LINKS = 128
+"""Links per span, which is the SDK's default limit."""
+
+OWN = "idempotent_receiver."
+"""The prefix of the attributes that no convention defines."""
+
+_NAMES: dict[type, str] = {Peek: "read", Claim: "claim"}
+T = TypeVar("T")
+
+
+class BatchSpans:
+    """The spans of one batch: see `batch.settings.Spans`. Each handler runs with its message's span as the current
+    one.
+    """
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        messages: Sequence[Message],
+        works: MutableSequence[Work],
+        *,
+        asynchronous: bool,
+        on_lambda: bool,
+    ) -> None:
+        self._messages, self._telemetry = messages, options.telemetry
+        self._of_queue = cache(partial(_of_queue, options.sqs, on_lambda=on_lambda))
+        self._start = cast(trace.Tracer, options.tracer).start_span  # without a tracer, there are no spans
+        self._raised = False
+        self._begun: dict[int, trace.Span] = {}
+        self._links: dict[int, dict[tuple[int, int], trace.Link]] = {}
+        self._places: dict[str, list[int]] = {}
+        """The places of the messages that have not ended, by their record's id."""
+        run: Callable[..., Any] = self._run_async if asynchronous else self._run
+        for place, work in enumerate(works):
+            works[place] = work._replace(handle=partial(run, place, work.handle))
+            if isinstance(work.claim, Claim):
+                self._places.setdefault(work.claim.id, []).append(place)
+
+    def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], T]) -> Callable[[], T]:
+        """The same exchange in a span. The spans of its messages begin at once, unless they have."""
+        places = [place for one in operations for place in self._places.get(one.transition.id, ())]
+        for place in places:
+            self._span(place)
+        links = {ids: link for place in places for ids, link in self._links.get(place, {}).items()}
+        name = _NAMES.get(type(operations[0].transition), "commit" if operations[0].actions else "settle")
+
+        def traced() -> T:
+            count, most = {f"{OWN}message_count": len(operations)}, list(islice(links.values(), MOST_LINKS))
+            span = self._safely(self._start, name, links=most, attributes=count)
+            try:
+                with _current(span):
+                    return send()
+            finally:
+                answered = all(one.answer is not None and not isinstance(one.answer, Unknown) for one in operations)
+                self._end(span, None if answered else "StoreUnavailable")
+
+        return traced
+
+    def ended(self, item: Item) -> None:
+        """End a message's span by its outcome."""
+        assert item.outcome is not None  # it has ended
+        if (span := self._span(item.index)) is not None:
+            self._safely(span.set_attributes, _ended_as(item))
+            self._end(self._begun.pop(item.index), line_of(item.outcome).fields.get("error_type"))
+        if isinstance(item.work.claim, Claim):
+            self._places[item.work.claim.id].remove(item.index)
+
+    def close(self) -> None:
+        """End the spans that a batch has left because it failed as a whole."""
+        while self._begun:
+            self._end(self._begun.popitem()[1], "_OTHER")
+
+    def _run(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
+        with _current(self._span(place)):
+            return handle(attempt)
+
+    async def _run_async(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
+        with _current(self._span(place)):
+            return await handle(attempt)
+
+    def _span(self, place: int) -> trace.Span | None:
+        """A message's span, begun at its first use: in a large batch, most messages wait for long."""
+        if place not in self._begun and (span := self._safely(self._new_span, place)) is not None:
+            self._begun[place] = span
+        return self._begun.get(place)
+
+    def _new_span(self, place: int) -> trace.Span:
+        message = self._messages[place]
+        self._links[place] = links = {ids: trace.Link(one) for ids, one in producers(message).items()}
+        name, same = self._of_queue(message.queue_arn)
+        own = {"messaging.message.id": message.id, f"{OWN}receive_count": message.receive_count}
+        return self._start(name, kind=trace.SpanKind.CONSUMER, links=[*links.values()], attributes=same | own)
+
+    def _end(self, span: trace.Span | None, error_type: str | None) -> None:
+        if span is None:
+            return
+        if error_type is not None:
+            self._safely(span.set_attribute, "error.type", error_type)
+            self._safely(span.set_status, trace.StatusCode.ERROR)
+        self._safely(span.end)
+
+    def _safely(self, call: Callable[..., T], *args: Any, **options: Any) -> T | None:
+        """The tracer's answer; None if it raises, which is logged once in a batch."""
+        try:
+            return call(*args, **options)
+        except Exception as error:  # noqa: BLE001  # a tracer, its samplers and its processors may raise anything
+            if not self._raised:
+                self._telemetry.report_raised("the tracer raised, so spans are missing", error, WARNING)
+            self._raised = True
+            return None
+
+
+def _of_queue(sqs: Any, queue_arn: str, *, on_lambda: bool) -> tuple[str, dict[str, Any]]:
+    """The name and the attributes that the spans of a queue's messages share."""
+    queue = queue_arn.rpartition(":")[2]
+    attributes = {
+        "messaging.system": "aws_sqs",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue,
+    }
+    if on_lambda:
+        attributes["faas.trigger"] = "pubsub"
+    with suppress(Exception):  # there may be no client, and an event of one's own may have another ARN
+        attributes["aws.sqs.queue.url"] = queue_url(sqs, queue_arn)
+    return f"process {queue}".rstrip(), attributes
+
+
+@contextmanager
+def _current(span: trace.Span | None) -> Iterator[None]:
+    if span is None:
+        yield
+        return
+    token = context.attach(trace.set_span_in_context(span))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def _ended_as(item: Item) -> dict[str, Any]:
+    attributes: dict[str, Any] = {f"{OWN}outcome": type(item.outcome).__name__}
+    if item.runs:
+        attributes[f"{OWN}attempt"] = item.basis.record.attempts or 1
+        if isinstance(item.basis, Claimed) and item.basis.taken_over:
+            attributes[f"{OWN}taken_over"] = True
+    return attributes
+
+
+_W3C = re.compile("(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])(?:-|$)")
+_XRAY = re.compile("(?=.*Root=1-([0-9a-f]{8}-[0-9a-f]{24})(?:;|$))(?=.*Parent=([0-9a-f]{16})(?:;|$))(?:.*Sampled=(1))?")
+
+
+def producers(message: Message) -> dict[tuple[int, int], trace.SpanContext]:
+    """The contexts that a message's sender has left in it, by trace and span, so that one named twice is there once:
+    X-Ray's, which SQS keeps as a system attribute, and W3C's, in message attributes.
+    """
+    attribute = message.message_attributes.get("traceparent")
+    w3c = attribute.get("stringValue") if isinstance(attribute, Mapping) else None
+    found = {}
+    for header, form in ((message.attributes.get("AWSTraceHeader"), _XRAY), (w3c, _W3C)):
+        if isinstance(header, str) and (names := form.match(header)) is not None:
+            ids = int(names[1].replace("-", ""), 16), int(names[2], 16)
+            flags = trace.TraceFlags(int(names[3] or "0", 16) & trace.TraceFlags.SAMPLED)
+            found[ids] = trace.SpanContext(*ids, is_remote=True, trace_flags=flags)
+    return {ids: one for ids, one in found.items() if one.is_valid}

@@ -389,15 +389,17 @@ def test_of_one_outgoing_fifo_group_one_is_under_way_and_none_overtakes(effects:
 @both_modes
 def test_after_a_message_that_is_not_sent_none_of_its_group_from_the_same_record_is(effects: str) -> None:
     def handler(body: dict, tx: Transaction) -> None:
-        for number in range(3):
-            tx.send(QueueUrl=f"{SHIPMENTS}.fifo", MessageBody=str(number), MessageGroupId="a")
+        for number in range(4):
+            group = f"{body['n']}"
+            tx.send(QueueUrl=f"{SHIPMENTS}.fifo", MessageBody=f"{group}{number}", MessageGroupId=group)
 
     def refuses(entry: dict[str, Any]) -> dict[str, Any] | None:
-        return {"Code": "KmsDisabled", "SenderFault": True} if entry["MessageBody"] == "1" else None
+        return {"Code": "KmsDisabled", "SenderFault": True} if entry["MessageBody"] == "01" else None
 
     store, sqs = Orders(), Sqs(refuses)
-    assert deliver(store, sqs, handler, *messages(1), effects=effects) == ["m0"]
-    assert sqs.bodies == ["0"]
+    assert deliver(store, sqs, handler, *messages(2), effects=effects) == ["m0"]
+    assert [text for text in sqs.bodies if text[0] == "0"] == ["00"]
+    assert [text for text in sqs.bodies if text[0] == "1"] == ["10", "11", "12", "13"]
 
 
 @both_modes

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -57,6 +57,11 @@ class Attempt:
     def checks(self) -> tuple[Action, ...]:
         """The checks of what was read: a permanent failure may rest on it."""
         return () if self._transaction is None else self._transaction.checks()
+
+    def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
+        """Give what has been sent so far these text attributes, where it has none of that name and room for them."""
+        if self._transaction is not None:
+            self._transaction.pass_on(attributes, system_attributes)
 
     def outbox(self) -> str | None:
         """What to send once the outcome is recorded, as a record holds it; None for nothing."""

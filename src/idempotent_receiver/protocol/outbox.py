@@ -47,6 +47,19 @@ class Outgoing(NamedTuple):
         """Whether its queue is a FIFO queue."""
         return self.queue_url.endswith(".fifo")
 
+    def with_attributes(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> "Outgoing":
+        """The message with these text attributes too, where it has none of that name and room for them."""
+        arguments, system = dict(self.arguments), "MessageSystemAttributes"
+        arguments[system] = {**_texts(system_attributes), **arguments.get(system, {})}
+        together = {**_texts(attributes), **arguments.get("MessageAttributes", {})}
+        if len(together) <= MOST_OTHER_ATTRIBUTES:
+            arguments["MessageAttributes"] = together
+        return Outgoing(self.queue_url, arguments)
+
+
+def _texts(attributes: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    return {name: {"DataType": "String", "StringValue": text} for name, text in attributes.items()}
+
 
 def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> Outgoing:
     """The message, after checking and copying it. Raises TypeError or ValueError for what SQS would not take."""

@@ -5,7 +5,7 @@ Values are plain Python and copied, so that nobody else can change them.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -90,6 +90,11 @@ class Transaction:
     def sends(self) -> tuple[Outgoing, ...]:
         """The messages to send once the outcome is recorded, in order."""
         return tuple(self._sends)
+
+    def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
+        """Give each message these text attributes, where it has none of that name and room for them."""
+        with self._adding:
+            self._sends = [message.with_attributes(attributes, system_attributes) for message in self._sends]
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
         """Accept no more actions, and return those requested, with the checks of what was read. Called when the handler

@@ -99,12 +99,16 @@ class BatchSpans:
             self._end(self._begun.popitem()[1], "_OTHER")
 
     def _run(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
-        with _current(self._span(place)):
-            return handle(attempt)
+        with _current(span := self._span(place)):
+            result = handle(attempt)
+        self._safely(_pass_on, span, attempt)
+        return result
 
     async def _run_async(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
-        with _current(self._span(place)):
-            return await handle(attempt)
+        with _current(span := self._span(place)):
+            result = await handle(attempt)
+        self._safely(_pass_on, span, attempt)
+        return result
 
     def _span(self, place: int) -> trace.Span | None:
         """A message's span, begun at its first use: in a large batch, most messages wait for long."""
@@ -173,6 +177,16 @@ def _ended_as(item: Item) -> dict[str, Any]:
         if isinstance(item.basis, Claimed) and item.basis.taken_over:
             attributes[f"{OWN}taken_over"] = True
     return attributes
+
+
+def _pass_on(span: trace.Span | None, attempt: Attempt) -> None:
+    """Give what a handler sends its message's context, in the two places where `producers` looks."""
+    if span is None or not (sender := span.get_span_context()).is_valid:
+        return
+    trace_id, span_id = f"{sender.trace_id:032x}", f"{sender.span_id:016x}"
+    w3c = f"00-{trace_id}-{span_id}-{sender.trace_flags & trace.TraceFlags.SAMPLED:02x}"
+    xray = f"Root=1-{trace_id[:8]}-{trace_id[8:]};Parent={span_id};Sampled={sender.trace_flags.sampled:d}"
+    attempt.pass_on({"traceparent": w3c}, {"AWSTraceHeader": xray})
 
 
 _W3C = re.compile("(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])(?:-|$)")

@@ -487,3 +487,37 @@ def test_a_sender_is_named_by_both_of_its_headers(tracing: Tracing) -> None:
         )
         assert [one.span_id for one in producers(message).values()] == [sender.get_span_context().span_id]
     assert tracing.spans[0].kind is SpanKind.INTERNAL
+
+
+# What a handler sends.
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_a_handler_sends_is_linked_to_its_messages_span(tracing: Tracing, *, asynchronous: bool) -> None:
+    """In both places: a consumer finds one producer. What the handler gave itself stays."""
+    store, own = MemoryStore("orders"), {"traceparent": {"DataType": "String", "StringValue": A}}
+    full = {str(number): {"DataType": "String", "StringValue": "a"} for number in range(9)}
+
+    def post(order: dict, tx: Transaction) -> None:
+        for attributes in ({}, own, full):
+            tx.send(QueueUrl="https://sqs.us-east-1.amazonaws.com/1/q", MessageBody="a", MessageAttributes=attributes)
+
+    async def post_later(order: dict, tx: Transaction) -> None:
+        post(order, tx)
+
+    assert consume(tracing, post_later if asynchronous else post, sqs_event({}), store=store) == []
+
+    (span,) = tracing.of_messages
+    plain, given, crowded = store.sent
+    header = plain["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"]
+    received = Message(
+        id="m",
+        body="a",
+        raw_body="a",
+        attributes={"AWSTraceHeader": header},
+        message_attributes={"traceparent": {"stringValue": plain["MessageAttributes"]["traceparent"]["StringValue"]}},
+    )
+    assert list(producers(received)) == [(span.context.trace_id, span.context.span_id)]
+    assert given["MessageAttributes"] == own
+    assert crowded["MessageAttributes"] == full
+    assert {one["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"] for one in store.sent} == {header}

@@ -48,7 +48,9 @@ def idempotent(
 
     `key` is called with the function's arguments and returns the key, or is a `payload_key(...)`. The store needs a
     namespace. The library supplies a parameter annotated `Transaction`, whose writes commit together with
-    the completion. The function may be an `async def`; then another thread waits for the store.
+    the completion. If it runs again because what it read has changed, it gets the same argument objects, so it must not
+    change them: they may be a client, a cache or `self`, which a copy would not replace.
+    The function may be an `async def`; then another thread waits for the store.
 
     `payload` says which part of the arguments must be the same under one key: by default all except a Lambda
     context and `self`, in their JSON form. An argument equal to its default counts as not given. If only the first

@@ -39,7 +39,7 @@ from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
-from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
+from idempotent_receiver.http.request import MissingKey, Request, copy_of, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import (
     Headers,
     HttpResponse,
@@ -103,6 +103,7 @@ def http_endpoint(
     once for each key.
 
     The handler may ask for a third argument, annotated `Transaction`: its writes commit together with the response.
+    Each of its runs then gets its own copy of the event.
     GET, HEAD and OPTIONS requests pass unprotected: nothing is claimed or stored, and a `Transaction` refuses writes.
 
     `key` finds a request's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
@@ -236,8 +237,10 @@ class _Endpoint:
             return self._own(responses.unusable_key_response(error), event, request)
 
         def handle(attempt: Attempt) -> HandlerResponse:
-            extra = {} if self.transaction is None else {self.transaction: attempt.transaction}
-            return with_numbers(self.function(event, context, **extra))
+            if self.transaction is None:
+                return with_numbers(self.function(event, context))
+            # It runs again if what it read has changed, and may have changed its event.
+            return with_numbers(self.function(copy_of(event), context, **{self.transaction: attempt.transaction}))
 
         call = self.calls.begin(key, fingerprint, context)
         with self.lifetime(call.deadline):

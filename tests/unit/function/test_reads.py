@@ -54,6 +54,23 @@ def test_a_function_runs_again_on_what_is_there_now(store: CountingStore, accoun
     assert store.asked[:3] == ["insert", "commit", "commit"]
 
 
+def test_a_function_that_runs_again_gets_the_same_arguments(
+    store: CountingStore, account: dict[str, Any], once: Any
+) -> None:
+    """Not copies: an argument may be a client or a cache, which the caller keeps using."""
+    given: list[object] = []
+
+    @once()
+    def look(order: dict[str, Any], tx: Transaction) -> int:
+        given.append(order)
+        return int(tx.get(**ACCOUNT)["balance"])
+
+    changes_once(store, account)
+    order = {**ORDER}
+    assert look(order) == 6
+    assert [each is order for each in given] == [True, True]
+
+
 def test_a_coroutine_does_so_too(store: CountingStore, account: dict[str, Any], once: Any) -> None:
     @once()
     async def look(order: dict[str, Any], tx: Transaction) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -48,6 +49,22 @@ def test_what_is_kept_rests_on_what_stood(handler: Any, options: dict[str, Any])
     api = http_endpoint(store, clock=clock, **options)(handler)
     assert [api(request(), Invocation(clock))["body"] for _ in range(2)] == ["6", "6"]
     assert store.asked.count("commit") == 2
+
+
+def test_a_handler_that_runs_again_gets_the_event_as_it_was_sent() -> None:
+    """Whatever its first run has changed in it. What a decorator has added, such as a lock, is not copied."""
+    clock, store, lock = ManualClock(), Bank(), Lock()
+    taken: list[Any] = []
+
+    @http_endpoint(store, clock=clock)
+    def handler(event: dict[str, Any], context: object, tx: Transaction) -> Any:
+        context_of, keys = event["requestContext"], event["multiValueHeaders"]["Idempotency-Key"]
+        taken.append((event.pop("body", None), context_of.pop("identity", None), [*keys], event["lock"]))
+        keys.clear()
+        return {"statusCode": 200, "body": str(tx.get(**ACCOUNT)["balance"])}
+
+    assert handler({**request(), "lock": lock}, Invocation(clock))["body"] == "6"
+    assert taken == [('{"amount": 5}', {}, ["k-1"], lock)] * 2
 
 
 def test_a_response_that_is_not_kept_checks_nothing() -> None:

@@ -36,8 +36,14 @@ COUNTS = (
     "Released",
     "Unsettled",
     "ClaimFailures",
+    "Requests",
 )
-"""The counting metrics. Every batch sends all of them, so a missing value means that nothing ran."""
+"""The counting metrics. Every batch sends all of them, but those `OF_CLAIMS` only where keys are claimed. So a missing
+value means that nothing ran.
+"""
+
+OF_CLAIMS = frozenset({"Claimed", "TakenOver", "LostClaims", "Released"})
+"""Counts that are 0 where nothing is claimed."""
 
 CALL_COUNTS = (
     "Completed",
@@ -55,6 +61,15 @@ in `Mismatches`.
 
 DURATION = "BatchDuration"
 """The metric of a batch's duration, in milliseconds."""
+
+SPENT = {
+    "claim": "ClaimMilliseconds",
+    "read": "ReadMilliseconds",
+    "handler": "HandlerMilliseconds",
+    "longest_handler": "LongestHandlerMilliseconds",
+    "settle": "SettleMilliseconds",
+}
+"""The metrics of where a batch's time went."""
 
 Fields = Mapping[str, Any]
 
@@ -125,13 +140,16 @@ class Telemetry:
         fields_of: Callable[[int], Fields],
         seconds: float,
         *,
+        spent: Mapping[str, float] = MappingProxyType({}),
+        claims: bool = True,
         often: bool = False,
         **untold: int,
     ) -> None:
         """Log each message, with the fields for its place in the batch, and the summary. Send the metrics.
 
-        `untold` are the counts that outcomes do not show, as `counted` takes them. If batches come `often`, the summary
-        of a single message is DEBUG: otherwise it would add a line per message, and a failure has its own line.
+        `spent` is where the time went, in seconds by the names of `SPENT`, and `claims` whether anything is claimed.
+        `untold` are the counts that outcomes do not show, as `counts_of` takes them. If batches come `often`, the
+        summary of a single message is DEBUG: otherwise it would add a line per message, and a failure has its own.
         """
         try:
             level, lines = self._level, [line_of(outcome) for outcome in outcomes]
@@ -139,11 +157,14 @@ class Telemetry:
                 if line.level >= level:
                     self._write(line, fields_of(place))
             counts = counts_of(lines, **untold)
+            if not claims:
+                counts = {name: count for name, count in counts.items() if name not in OF_CLAIMS}
             milliseconds = round(seconds * 1000, 3)
-            summary = {_FIELDS[name]: count for name, count in counts.items()}
+            times = {SPENT[name]: round(seconds * 1000, 3) for name, seconds in spent.items()}
+            summary: dict[str, float] = {_FIELDS[name]: value for name, value in (counts | times).items()}
             of_batch = DEBUG if often and len(outcomes) == 1 else INFO
             self._write(Line(of_batch, "batch", {"messages": len(outcomes), "milliseconds": milliseconds}), summary)
-            self._send(counts, {DURATION: milliseconds})
+            self._send(counts, {DURATION: milliseconds, **times})
         except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
             self.report_defect(error)
 
@@ -213,9 +234,11 @@ class Telemetry:
         methods.get(line.level, self._log.error)(line.text, extra={**fields, **line.fields})
 
 
-def counts_of(lines: Iterable[Line], *, claimed: int, taken_over: int, released: int) -> dict[str, int]:
+def counts_of(
+    lines: Iterable[Line], *, claimed: int, taken_over: int, released: int, requests: int = 0
+) -> dict[str, int]:
     """The values of the counting metrics: from the lines, and from counts that outcomes do not show."""
-    counts = Counter({"Claimed": claimed, "TakenOver": taken_over, "Released": released})
+    counts = Counter({"Claimed": claimed, "TakenOver": taken_over, "Released": released, "Requests": requests})
     counts.update(chain.from_iterable(line.counts for line in lines))
     return {name: counts[name] for name in COUNTS}
 
@@ -292,5 +315,5 @@ def _fields_of(failure: Failure) -> dict[str, Any]:
     return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}
 
 
-_FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in COUNTS}
+_FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in (*COUNTS, *SPENT.values())}
 """The metrics' names as the summary's fields."""

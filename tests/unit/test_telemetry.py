@@ -28,7 +28,7 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, counts_of, line_of
+from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, OF_CLAIMS, SPENT, counts_of, line_of
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
@@ -160,7 +160,7 @@ def test_all_metrics_are_sent_for_every_batch() -> None:
     sink = Sink()
     told(sink, sqs_record("good"))
 
-    assert set(sink.metrics) == {*COUNTS, "BatchDuration"}
+    assert set(sink.metrics) == {*COUNTS, "BatchDuration", *SPENT.values()} - {"ReadMilliseconds"}
     assert (sink.metrics["Claimed"], sink.metrics["Completed"], sink.metrics["Failed"]) == (1, 1, 0)
 
 
@@ -194,7 +194,91 @@ def test_a_duration_is_in_milliseconds() -> None:
     )  # type: ignore[arg-type]
 
     assert (sink.metrics["BatchDuration"], sink.lines[-1]["milliseconds"]) == (1_500, 1_500)
-    assert sink.units == dict.fromkeys(COUNTS, "Count") | {"BatchDuration": "Milliseconds"}
+    times = {"BatchDuration", *SPENT.values()} - {"ReadMilliseconds"}
+    assert sink.units == dict.fromkeys(COUNTS, "Count") | dict.fromkeys(times, "Milliseconds")
+
+
+class SlowStore(MemoryStore):
+    """Each kind of request takes its own time."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(tables={"done": "id"})
+        self.clock = clock
+
+    def _takes(self, seconds: float) -> None:
+        self.clock.seconds += seconds
+
+    def insert(self, records: Any) -> Any:
+        self._takes(0.01)
+        return super().insert(records)
+
+    def read(self, ids: Any) -> Any:
+        self._takes(0.02)
+        return super().read(ids)
+
+    def replace(self, changes: Any) -> Any:
+        self._takes(0.04)
+        return super().replace(changes)
+
+    def commit(self, commits: Any) -> Any:
+        self._takes(0.08)
+        return super().commit(commits)
+
+    def get(self, table: Any, key: Any) -> Any:
+        self._takes(0.16)
+        return super().get(table, key)
+
+
+SLOW_KEY: Any = {"TableName": "done", "Key": {"id": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "receives", "times", "requests"),
+    [
+        ("plain", 1, {"Claim": 10, "Read": 0, "Handler": 500, "Settle": 40}, 2),
+        ("plain", 2, {"Claim": 30, "Read": 0, "Handler": 500, "Settle": 40}, 3),
+        ("raises", 1, {"Claim": 10, "Read": 0, "Handler": 500, "Settle": 40}, 2),
+        ("reads", 1, {"Claim": 10, "Read": 320, "Handler": 500, "Settle": 80}, 4),
+    ],
+)
+def test_the_time_of_the_store_and_of_the_handler_are_told_apart(
+    body: str, receives: int, times: dict[str, int], requests: int
+) -> None:
+    """What a handler waits for its reads is not its own; a failure counts like a success."""
+    sink, clock = Sink(), ManualClock()
+
+    def handle(body: str, tx: Transaction) -> None:
+        clock.seconds += 0.5
+        if body == "reads":
+            tx.get(**SLOW_KEY)
+            tx.get(TableName="done", Key={"id": "y"})
+        if body == "raises":
+            raise ValueError
+
+    options: Any = {"logger": sink.logger, "metrics": sink, "clock": clock}
+    sqs_consumer(SlowStore(clock), **options)(handle)(
+        {"Records": [sqs_record("1", body, receives=receives)]}, Context()
+    )
+
+    told = {f"{name}Milliseconds": value for name, value in {**times, "LongestHandler": 500}.items()}
+    assert {name: value for name, value in sink.metrics.items() if name in told} == pytest.approx(told)
+    assert sink.metrics["Requests"] == requests
+    assert sink.lines[-1]["handler_milliseconds"] == 500
+
+
+def test_the_time_of_handlers_is_their_sum_and_the_longest_is_told() -> None:
+    """A run again counts too, and a function without a transaction has no reads."""
+    sink, clock = Sink(), ManualClock()
+
+    async def handle(body: int) -> None:
+        clock.seconds += body
+
+    options: Any = {"logger": sink.logger, "metrics": sink, "clock": clock}
+    records = [sqs_record(str(body), str(body)) for body in (1, 3, 2)]
+    sqs_consumer(MemoryStore(), **options)(handle)({"Records": records}, Context())
+
+    assert (sink.metrics["HandlerMilliseconds"], sink.metrics["LongestHandlerMilliseconds"]) == (6_000, 3_000)
+    assert "ReadMilliseconds" not in sink.metrics
 
 
 @pytest.mark.parametrize(
@@ -225,8 +309,8 @@ def test_a_run_without_a_claim_has_none_to_lose_to_a_faster_one(
     slower(event, Context())
 
     assert next(runs) == ran, "they met"
-    told = {"BatchDuration": sink.metrics["BatchDuration"]} | dict.fromkeys(COUNTS, 0) | counts
-    assert sink.metrics == told
+    told = {name: sink.metrics[name] for name in ("BatchDuration", "Requests", *SPENT.values())}
+    assert sink.metrics == dict.fromkeys({*COUNTS} - OF_CLAIMS, 0) | told | counts
     (line,) = [line for line in sink.lines if "message_id" in line]
     assert line["message"] == says
 

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.spent import CountedStore, Spent
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Operation, Unread, exchange
@@ -23,6 +24,7 @@ from idempotent_receiver.protocol.transitions import (
     Peek,
     PeekAnswer,
     Refusal,
+    Settlement,
     Unsent,
 )
 
@@ -39,10 +41,10 @@ MOST_PEEKED = 8 * READS_A_CALL
 class Exchanges:
     """Sends requests to the store on other threads."""
 
-    def __init__(self, settings: Settings, deadline: Deadline) -> None:
+    def __init__(self, settings: Settings, deadline: Deadline, spent: Spent) -> None:
         self._executor = settings.executor
         self._spans = settings.spans
-        self._exchange = partial(exchange, store=settings.store, deadline=deadline)
+        self._store, self._deadline, self._spent = settings.store, deadline, spent
 
     def start(
         self,
@@ -53,12 +55,23 @@ class Exchanges:
     ) -> None:
         """Send these operations. Those that met an error continue after the others' answers are used."""
 
-        def done(pending: Sequence[Operation[AnswerT]]) -> None:
+        def send() -> tuple[list[Operation[AnswerT]], float, int]:
+            store, began_seconds = CountedStore(self._store), self._deadline.elapsed_seconds
+            pending = exchange(operations, store, self._deadline, max_retries=max_retries)
+            return pending, self._deadline.elapsed_seconds - began_seconds, store.requests
+
+        def done(answered: tuple[list[Operation[AnswerT]], float, int]) -> None:
+            pending, seconds, requests = answered
+            self._spent.requests += requests
+            transition: object = operations[0].transition
+            if isinstance(transition, Settlement):
+                self._spent.settle += seconds
+            else:
+                self._spent.claim += seconds
             on_answers([operation for operation in operations if operation.answer is not None])
             if pending:
                 self.start(pending, on_answers, max_retries=max_retries)
 
-        send = partial(self._exchange, operations, max_retries=max_retries)
         self._executor.start(send if self._spans is None else self._spans.exchange(operations, send), done)
 
 

@@ -176,9 +176,9 @@ class Item:
     inserted at once; Unread for unknown, to be read first; or the record that a peek saw. `followers` have the same key
     and wait for this item to end. `outcomes` are those of earlier works of its key, by payload fingerprint. `data` and
     `actions` are the handler's result and what to commit with it, `outbox` what to send then, and `sending` the record
-    that has it. `recorded` tells that its failure is in the record.
-    `runs` counts the runs that have ended, `since` is when the last began, as `Turns` counts, and `again` tells that it
-    is to run again, because what it had read has changed.
+    that has it. `recorded` tells that its failure is in the record. `runs` counts the runs that have ended,
+    `run_seconds` and `reads` are how long the last took, and its reads, `since` is when it began, as `Turns` counts,
+    and `again` tells that it is to run again, because what it had read has changed.
     """
 
     index: int
@@ -194,6 +194,8 @@ class Item:
     sending: Record | None = None
     recorded: bool = False
     runs: int = 0
+    run_seconds: float = 0.0
+    reads: list[float] = field(default_factory=list)
     since: int = 0
     again: bool = False
     outcome: Outcome | None = None

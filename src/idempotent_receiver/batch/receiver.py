@@ -22,6 +22,7 @@ from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.sends import Sends
 from idempotent_receiver.batch.settings import SendDeadLetter, Settings
 from idempotent_receiver.batch.settlements import Settlements
+from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.outcome import DeadLettered, Outcome
@@ -30,13 +31,14 @@ from idempotent_receiver.handler.outcome import DeadLettered, Outcome
 @dataclass(frozen=True, slots=True)
 class Processed:
     """A batch's result: the outcome of each work in order, the number of claims made, how many of those took over from
-    a worker that never settled, and how many were released unused.
+    a worker that never settled, how many were released unused, and where the time went.
     """
 
     outcomes: Sequence[Outcome]
     claimed: int
     taken_over: int
     released: int
+    spent: Spent
 
 
 def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Processed:
@@ -74,9 +76,10 @@ class Batch:
         self._progress = progress = Progress(
             Order(works), None if host is None else host.ended, None if spans is None else spans.ended
         )
-        exchanges, turns = Exchanges(settings, deadline), Turns(deadline)
+        self._spent = spent = Spent()
+        exchanges, turns = Exchanges(settings, deadline, spent), Turns(deadline)
         self._claims = claims = ClaimLine(settings, progress, deadline, exchanges)
-        self._runs = runs = Runs(settings, progress, deadline, turns)
+        self._runs = runs = Runs(settings, progress, deadline, turns, spent)
         self._settlements = settlements = Settlements(settings, progress, deadline, turns, exchanges)
         self._sends = sends = Sends(settings, progress)
         send = settings.send_dead_letter
@@ -119,7 +122,7 @@ class Batch:
     def processed(self) -> Processed:
         """Every work's outcome, and the counts that outcomes do not show."""
         claims, released = self._claims, self._settlements.released
-        return Processed(self._progress.outcomes(), claims.claimed, claims.taken_over, released)
+        return Processed(self._progress.outcomes(), claims.claimed, claims.taken_over, released, self._spent)
 
     def _step(self) -> bool:
         """Stop late items, pass on ends, then peek, claim, run, settle and send whatever can start.

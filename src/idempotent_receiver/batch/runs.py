@@ -12,6 +12,7 @@ from functools import partial
 from idempotent_receiver.batch.items import Event, Item
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
+from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
@@ -27,7 +28,8 @@ class Runs:
     shorter run counts until the next one ends, or the start is off by microseconds.
     """
 
-    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns) -> None:
+    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, spent: Spent) -> None:
+        self._spent = spent
         self._settings = settings
         self._executor = settings.executor
         self._progress = progress
@@ -155,6 +157,7 @@ class Runs:
 
     def _handled(self, item: Item, handled: Handled) -> None:
         item.runs += 1
+        self._spent.ran(item.run_seconds, item.reads)
         if not isinstance(handled, Returned):
             item.failure = handled.failure
             item.actions = handled.actions if handled.failure.permanent else ()
@@ -167,13 +170,15 @@ class Runs:
     def _attempt(self, item: Item) -> Attempt:
         record, owner = item.basis.record, item.basis.record.owner or "unknown"
         item.since = self._turns.writes
+        item.reads = []
         settings, attempt = self._settings, record.attempts or 1
         no_sends = NO_CLIENT if settings.send_messages is None else None
-        return Attempt(record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends)
+        return Attempt(record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, item.reads)
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
         """Record the run before anything else may start: one that took this long may do so again."""
-        needed_seconds = self._settings.stop_margin_seconds + ended.elapsed_seconds - started.elapsed_seconds
+        item.run_seconds = ended.elapsed_seconds - started.elapsed_seconds
+        needed_seconds = self._settings.stop_margin_seconds + item.run_seconds
         self.needed_seconds = max(self.needed_seconds, needed_seconds)
         if isinstance(handled, Raised):
             # A module may raise one error object for many messages: its traceback would keep all their frames alive.

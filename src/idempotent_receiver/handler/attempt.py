@@ -34,6 +34,8 @@ class Attempt:
     """The store through which its transaction reads."""
     no_sends: str | None = outbox.NOBODY_REDELIVERS
     """Why its transaction sends no messages, if it does not."""
+    reads: list[float] = field(default_factory=list)
+    """How long each read of its transaction took, in seconds."""
     asynchronous: bool = field(default=False, init=False)
     _transaction: Transaction | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
@@ -78,7 +80,9 @@ class Attempt:
             raise misuse(
                 TypeError(f"a transaction's get needs a store with `get`; {type(self.store).__name__} has none")
             )
+        began_seconds = self.deadline.elapsed_seconds
         found = self.store.get(table, key)
+        self.reads.append(self.deadline.elapsed_seconds - began_seconds)
         if isinstance(found, Unknown):
             raise misuse(StoreUnavailable(self.key, f"a transaction's get: {found.why}", ran=True))
         return found

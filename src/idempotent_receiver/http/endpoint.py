@@ -39,7 +39,7 @@ from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
-from idempotent_receiver.http.request import MissingKey, Request, copy_of, header, made_by, request_of, scope_of
+from idempotent_receiver.http.request import MissingKey, Request, copied_event, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import (
     Headers,
     HttpResponse,
@@ -240,7 +240,7 @@ class _Endpoint:
             if self.transaction is None:
                 return with_numbers(self.function(event, context))
             # It runs again if what it read has changed, and may have changed its event.
-            return with_numbers(self.function(copy_of(event), context, **{self.transaction: attempt.transaction}))
+            return with_numbers(self.function(copied_event(event), context, **{self.transaction: attempt.transaction}))
 
         call = self.calls.begin(key, fingerprint, context)
         with self.lifetime(call.deadline):

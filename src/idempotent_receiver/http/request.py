@@ -118,12 +118,12 @@ def request_of(event: object) -> Request:
     return Request(method, path, in_order, headers, _body(fields), balanced, multi_value)
 
 
-def copy_of(event: Any) -> Any:
+def copied_event(event: Any) -> Any:
     """The event with its own dicts and lists. All else is shared: a decorator may have added what cannot be copied."""
     if type(event) is dict:
-        return {name: copy_of(value) for name, value in event.items()}
+        return {name: copied_event(value) for name, value in event.items()}
     if type(event) is list:
-        return [copy_of(value) for value in event]
+        return [copied_event(value) for value in event]
     return event
 
 

@@ -1,7 +1,7 @@
 """The SQS entry point: takes Lambda's event, and returns exactly the messages that SQS must deliver again."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
@@ -219,9 +219,22 @@ class _Invocation:
         failed = [(self._keyed(place), outcome) for place, outcome in ended if not isinstance(outcome, SUCCEEDED)]
         if failed and host is None:
             self._send_back(failed, executor)
-        counts = {"claimed": processed.claimed, "taken_over": processed.taken_over, "released": processed.released}
-        seconds, often = self.deadline.elapsed_seconds, host is not None
-        self.options.telemetry.report(processed.outcomes, self._log_fields, seconds, often=often, **counts)
+        spent = asdict(processed.spent)
+        if not self.binding.transactional:
+            del spent["read"]
+        options = self.options
+        options.telemetry.report(
+            processed.outcomes,
+            self._log_fields,
+            self.deadline.elapsed_seconds,
+            spent=spent,
+            claims=options.effects != "transaction",
+            often=host is not None,
+            claimed=processed.claimed,
+            taken_over=processed.taken_over,
+            released=processed.released,
+            requests=spent.pop("requests"),
+        )
         return _failures([message for message, _ in failed])
 
     def _line_up(self) -> None:

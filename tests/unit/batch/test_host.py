@@ -11,6 +11,7 @@ from idempotent_receiver.batch.items import Do, Item, Stage
 from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler.outcome import Completed, NotStarted
@@ -133,7 +134,7 @@ def waiting(host: Host, *, running: int) -> tuple[Runs, Item, ManualClock]:
     clock = ManualClock()
     deadline, progress = Deadline.after(clock, 30_000), Progress(Order([work("a")]))
     settings = Settings(store=MemoryStore(), executor=Idle(), host=host, concurrency=2)
-    runs = Runs(settings, progress, deadline, Turns(deadline))
+    runs = Runs(settings, progress, deadline, Turns(deadline), Spent())
     progress.actions = {Do.RELEASE: lambda item: None}
     [item] = progress.order.items
     item.stage = Stage.READY

@@ -14,6 +14,7 @@ from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.receiver import Batch, Processed, receive
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, PermanentError
@@ -113,7 +114,9 @@ def test_whatever_the_table_of_items_asks_for_is_done_by_somebody() -> None:
 
 def test_once_stopped_no_run_starts() -> None:
     deadline = Deadline.after(ManualClock(), 30_000)
-    runs = Runs(Settings(store=MemoryStore(), executor=AtOnce()), Progress(Order([])), deadline, Turns(deadline))
+    runs = Runs(
+        Settings(store=MemoryStore(), executor=AtOnce()), Progress(Order([])), deadline, Turns(deadline), Spent()
+    )
 
     assert runs.may_start(deadline.moment())
     runs.stop()
@@ -122,7 +125,7 @@ def test_once_stopped_no_run_starts() -> None:
 
 def test_an_empty_batch_has_no_outcomes() -> None:
     """Without waiting for anything."""
-    assert process() == Processed([], 0, 0, 0)
+    assert process() == Processed([], 0, 0, 0, Spent())
 
 
 def test_outcomes_come_in_the_order_of_their_works() -> None:

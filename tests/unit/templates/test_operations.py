@@ -68,7 +68,7 @@ def test_the_dashboard_shows_all_alarms_what_waits_and_what_to_do_and_nothing_ov
 @every_variant
 def test_alarms_and_dashboard_show_metrics_that_the_function_sends(variant: str) -> None:
     ours = [line for line in lines_of(widgets(variant)) if line[0] == OURS]
-    assert {line[1] for line in ours} == {*telemetry.COUNTS, telemetry.DURATION}
+    assert {line[1] for line in ours} == {*telemetry.COUNTS, telemetry.DURATION, *telemetry.SPENT.values()}
     assert {tuple(line[2:4]) for line in ours} == {("service", "AWS::StackName")}, "as POWERTOOLS_SERVICE_NAME has it"
     rung = {each["MetricName"] for each in alarms(variant).values() if each.get("Namespace") == OURS}
     assert {"LostClaims"} <= rung <= {*telemetry.COUNTS}

@@ -1,0 +1,62 @@
+"""Where a batch's time went, and its requests: of the store, or of the handlers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import ActionFailed, Commit, RecordStore, TransactionalStore, Unknown, Written
+
+
+@dataclass(slots=True)
+class Spent:
+    """Sums over all requests and runs of a batch, in seconds. What runs at once counts each, so they may exceed the
+    batch's duration.
+
+    A request's time includes its retries and the pauses between them. `read` is what handlers waited for the reads of
+    their transactions, which `handler` leaves out. `requests` are the calls of the store: more after a conflict.
+    """
+
+    claim: float = 0.0
+    read: float = 0.0
+    handler: float = 0.0
+    longest_handler: float = 0.0
+    settle: float = 0.0
+    requests: int = 0
+
+    def ran(self, seconds: float, reads: Sequence[float]) -> None:
+        """Add a run, and its reads: those that it made at once may take longer together than the run."""
+        read = min(sum(reads), seconds)
+        self.read += read
+        self.handler += seconds - read
+        self.longest_handler = max(self.longest_handler, seconds - read)
+        self.requests += len(reads)
+
+
+class CountedStore:
+    """A store that counts its calls, for one exchange."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self.namespace = store.namespace
+        self.requests = 0
+
+    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+        """Likewise."""
+        self.requests += 1
+        return self._store.insert(records)
+
+    def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
+        """Likewise."""
+        self.requests += 1
+        return self._store.read(ids)
+
+    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
+        """Likewise."""
+        self.requests += 1
+        return self._store.replace(changes)
+
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        """Likewise."""
+        self.requests += 1
+        store: TransactionalStore = self._store  # type: ignore[assignment]  # a store without transactions has no commits
+        return store.commit(commits)

@@ -5,9 +5,10 @@ one of a request and take the next.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import NOT_SENT, Progress
@@ -41,33 +42,42 @@ class _Entry:
 
 
 class _Queue:
-    """A queue's waiting messages, and the FIFO groups of which one is under way."""
+    """A queue's waiting messages, by FIFO group (None: without order), and the groups of which one is under way."""
 
     def __init__(self) -> None:
-        self.waiting: deque[_Entry] = deque()
-        self.busy: set[str] = set()
+        self.lines: dict[str | None, deque[_Entry]] = {}
+        self.waiting = 0
+        self.busy: set[str | None] = set()
         self.refusal: str | None = None
         """Why the queue takes no message at all."""
+
+    def add(self, entry: _Entry, *, first: bool = False) -> None:
+        """Add a message, behind all others of its group or before them."""
+        line = self.lines.setdefault(entry.group, deque())
+        (line.appendleft if first else line.append)(entry)
+        self.waiting += 1
 
     def take(self) -> list[_Entry]:
         """The messages of the next request, in order; none of a group that is under way."""
         taken: list[_Entry] = []
-        left: deque[_Entry] = deque()
-        passed: set[str] = set()
-        while self.waiting and len(taken) < SENDS_A_CALL:
-            entry = self.waiting.popleft()
-            if entry.item.stage is not Stage.UNSENT:
-                continue  # an earlier message of its record was not sent
-            if entry.group is None:
-                taken.append(entry)
-            elif entry.group in self.busy or entry.group in passed:
-                passed.add(entry.group)
-                left.append(entry)
-            else:
-                self.busy.add(entry.group)
-                taken.append(entry)
-        self.waiting.extendleft(reversed(left))
+        for group in [group for group in self.lines if group not in self.busy]:
+            line = self.lines[group]
+            while line and len(taken) < SENDS_A_CALL and group not in self.busy:
+                entry = line.popleft()
+                self.waiting -= 1
+                if entry.item.stage is Stage.UNSENT:  # else an earlier message of its record was not sent
+                    taken.append(entry)
+                    self.busy |= set() if group is None else {group}
+            if not line:
+                del self.lines[group]
+            if len(taken) == SENDS_A_CALL:
+                break
         return taken
+
+    def clear(self) -> Iterator[_Entry]:
+        """Take all that wait, to send none of it."""
+        lines, self.lines, self.waiting = self.lines, {}, 0
+        return chain.from_iterable(lines.values())
 
 
 class Sends:
@@ -92,15 +102,19 @@ class Sends:
     def add(self, item: Item) -> None:
         """Send the messages of an item's record."""
         assert item.sending is not None  # it has messages
-        assert item.sending.outbox is not None
         if self._send is None:
             self._progress.happens(item, Event.SETTLED, SettleFailed(f"it has messages to send: {NO_CLIENT}"))
             return
-        messages, key = from_text(item.sending.outbox), idempotency_key(item.claim.id)
+        try:
+            messages, key = from_text(item.sending.outbox), idempotency_key(item.claim.id)
+        except Exception as error:  # noqa: BLE001  # whoever has changed it, only this message suffers
+            text = f"its record's outbox cannot be read: {type(error).__name__}"
+            self._progress.happens(item, Event.SETTLED, SettleFailed(text))
+            return
         self._unanswered[item] = len(messages)
         for number, message in enumerate(messages, 1):
             queue = self._queues.setdefault(message.queue_url, _Queue())
-            queue.waiting.append(_Entry(item, f"{key}-{number}", message))
+            queue.add(_Entry(item, f"{key}-{number}", message))
 
     def flush(self, elapsed_seconds: float, *, hurry: bool, late: bool) -> None:
         """Send what fills a request or is due, or all in a `hurry`. If it is too `late`, redeliveries send the rest."""
@@ -108,9 +122,10 @@ class Sends:
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = hurry or elapsed_seconds >= due
         for url, queue in self._queues.items():
-            while queue.waiting and (late or queue.refusal is not None):
-                self._not_sent(queue.waiting.popleft(), queue.refusal or NOT_SENT)
-            while self._calls < MOST_REQUESTS and (overdue or len(queue.waiting) >= SENDS_A_CALL):
+            if late or queue.refusal is not None:
+                for entry in queue.clear():
+                    self._not_sent(entry, queue.refusal or NOT_SENT)
+            while queue.waiting and self._calls < MOST_REQUESTS and (overdue or queue.waiting >= SENDS_A_CALL):
                 entries = queue.take()
                 if not entries:
                     break
@@ -129,7 +144,7 @@ class Sends:
         self._calls -= 1
         again: list[_Entry] = []
         for entry, answer in zip(entries, answers, strict=True):
-            queue.busy.discard(entry.group or "")
+            queue.busy.discard(entry.group)
             entry.tries += 1
             if answer.again and entry.tries < MOST_TRIES:
                 again.append(entry)
@@ -138,7 +153,8 @@ class Sends:
             else:
                 queue.refusal = answer.why if answer.of_queue else queue.refusal
                 self._not_sent(entry, answer.why)
-        queue.waiting.extendleft(reversed(again))
+        for entry in reversed(again):
+            queue.add(entry, first=True)
 
     def _confirmed(self, item: Item, answer: SendAnswer) -> None:
         """Count an answer that settles a message: confirmed, or its own fault, which no retry helps."""

@@ -28,9 +28,13 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
         return f"a worker holds it until {met.until_ms} (epoch ms), and may be sending them: wait"
     if isinstance(met, AlreadyCompleted):
         return "its messages are sent already"
-    if not isinstance(met, Unsent) or met.record.outbox is None:
+    if not isinstance(met, Unsent):
         return "its record has no messages to send"
-    for number, message in enumerate(from_text(met.record.outbox), 1):
+    try:
+        messages = from_text(met.record.outbox)
+    except Exception as error:  # noqa: BLE001  # whoever has changed it
+        return f"its outbox cannot be read: {type(error).__name__}"
+    for number, message in enumerate(messages, 1):
         entry = (f"{idempotency_key(id)}-{number}", message.arguments)
         (answer,) = send_messages(sqs, message.queue_url, [entry])
         if not answer.confirmed:

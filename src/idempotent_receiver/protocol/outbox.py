@@ -7,7 +7,7 @@ sent here.
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from idempotent_receiver.errors import misuse
@@ -34,6 +34,7 @@ _OPTIONAL = {
 }
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """The characters that no SQS message may hold."""
+_URL, _GROUP, _NAME = re.compile(r"https?://[!-~]+"), re.compile("[!-~]{1,128}"), re.compile(r"[\w.-]{1,256}", re.ASCII)
 
 
 class Outgoing(NamedTuple):
@@ -63,7 +64,7 @@ def _texts(attributes: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> Outgoing:
     """The message, after checking and copying it. Raises TypeError or ValueError for what SQS would not take."""
-    if not isinstance(queue_url, str) or not queue_url:
+    if not isinstance(queue_url, str) or not _URL.fullmatch(queue_url):
         raise misuse(TypeError(f"a transaction's send: QueueUrl takes a queue's URL; it is {named_type(queue_url)}"))
     if "MessageDeduplicationId" in arguments:
         text = (
@@ -81,10 +82,12 @@ def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> O
         text = f"takes up to {MOST_OTHER_ATTRIBUTES} attributes besides {STAMP!r}, which holds its key"
         raise misuse(ValueError(f"a transaction's send: MessageAttributes {text}"))
     for name in ("MessageAttributes", "MessageSystemAttributes"):
-        if not all(map(_is_attribute, arguments.get(name, {}).values())):
-            takes = "takes values like {'DataType': 'String', 'StringValue': 'a'}, or with a BinaryValue of bytes"
+        if not all(_NAME.fullmatch(key) and _is_attribute(one) for key, one in arguments.get(name, {}).items()):
+            takes = "takes names and values like {'a': {'DataType': 'String', 'StringValue': 'b'}}, or a BinaryValue"
             raise misuse(TypeError(f"a transaction's send: {name} {takes}"))
-    if queue_url.endswith(".fifo") and not arguments.get("MessageGroupId"):
+    if "MessageGroupId" in arguments and not _GROUP.fullmatch(arguments["MessageGroupId"]):
+        raise misuse(ValueError("a transaction's send: MessageGroupId takes 1 to 128 letters, digits and punctuation"))
+    if queue_url.endswith(".fifo") and "MessageGroupId" not in arguments:
         raise misuse(ValueError(f"a transaction's send: {queue_url} is a FIFO queue, so it needs a MessageGroupId"))
     text = _text_of(body)
     if not text or _FORBIDDEN.search(text):
@@ -95,8 +98,10 @@ def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> O
 
 def _is_attribute(value: object) -> bool:
     match value:
-        case {"DataType": str(), "StringValue": str(), **rest} | {"DataType": str(), "BinaryValue": bytes(), **rest}:
-            return not rest
+        case {"DataType": str(), "StringValue": str(text), **rest}:
+            return not rest and bool(text) and not _FORBIDDEN.search(text)
+        case {"DataType": str(), "BinaryValue": bytes(data), **rest}:
+            return not rest and bool(data)
     return False
 
 
@@ -122,23 +127,32 @@ def _text_of(body: object) -> str:
 
 def to_text(sent: Sequence[Outgoing]) -> str:
     """The messages as a record holds them."""
-    entries = [{"QueueUrl": one.queue_url, **one.arguments} for one in sent]
-    return json.dumps(entries, ensure_ascii=False, separators=(",", ":"), default=_from_bytes)
+    entries = [{"QueueUrl": one.queue_url, **_recoded(one.arguments, _encoded)} for one in sent]
+    return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
-def from_text(text: str) -> list[Outgoing]:
-    """The messages in a record's outbox."""
-    entries: Iterable[dict[str, Any]] = json.loads(text, object_hook=_to_bytes)
-    return [Outgoing(entry.pop("QueueUrl"), entry) for entry in entries]
+def from_text(text: str | None) -> list[Outgoing]:
+    """The messages in a record's outbox. Raises an error if somebody has changed it into something else."""
+    found = [
+        outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
+        for entry in json.loads(text or "")
+    ]
+    if not found:
+        raise ValueError("the outbox is empty")
+    return found
 
 
-_BYTES = "base64"
+def _encoded(value: bytes) -> str:
+    return b64encode(value).decode()
 
 
-def _from_bytes(value: object) -> dict[str, str]:
-    assert isinstance(value, bytes)  # the only plain value in a message's arguments without a JSON form
-    return {_BYTES: b64encode(value).decode()}
-
-
-def _to_bytes(found: dict[str, Any]) -> Any:
-    return b64decode(found[_BYTES]) if found.keys() == {_BYTES} else found
+def _recoded(arguments: Mapping[str, Any], code: Callable[[Any], Any]) -> dict[str, Any]:
+    """The arguments with another form of the attributes' bytes, which JSON has none for."""
+    recoded = dict(arguments)
+    for name in ("MessageAttributes", "MessageSystemAttributes"):
+        if name in arguments:
+            recoded[name] = {
+                key: {part: code(value) if part == "BinaryValue" else value for part, value in attribute.items()}
+                for key, attribute in arguments[name].items()
+            }
+    return recoded

@@ -22,14 +22,18 @@ def send_messages(
 
     A message whose answer is lost counts as not sent: it is sent again under the same key.
     """
-    entries: list[Any] = [
-        {"Id": str(place), **_stamped(queue_url, key, arguments)} for place, (key, arguments) in enumerate(messages)
-    ]
     try:
+        entries: list[Any] = [
+            {"Id": str(place), **_stamped(queue_url, key, arguments)} for place, (key, arguments) in enumerate(messages)
+        ]
         answer = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
     except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is confirmed
-        why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__}{_code(error)}"
-        return [SendAnswer(False, why, of_queue=True)] * len(messages)
+        code = _code(error)
+        if code.startswith("Invalid") and len(messages) > 1:
+            # One of them is at fault, and SQS does not say which.
+            return [answer for one in messages for answer in send_messages(sqs, queue_url, [one])]
+        why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
+        return [SendAnswer(False, why, of_queue=not code.startswith("Invalid"))] * len(messages)
     confirmed = {one["Id"] for one in answer.get("Successful", ())}
     failed = {one["Id"]: one for one in answer.get("Failed", ())}
     return [
@@ -55,4 +59,4 @@ def _refusal(queue_url: str, failed: Mapping[str, Any]) -> SendAnswer:
 def _code(error: Exception) -> str:
     response = getattr(error, "response", None)
     code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
-    return f" ({code})" if code else ""
+    return str(code or "").rpartition(".")[2]

@@ -60,7 +60,7 @@ def test_a_body_is_text_or_what_pydantic_serialises(body: object, text: str) -> 
 def test_a_record_holds_all_that_is_sent() -> None:
     binary = {"DataType": "Binary", "BinaryValue": b"\x00\xff"}
     one = sent(
-        MessageAttributes={"text": TEXT, "bytes": binary},
+        MessageAttributes={"text": TEXT, "bytes": binary, "base64": TEXT},
         MessageSystemAttributes={"AWSTraceHeader": TEXT},
         DelaySeconds=5,
     )
@@ -69,6 +69,21 @@ def test_a_record_holds_all_that_is_sent() -> None:
     assert from_text(to_text([one, other])) == [one, other]
     assert one.arguments["MessageAttributes"]["bytes"] == binary
     assert [one.fifo, other.fifo] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", "no", "[]", "{}", "null", "[1]", "[{}]", "[" * 100_000),
+        '[{"QueueUrl": 5, "MessageBody": "a"}]',
+        '[{"QueueUrl": "https://example.com/q.fifo", "MessageBody": "a"}]',
+        '[{"QueueUrl": "https://example.com/q", "MessageBody": "a", "MessageAttributes": null}]',
+        '[{"QueueUrl": "https://example.com/q", "MessageBody": "a", "Id": "1"}]',
+    ],
+)
+def test_what_somebody_has_made_of_an_outbox_is_refused(text: str | None) -> None:
+    with pytest.raises((ValueError, TypeError, LookupError, AttributeError, RecursionError)):
+        from_text(text)
 
 
 def test_later_changes_change_nothing() -> None:
@@ -89,10 +104,17 @@ def test_later_changes_change_nothing() -> None:
         ({"DelaySeconds": True}, TypeError, "DelaySeconds takes an int; it is a bool"),
         ({"DelaySeconds": "5"}, TypeError, "DelaySeconds takes an int"),
         ({"MessageGroupId": 5}, TypeError, "MessageGroupId takes a str"),
-        ({"MessageAttributes": {"a": "b"}}, TypeError, "MessageAttributes takes values like"),
-        ({"MessageAttributes": {"a": {"DataType": "String"}}}, TypeError, "takes values like"),
-        ({"MessageAttributes": {"a": {**TEXT, "BinaryValue": b""}}}, TypeError, "takes values like"),
-        ({"MessageSystemAttributes": {"a": 1}}, TypeError, "MessageSystemAttributes takes values like"),
+        ({"MessageAttributes": {"a": "b"}}, TypeError, "MessageAttributes takes names and values like"),
+        ({"MessageAttributes": {"a": {"DataType": "String"}}}, TypeError, "takes names and values like"),
+        ({"MessageAttributes": {"a": {**TEXT, "BinaryValue": b""}}}, TypeError, "takes names and values like"),
+        ({"MessageSystemAttributes": {"a": 1}}, TypeError, "MessageSystemAttributes takes names and values like"),
+        ({"QueueUrl": "arn:aws:sqs:us-east-1:123456789012:q"}, TypeError, "QueueUrl takes a queue's URL"),
+        ({"QueueUrl": f"{QUEUE}\ud800"}, TypeError, "QueueUrl takes a queue's URL"),
+        ({"MessageGroupId": ""}, ValueError, "MessageGroupId takes 1 to 128"),
+        ({"MessageGroupId": "a b"}, ValueError, "MessageGroupId takes 1 to 128"),
+        ({"MessageAttributes": {"a b": TEXT}}, TypeError, "takes names and values like"),
+        ({"MessageAttributes": {"a": {**TEXT, "StringValue": ""}}}, TypeError, "takes names and values like"),
+        ({"MessageAttributes": {"a": {**TEXT, "StringValue": "\ud800"}}}, TypeError, "takes names and values like"),
         ({"MessageAttributes": {STAMP: TEXT}}, ValueError, "besides 'idempotent-receiver', which holds its key"),
         ({"MessageAttributes": {str(n): TEXT for n in range(10)}}, ValueError, "takes up to 9 attributes"),
         ({"MessageBody": None}, TypeError, "a str, or what pydantic serialises to JSON; it is None"),

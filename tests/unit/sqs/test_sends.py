@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from idempotent_receiver import MemoryStore, PermanentError, Transaction, http_endpoint, idempotent, sqs_consumer
+from idempotent_receiver.batch import sends
+from idempotent_receiver.batch.items import Stage
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
@@ -442,3 +444,59 @@ def test_an_http_endpoint_refuses_a_send_because_nobody_redelivers_it() -> None:
     request = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}, "body": "{}"}
     with pytest.raises(RuntimeError, match="nobody redelivers its calls"):
         handler(request, Context(30_000))
+
+
+@both_modes
+@pytest.mark.parametrize("text", ["no", "[]", '[{"QueueUrl": 5}]', None])
+def test_an_outbox_that_cannot_be_read_fails_its_message_alone(effects: str, text: str | None) -> None:
+    store, sqs = unmarked(effects), Sqs()
+    store.items["m0"] |= {"in_progress_expiration": 0, "outbox": text}
+    if text is None:
+        del store.items["m0"]["outbox"]
+    assert deliver(store, sqs, post, *messages(3, receives=2), effects=effects) == ["m0"]
+    assert sorted(sqs.bodies) == ['{"order":1}', '{"order":2}']
+    assert store.status() == "SENDING"
+
+
+@both_modes
+def test_a_message_for_which_sqs_refuses_a_whole_request_keeps_no_other_back(effects: str) -> None:
+    class Invalid(Exception):
+        response: ClassVar[Any] = {"Error": {"Code": "InvalidParameterValue"}}
+
+    class Strict(Sqs):
+        def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+            if any(entry["MessageBody"] == '{"order":1}' for entry in Entries):
+                raise Invalid
+            return super().send_message_batch(QueueUrl=QueueUrl, Entries=Entries)
+
+    store, sqs = Orders(), Strict()
+    assert deliver(store, sqs, post, *messages(20), effects=effects) == ["m1"]
+    assert len(sqs.sent) == 19
+
+
+def test_a_long_fifo_group_takes_no_longer_for_each_of_its_messages() -> None:
+    """Those behind are not looked at for each that leaves."""
+    queue, looked = sends._Queue(), 0
+
+    class Entry:
+        def __init__(self, number: int) -> None:
+            self.number, self.item = number, self
+
+        @property
+        def stage(self) -> Stage:
+            nonlocal looked
+            looked += 1
+            return Stage.UNSENT
+
+        group = "g"
+
+    for number in range(1000):
+        queue.add(Entry(number))  # type: ignore[arg-type]  # as far as a queue asks
+    taken = []
+    while queue.waiting:
+        (entry,) = queue.take()
+        assert queue.take() == []
+        taken.append(entry.number)  # type: ignore[attr-defined]
+        queue.busy.clear()
+    assert taken == list(range(1000))
+    assert looked == 1000

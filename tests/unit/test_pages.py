@@ -60,3 +60,10 @@ def test_the_sites_contents_fit_a_screen() -> None:
     nav = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]["nav"]
     groups = [pages for entry in nav for pages in entry.values()]
     assert sum(1 if isinstance(pages, str) else len(pages) for pages in groups) <= 20
+
+
+def test_every_page_is_in_the_sites_contents_or_linked_from_its_start() -> None:
+    """`events/README.md` is beside the events, and no page of the site."""
+    reached = {"README.md", "events/README.md", *re.findall(r"\]\(([\w./-]+\.md)", (ROOT / "README.md").read_text())}
+    nav = (ROOT / "docs/zensical.toml").read_text()
+    assert {page for page in BOUNDS.keys() - reached if f'= "{page.removeprefix("docs/")}"' not in nav} == set()

@@ -90,6 +90,11 @@ class Deployment:
         return found
 
     @cached_property
+    def has_dead_letters(self) -> bool:
+        """Whether a redrive policy, an option or the stack names a dead-letter queue."""
+        return any((self.options.dlq, self.outputs.get("DeadLetterQueueUrl"), self.queue.sends_to))
+
+    @cached_property
     def dead_letter_queue(self) -> Queue:
         """The dead-letter queue, as given or from the queue's redrive policy.
 

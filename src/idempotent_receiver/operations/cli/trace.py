@@ -107,6 +107,10 @@ class Story:
     def dead_letters(self, limit: int, stopped: Callable[[], bool]) -> None:
         """Add the key's dead letters, from a look at about `limit`; all are released at once."""
         with self._reading("dead letters"):
+            if not self.deployment.has_dead_letters:
+                none = f"none: {self.deployment.queue.url} has no redrive policy"
+                self.absent.append(TraceEvent(None, "dead letters", none))
+                return
             url, reader = self.deployment.dead_letter_queue.url, self.deployment.reader()
             if url.endswith(".fifo"):
                 self.terminal.note(

@@ -99,6 +99,19 @@ def test_a_trace_that_is_stopped_tells_what_it_has_and_leaves_the_dead_letters_t
     assert stack.keys_in(stack.dead) == DEAD
 
 
+def test_a_queue_without_a_redrive_policy_has_no_dead_letters_to_tell_of(receiver: Receiver, stack: Stack) -> None:
+    """A stack behind a queue that is somebody else's: nothing is left unread, and the command succeeds."""
+    del stack.outputs["DeadLetterQueueUrl"]
+    stack.sqs.set_queue_attributes(QueueUrl=stack.queue, Attributes={"RedrivePolicy": ""})
+
+    ran = receiver.on(f"{TRACE} --json")
+
+    assert (ran.code, ran.json["unread"]) == (Exit.OK, [])
+    assert [each["text"] for each in ran.json["events"] if each["source"] == "dead letters"] == [
+        f"none: {stack.queue} has no redrive policy"
+    ]
+
+
 def test_what_is_not_looked_at_is_said(receiver: Receiver, stack: Stack) -> None:
     for number in range(10):
         stack.bury(f"more-{number}")

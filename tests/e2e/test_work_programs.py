@@ -137,11 +137,13 @@ def test_what_ran_together_when_a_process_was_killed_runs_one_by_one_and_not_in_
 
 
 HASTY = """
+from unittest import mock
+
 from idempotent_receiver.operations.cli.receiver import main
 from idempotent_receiver.worker import supervisor
 
-supervisor.LONGEST_PAUSE_SECONDS = 0.5
-main()
+with mock.patch.object(supervisor, "LONGEST_RESTART_PAUSE_SECONDS", 0.5):
+    main()
 """
 """`receiver`, but its supervisor waits no longer than so before it replaces a process."""
 

@@ -32,6 +32,7 @@ bursts.
 BEYOND_LIMIT = "over --limit: run again"
 UNCONFIRMED = "it was not confirmed"
 UNFINISHED = "the run ended first"
+BEHIND = "an earlier dead letter of its group stays"
 
 
 class Letter(NamedTuple):
@@ -115,6 +116,8 @@ class Run:
         self.returned: dict[str, ReturnedMessage] = {}
         """All messages sent back to the consumer, by record id."""
         self._pending: dict[str, Decision] = {}
+        self._stopped_lines: set[str] = set()
+        """Where a message failed to return: SQS shows what is behind it in the next round."""
         self._due_seconds = 0.0
 
     def plan(self) -> Plan:
@@ -153,12 +156,14 @@ class Run:
 
     def _planned(self, taken: Sequence[Decision]) -> Plan:
         """A plan for the selected dead letters. Leaves out those that this run already sent back, which would loop
-        forever.
+        forever, and those behind one that failed to return.
         """
         fresh = []
         for each in filter(self.selection.includes, taken):
             if self._source.refills and each.dead_letter.record_id in self.returned:
                 self.summary.skip(each, "this run already sent back a message with its key")
+            elif each.dead_letter.line in self._stopped_lines:
+                self.summary.skip(each, BEHIND)
             else:
                 fresh.append(each)
         return self.selection.plan(fresh, self.summary.acted, self.ends)
@@ -191,8 +196,10 @@ class Run:
             ended = self._wave(end, list(wave.values()))
             for name, each in wave.items():
                 if each.dead_letter.id not in ended:
+                    if end.returns:
+                        self._stopped_lines.add(name)
                     for behind in lines[name]:
-                        self._skip(behind, "an earlier dead letter of its group stays")
+                        self._skip(behind, BEHIND)
                     lines[name].clear()
                 if not lines[name]:
                     del lines[name]

@@ -49,6 +49,22 @@ def test_what_sqs_refuses_is_not_overtaken_by_its_group_and_other_groups_go_on()
     ]
 
 
+@pytest.mark.parametrize("refused", [2, 9, 10, 15])
+def test_what_comes_up_in_a_later_round_does_not_overtake_what_an_earlier_one_left(refused: int) -> None:
+    """The next round makes the group's ten visible again, and SQS delivers the ones behind them."""
+    bank = throttled(25, fifo=True)
+    bank.sqs.refused.add(f'{{"name": "throttled-{refused:02}"}}')
+
+    summary = bank.redrive()
+
+    assert names_in(bank.queue) == [f"throttled-{number:02}" for number in range(refused)]
+    assert {left.why for left in summary.left} == {
+        "SQS refused its copy: ReceiptHandleIsInvalid",
+        "an earlier dead letter of its group stays",
+    }
+    assert len(summary.left) + summary.unseen == 25 - refused
+
+
 def test_what_several_requests_refuse_is_told_of_each() -> None:
     bank = throttled(25)
     bank.sqs.refused |= {'{"name": "throttled-03"}', '{"name": "throttled-17"}'}

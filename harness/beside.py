@@ -80,12 +80,12 @@ def with_api(clients: Clients, consumer: Stack) -> Stack:
         raise
 
 
-def joined(consumer: Stack, api: Stack) -> Stack:
+def joined(consumer: Stack, beside: Stack) -> Stack:
     """Both stacks as one, under the consumer's name."""
     return Stack(
         name=consumer.name,
-        outputs={**consumer.outputs, **api.outputs},
-        resources={**consumer.resources, **api.resources},
+        outputs={**consumer.outputs, **beside.outputs},
+        resources={**consumer.resources, **beside.resources},
         parameters=consumer.parameters,
     )
 

@@ -63,7 +63,10 @@ def on_local_cloud(options: Options, report: Report, *, without_claims: bool) ->
     quick = options.number <= SHORT or not options.protected
     service = FakeService(hold_seconds=QUICK_HOLD_SECONDS if quick else HOLD_SECONDS)
     parameters = {"Effects": "transaction"} if without_claims else {}
-    with deployed(service, report, protected=options.protected, parameters=parameters) as (cloud, client):
+    with deployed(service, report, protected=options.protected, parameters=parameters, receipts=True) as (
+        cloud,
+        client,
+    ):
         if in_containers():
             workload = generate(options.seed, options.number, without=DEATHS)
             return _run(options, client, workload, LedgerTrigger(client), report, pace=REMOTE)
@@ -167,9 +170,21 @@ def send(
 def _messages(found: Reconciliation) -> list[Row]:
     return [
         *tables.messages(found),
+        *_receipts(found),
         (found.replayed, "requests replayed", "requested again, and answered as before"),
         (found.runs.retried, "retried", "after the handler had failed"),
         (found.runs.found_in_progress, "found in progress", "deliveries of messages that another worker was handling"),
+    ]
+
+
+def _receipts(found: Reconciliation) -> list[Row]:
+    if found.receipt_counts is None:
+        return []
+    wrong = found.of_receipts
+    return [
+        (sum(found.receipt_counts.values()), "receipts", "sent by transfers, and counted by the next consumer"),
+        (wrong["receipts_lost"], "receipts lost", "never counted, though the transfer was posted"),
+        (wrong["receipts_doubled"], "receipts doubled", "counted once too often, or of no posted transfer"),
     ]
 
 

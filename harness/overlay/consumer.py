@@ -1,12 +1,14 @@
 """The composition root of `make run`. It replaces app/consumer.py, which is kept as app/shipped.py.
 
-With protection, the shipped handler runs unchanged: same store, same settings, same business function. The fake service
-is told about starts, around the function, and about writes and ends, around the store, where workers die. Without
-protection, a plain handler posts the transfers.
+With protection, the shipped handler runs unchanged: same store, same settings, same business function, which also sends
+a receipt to the next consumer. The fake service is told about starts, around the function, and about writes, ends and
+sends, around the store and the client, where workers die. Without protection, a plain handler posts the transfers and
+then sends.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -24,17 +26,29 @@ if TYPE_CHECKING:
 
 shipped: Any = import_module("app.shipped")
 business = shipped.lambda_handler.__wrapped__
+receipts: str = service.settings["receipts"]
+"""The URL of the queue to send receipts to; empty if none are sent."""
+began: dict[str, str] = {}
+"""The invocation that began each transfer's last run here: its transaction may end during the next one."""
 
 
 def _call_and_run(transfer: Transfer, tx: Transaction) -> Any:
     """The business function, preceded by an outside call, with both reported to the fake service."""
     with _witnessed(transfer.transfer_id):
-        return business(transfer, tx)
+        result = business(transfer, tx)
+        if receipts:
+            tx.send(QueueUrl=receipts, MessageBody=_receipt_of(transfer.transfer_id))
+        return result
+
+
+def _receipt_of(name: str) -> dict[str, str]:
+    return {"transfer_id": name}
 
 
 @contextmanager
 def _witnessed(name: str) -> Iterator[None]:
     """Report a run's start, and its failure if any, to the fake service; and call for the outside effect."""
+    began[name] = service.worker
     service.say("/starts", worker=service.worker, name=name)
     try:
         service.call(name)
@@ -45,7 +59,7 @@ def _witnessed(name: str) -> Iterator[None]:
 
 
 def _ended(name: str, *, ok: bool) -> None:
-    service.say("/ends", worker=service.worker, name=name, ok=ok)
+    service.say("/ends", worker=began.get(name, service.worker), name=name, ok=ok)
 
 
 def _protected() -> Any:
@@ -63,6 +77,16 @@ def _protected() -> Any:
         return written
 
     shipped.store.commit = faulty
+    send_batch = shipped.sqs.send_message_batch
+
+    def faulty_send(**request: Any) -> Any:
+        sent = send_batch(**request)
+        for each in request["Entries"]:
+            if request["QueueUrl"] == receipts:
+                service.reach(json.loads(each["MessageBody"])["transfer_id"], "send.after")
+        return sent
+
+    shipped.sqs.send_message_batch = faulty_send
     return shipped.idempotent_handler(_call_and_run)
 
 
@@ -83,6 +107,9 @@ def _plain() -> Any:
             plain.post(accounts, entries, transfer, between=partial(service.reach, name, "post.before"))
         service.reach(name, "post.after")
         _ended(name, ok=True)
+        if receipts:
+            shipped.sqs.send_message(QueueUrl=receipts, MessageBody=json.dumps(_receipt_of(name)))
+        service.reach(name, "send.after")
 
     return plain.plain_consumer(one)
 

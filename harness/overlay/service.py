@@ -8,20 +8,24 @@ import os
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SETTINGS = Path(__file__).with_name("settings.json")
 TIMEOUT_SECONDS = 8.0
 
 settings: dict[str, Any] = json.loads(SETTINGS.read_text())
-"""`host`, `port` and `protection` of this run."""
+"""`host`, `port`, `protection` and the URL of the queue for `receipts` of this run."""
 worker = str(os.getpid())
 """This process, or the id of its one invocation if the handler's wrapper sets it."""
 _thread = threading.local()
+_reported = threading.Condition()
+_under_way = 0
+"""The number of writes that are not reported yet. Nobody dies meanwhile: they would be applied, and not be evidence."""
 
 
 class ServiceUnavailable(Exception):
@@ -51,7 +55,9 @@ def call(name: str) -> None:
 def reach(name: str, place: str) -> None:
     """Reach a place with a transfer: the process may be held there, or die like in a crash, without cleanup."""
     if say("/places", name=name, place=place, worker=worker)["die"]:
-        os.kill(os.getpid(), signal.SIGKILL)
+        with _reported:
+            _reported.wait_for(lambda: not _under_way, timeout=2)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def watch(store: Any) -> None:
@@ -63,19 +69,42 @@ def watch(store: Any) -> None:
 
 def _watched(write: Any, changed: Callable[..., Any]) -> Any:
     def watched(*arguments: Any) -> Any:
-        at_ms = time.time_ns() // 1_000_000
-        found = write(*arguments)
-        pairs = zip(changed(*arguments), found, strict=True)
-        applied = [_told(*change) for change, answer in pairs if type(answer).__name__ == "Applied"]
-        say("/writes", worker=worker, at_ms=at_ms, writes=applied)
-        return found
+        with _reporting():
+            at_ms = time.time_ns() // 1_000_000
+            found = write(*arguments)
+            pairs = zip(changed(*arguments), found, strict=True)
+            applied = [
+                _told(*change) for change, answer in pairs if type(answer).__name__ == "Applied" and not _marks(*change)
+            ]
+            say("/writes", worker=worker, at_ms=at_ms, writes=applied)
+            return found
 
     return watched
+
+
+@contextmanager
+def _reporting() -> Iterator[None]:
+    global _under_way  # noqa: PLW0603  # one process, one count
+    with _reported:
+        _under_way += 1
+    try:
+        yield
+    finally:
+        with _reported:
+            _under_way -= 1
+            _reported.notify_all()
+
+
+def _marks(new: Any, seen: Any) -> bool:
+    """Whether a write only records that what the committed one has to send was sent."""
+    return seen is not None and seen.status == "SENDING" and new.status == "COMPLETED"
 
 
 def _told(new: Any, seen: Any) -> dict[str, Any]:
     """A write as evidence: a release removes the owner, and a claim that replaces another's is a take-over."""
     namespace, _, key = new.id.rpartition("#")
-    move = {"COMPLETED": "complete", "FAILED": "fail"}.get(new.status, "claim" if new.owner else "release")
+    move = {"COMPLETED": "complete", "SENDING": "complete", "FAILED": "fail"}.get(
+        new.status, "claim" if new.owner else "release"
+    )
     over = seen.owner if move == "claim" and seen is not None and seen.status == "INPROGRESS" else None
     return {"name": key, "step": namespace.rpartition(".")[2], "move": move, "attempt": new.attempts, "over": over}

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from harness.beside import deploy_beside, joined
 from harness.caller import at_local_cloud
 from harness.cloud import LOOPBACK, NAMED_BY, ROOT, in_containers, running_cloud
-from harness.deploy import HOST_BUILD, deploy
+from harness.deploy import HOST_BUILD, code_uri_of, deploy
 from harness.emulator import MACHINES
 from harness.serving import serving
 from harness.workload.stack_client import StackClient
-from idempotent_receiver.local.deployment import NO_ARRIVALS
+from idempotent_receiver.local.deployment import NO_ARRIVALS, create, packaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +35,7 @@ ARCHITECTURE = MACHINES.get(platform.machine().lower(), "arm64")
 LAMBDA_BUILD = HOST_BUILD.with_name(f"python3.13-{ARCHITECTURE}")
 """For a cloud that runs functions in this machine's containers."""
 OVERLAY = Path(__file__).parents[1] / "overlay"
+RECEIPTS = Path(__file__).with_name("receipts.yaml")
 EVIDENCE = ROOT / ".build" / "run"
 MOST_LOG_LINES = 50_000
 
@@ -50,15 +51,22 @@ OVERLAID = {
 PLAIN_START = b"from harness.overlay.start import plain_start as lambda_handler\n"
 
 
-def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:
-    """Return the files laid over the code folder, by path."""
-    files = {f"harness/overlay/{path.name}": path.read_bytes() for path in OVERLAY.glob("*.py")}
-    settings = {"host": LOOPBACK, "port": port, "protection": protected}
-    files |= {"harness/__init__.py": b"", "harness/overlay/settings.json": json.dumps(settings).encode()}
+def overlay_of(port: int, *, protected: bool, receipts: str = "") -> dict[str, bytes]:
+    """Return the files laid over the code folder, by path. `receipts` is the URL of the queue that transfers send
+    theirs to, if they do.
+    """
+    files = _overlay_files()
+    settings = {"host": LOOPBACK, "port": port, "protection": protected, "receipts": receipts}
+    files["harness/overlay/settings.json"] = json.dumps(settings).encode()
     for replaced, (kept, module) in OVERLAID.items():
         files[kept] = (HOST_BUILD / replaced).read_bytes()
         files[replaced] = files[f"harness/overlay/{module}.py"]
     return files if protected else files | {"app/workflow/start.py": PLAIN_START}
+
+
+def _overlay_files() -> dict[str, bytes]:
+    files = {f"harness/overlay/{path.name}": path.read_bytes() for path in OVERLAY.glob("*.py")}
+    return {**files, "harness/__init__.py": b""}
 
 
 @contextlib.contextmanager
@@ -71,14 +79,17 @@ def deployed(
     parameters: Mapping[str, str] | None = None,
     api: Mapping[str, str] | None = None,
     named: bool = False,
+    receipts: bool = False,
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, StackClient]]:
     """A local cloud for the block, with template.yaml and these parameters, under this name or a unique one, and the
-    API with its own. `named`: whether their tables and queues are named by logical ids.
+    API with its own. `named`: whether their tables and queues are named by logical ids. `receipts`: whether transfers
+    send receipts to a second consumer, in a stack of its own.
 
     In containers, functions run as built for Lambda, because they could not reach the fake service.
     """
+    name, next_one = name or f"receiver-{os.getpid()}", None
     said = report.step("local cloud")
     with serving(service.respond) as service_port, running_cloud(port=port, also_at=also_at) as cloud:
         said(f"{cloud.endpoint_url}, {cloud.whose}")
@@ -90,11 +101,13 @@ def deployed(
             code, overlay = LAMBDA_BUILD, {}
             of_lambda = {"Architectures": f"[{ARCHITECTURE}]"}
         else:
-            code, overlay = HOST_BUILD, overlay_of(service_port, protected=protected)
+            next_one = _next_consumer(cloud, name) if receipts else None
+            to = "" if next_one is None else next_one.outputs["ReceiptsQueueUrl"]
+            code, overlay = HOST_BUILD, overlay_of(service_port, protected=protected, receipts=to)
         said = report.step("stack")
         stack = deploy(
             cloud,
-            name=name or f"receiver-{os.getpid()}",
+            name=name,
             code=code,
             overlay=overlay,
             edits=EDITS,
@@ -107,9 +120,18 @@ def deployed(
         )
         settings = {**VALUES, **of_lambda, **given}.items()
         changed = [*(each.lower() for each in EDITS), *(f"{setting}={value}" for setting, value in settings)]
-        said(f"template.yaml with {', '.join(changed)}; and deploy/api.yaml")
+        also = "; and a second consumer, of receipts" if next_one else ""
+        said(f"template.yaml with {', '.join(changed)}; and deploy/api.yaml{also}")
         report.note(NO_ARRIVALS)
-        yield cloud, client_of(cloud, joined(stack, beside))
+        whole = joined(stack, beside)
+        yield cloud, client_of(cloud, whole if next_one is None else joined(whole, next_one))
+
+
+def _next_consumer(cloud: Cloud, name: str) -> Stack:
+    """The consumer of what transfers send, which no fault hits."""
+    code_uri = code_uri_of(cloud, HOST_BUILD, _overlay_files())
+    text = packaged(cloud, RECEIPTS.read_text(), RECEIPTS.parent, lambda _path: code_uri)
+    return create(cloud, f"{name}-receipts", text, {})
 
 
 def client_of(cloud: Cloud, stack: Stack) -> StackClient:

@@ -72,18 +72,20 @@ def drive(
     def look() -> Observation:
         cast.act(sent, all_sent=len(sent) == len(workload.messages))
         at_rest = cast.at_rest  # checked before the queue: a message held outside it may return to it
-        queue = client.backlog(client.queue)
+        queue, receipts = client.backlog(client.queue), client.receipts_left()
         room = pace.most_queued is None or queue.total < pace.most_queued
         waiting = workload.messages[len(sent) : len(sent) + pace.burst] if room else ()
         if waiting:
             sent.update(cast.send(waiting))
         dead_letters = client.backlog(client.dead_letter_queue)
-        seen = Progress(sent=len(sent), queue=queue, dead_letters=dead_letters, extra=dict(cast.counts))
+        extra = {**cast.counts, **({"receipts left": receipts} if receipts else {})}
+        seen = Progress(sent=len(sent), queue=queue, dead_letters=dead_letters, extra=extra)
         say(seen)
-        over = at_rest and not waiting and queue.total == 0 and len(sent) == len(workload.messages)
+        over = at_rest and not waiting and queue.total + receipts == 0 and len(sent) == len(workload.messages)
         told = f"{queue.waiting} messages in the queue and {queue.in_flight} in flight" + (
             "" if at_rest else ", and messages held or still to be redelivered"
         )
+        told += f", and {receipts} receipts in theirs" if receipts else ""
         return Observation(seen=seen, over=over, told=told, at_once=bool(waiting) and pace.burst == MESSAGES_A_CALL)
 
     return sent, wait(look, pace, number=len(workload.messages))
@@ -100,6 +102,7 @@ def collect(client: StackClient, workload: Workload, sent: Mapping[str, str], *,
         "records": client.records(list(sent.values())),
         "dead_letters": client.dead_letters(),
         "left": client.backlog(client.queue).total,
+        "receipt_counts": client.receipt_counts(),
     }
 
 

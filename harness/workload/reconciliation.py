@@ -49,6 +49,8 @@ class Reconciliation:
     left: int
     """The number of messages still in the queue."""
     log: Sequence[Line]
+    receipt_counts: Mapping[str, int] | None = None
+    """How often the next consumer counted each transfer's receipt; None if transfers send none."""
     gave_up: str | None = None
     replayed: int = 0
     """The number of requests that were answered as before."""
@@ -208,10 +210,25 @@ class Reconciliation:
         agree = all(self.closing.get(account) == was + moved[account] for account, was in self.workload.opening.items())
         return agree and sum(self.closing.values()) == sum(self.workload.opening.values())
 
+    @cached_property
+    def receipts_of(self) -> dict[str, int]:
+        """How often each message's receipt was counted."""
+        return {self.runs.name_of(transfer): times for transfer, times in (self.receipt_counts or {}).items()}
+
+    @property
+    def of_receipts(self) -> dict[str, int]:
+        """What is told of receipts: one for each completed transfer, and for no other."""
+        if self.receipt_counts is None:
+            return {}
+        lost = self.completed - self.receipts_of.keys()
+        surplus = sum(times - (name in self.completed) for name, times in self.receipts_of.items())
+        return {"receipts_lost": len(lost), "receipts_doubled": surplus}
+
     @property
     def must_be_zero(self) -> dict[str, int]:
         overlaps = {"overlaps": self.overlaps} if self.exclusive else {}
-        return {"unaccounted": self.unaccounted, **overlaps, "lost": self.lost, "doubled": self.doubled}
+        zero = {"unaccounted": self.unaccounted, **overlaps, "lost": self.lost, "doubled": self.doubled}
+        return zero | self.of_receipts
 
     @property
     def must_happen(self) -> dict[str, int]:
@@ -245,6 +262,7 @@ class Reconciliation:
             "overlaps": self.overlaps,
             "lost": self.lost,
             "doubled": self.doubled,
+            **self.of_receipts,
             "balanced": self.balanced,
         }
 

@@ -188,6 +188,19 @@ class StackClient:
         )
         return [_entry(item) for page in pages for item in page["Items"]]
 
+    def receipts_left(self) -> int:
+        """The approximate number of receipts that nobody has counted yet."""
+        queue = self.stack.outputs.get("ReceiptsQueueUrl")
+        return 0 if queue is None else self.backlog(queue).total
+
+    def receipt_counts(self) -> dict[str, int] | None:
+        """How often each transfer's receipt was counted; None if transfers send none."""
+        table = self.stack.resources.get("Receipts")
+        if table is None:
+            return None
+        pages = self.dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
+        return {each["transfer_id"]["S"]: int(each["times"]["N"]) for page in pages for each in page["Items"]}
+
     def records(self, message_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The consumer's records of these messages, by message id, in plain values."""
         found = self._read(self.stack.resources["Records"], "id", message_ids)

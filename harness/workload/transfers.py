@@ -39,6 +39,7 @@ class Kind(StrEnum):
     UNKNOWN = "account unknown"
     KILLED_BEFORE = "worker killed before its transaction"
     KILLED_AFTER = "worker killed after its transaction"
+    KILLED_SENT = "worker killed after its receipt was sent"
     # Chaos: what its handler does.
     NOTED = "writes nothing"
     HANGING = "hangs once"
@@ -65,6 +66,7 @@ class Kind(StrEnum):
 DEATHS = {
     Kind.KILLED_BEFORE: "post.before",
     Kind.KILLED_AFTER: "post.after",
+    Kind.KILLED_SENT: "send.after",
     Kind.START_BEFORE_AGAIN: "start.before",
     Kind.START_AFTER_AGAIN: "start.after",
     **{
@@ -73,7 +75,7 @@ DEATHS = {
         for side in ("before", "after")
     },
 }
-"""The place where a message's process dies, once: before or after the write, or the start, of that name."""
+"""The place where a message's process dies, once: before or after the write, the start or the send of that name."""
 
 HOLDS = {Kind.AT_ONCE: "handler", Kind.ABORTED: "credit.before"}
 """The place where a message's process waits, once, for something to happen to it."""
@@ -102,6 +104,7 @@ RUN = Mix(
     {
         **dict.fromkeys((Kind.FLAKY, Kind.AGAIN, Kind.POSTED, Kind.GARBAGE, Kind.OVERDRAWN, Kind.UNKNOWN), 25),
         **dict.fromkeys((Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE), 100),
+        Kind.KILLED_SENT: 250,
     },
     fewest=20,
 )
@@ -117,7 +120,7 @@ WORKFLOW = Mix(
     {Kind.REPEATED: 10, Kind.ABORTED: 13, Kind.OVERDRAWN: 17, Kind.UNKNOWN: 17}
     | {kind: 17 for kind in DEATHS if kind not in RUN.shares}
 )
-APART = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE)
+APART = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.KILLED_SENT, Kind.AT_ONCE)
 """These are sent far apart, so that two rarely share a batch: a killed worker takes its whole batch with it, and a
 message has only five deliveries.
 """

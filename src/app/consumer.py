@@ -30,9 +30,10 @@ _session = boto3.Session()
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
 
 store = DynamoDBStore(os.environ["RECORDS_TABLE"], client=_session.client("dynamodb", config=client_config()))
+sqs = _session.client("sqs", config=_quick)
 idempotent_handler = sqs_consumer(
     store,
-    sqs=_session.client("sqs", config=_quick),
+    sqs=sqs,
     dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # set by an edit of the template
     effects=os.environ.get("EFFECTS") or "any",
     envelope="detail || Message",  # EventBridge's, SNS's, or none

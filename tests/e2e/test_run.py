@@ -41,6 +41,8 @@ NAMES = [
     "overlaps",
     "lost",
     "doubled",
+    "receipts_lost",
+    "receipts_doubled",
     "balanced",
 ]
 
@@ -124,6 +126,8 @@ def test_every_message_takes_effect_once(runs: dict[str, Ended]) -> None:
     assert run.line["completed"] == run.line["expected_completed"] == 54
     assert run.line["dead_lettered"] == run.line["expected_dead_lettered"] == 6
     assert [run.line[name] for name in ("unaccounted", "overlaps", "lost", "doubled")] == [0, 0, 0, 0]
+    assert (run.line["receipts_lost"], run.line["receipts_doubled"]) == (0, 0)
+    assert re.search(r"^ +54  receipts ", run.output, re.MULTILINE), "each posted transfer's, counted elsewhere"
     assert run.line["duplicates"] > 0
     assert run.line["taken_over"] > 0
     assert run.line["balanced"] is True
@@ -139,6 +143,7 @@ def test_without_claims_every_message_takes_effect_once_though_two_may_run_it(ru
     assert run.line["completed"] == run.line["expected_completed"] == 54
     assert run.line["dead_lettered"] == run.line["expected_dead_lettered"] == 6
     assert [run.line[name] for name in ("unaccounted", "lost", "doubled")] == [0, 0, 0]
+    assert (run.line["receipts_lost"], run.line["receipts_doubled"]) == (0, 0)
     assert run.line["duplicates"] > 0
     assert run.line["overlaps"] > 0, "one is delivered three times at once: without overlaps, something was claimed"
     assert run.line["balanced"] is True

@@ -117,6 +117,24 @@ def test_a_good_run_has_nothing_to_complain_of() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("counts", "lost", "doubled"),
+    [
+        ({GOOD: 1, KILLED: 1}, 0, 0),
+        ({GOOD: 1}, 1, 0),
+        ({GOOD: 2, KILLED: 1}, 0, 1),
+        ({GOOD: 1, KILLED: 1, DEAD: 1}, 0, 1),
+        ({GOOD: 3}, 1, 2),
+    ],
+)
+def test_each_posted_transfer_has_one_receipt_and_no_other_has_any(
+    counts: dict[str, int], lost: int, doubled: int
+) -> None:
+    found = with_(receipt_counts=counts)
+    assert (found.line()["receipts_lost"], found.line()["receipts_doubled"]) == (lost, doubled)
+    assert bool(found.complaints) == bool(lost or doubled)
+
+
 def test_reasons_are_told_without_what_differs() -> None:
     assert FOUND.reasons == [(1, "payer cannot pay", "account … cannot pay … EUR")]
 

@@ -405,12 +405,15 @@ def test_arguments_that_are_never_the_same_are_not_compared() -> None:
 
 @pytest.mark.usefixtures("charge")
 def test_a_key_made_of_the_time_is_found_however_fast_the_schedules_are() -> None:
-    """A second later, in each of the handler's fakes, and in a replay, too."""
-    with pytest.raises(AssertionError, match="charge was called again for message-1 with another key") as failed:
+    """A second later, in each of the handler's fakes, and in a replay, too. On a busy machine a second may pass between
+    two runs of one schedule, which is found first.
+    """
+    found = "charge was called again for message-1 with another key|the same schedule ends differently"
+    with pytest.raises(AssertionError, match=found) as failed:
         explore(handlers.keyed_by_the_second, ORDER)
     replay = re.search(r'replay="(.*)"', str(failed.value))
     assert replay is not None
-    with pytest.raises(AssertionError, match="charge was called again for message-1 with another key"):
+    with pytest.raises(AssertionError, match=found):
         explore(handlers.keyed_by_the_second, ORDER, replay=replay[1])
 
 

@@ -32,7 +32,7 @@ bursts.
 BEYOND_LIMIT = "over --limit: run again"
 UNCONFIRMED = "it was not confirmed"
 UNFINISHED = "the run ended first"
-BEHIND = "an earlier dead letter of its group stays"
+STAYS_BEHIND = "an earlier dead letter of its group stays"
 
 
 class Letter(NamedTuple):
@@ -163,7 +163,7 @@ class Run:
             if self._source.refills and each.dead_letter.record_id in self.returned:
                 self.summary.skip(each, "this run already sent back a message with its key")
             elif each.dead_letter.line in self._stopped_lines:
-                self.summary.skip(each, BEHIND)
+                self.summary.skip(each, STAYS_BEHIND)
             else:
                 fresh.append(each)
         return self.selection.plan(fresh, self.summary.acted, self.ends)
@@ -199,7 +199,7 @@ class Run:
                     if end.returns:
                         self._stopped_lines.add(name)
                     for behind in lines[name]:
-                        self._skip(behind, BEHIND)
+                        self._skip(behind, STAYS_BEHIND)
                     lines[name].clear()
                 if not lines[name]:
                     del lines[name]

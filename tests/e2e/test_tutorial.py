@@ -10,8 +10,10 @@ import re
 import subprocess
 from pathlib import Path
 
+from harness.edits import applied
+
 ROOT = Path(__file__).resolve().parents[2]
-TUTORIAL = (ROOT / "docs/tutorial.md").read_text().partition("\n## 5.")[0]
+TUTORIAL = (ROOT / "docs/tutorial.md").read_text().partition("\n## 6.")[0]
 MISTAKE = "    charge(order.customer, order.cents)\n"
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL")
@@ -30,8 +32,8 @@ def blocks(language: str) -> list[str]:
 
 def test_the_tutorial_can_be_followed_word_for_word(tmp_path: Path) -> None:
     """Its test passes, then tells the quoted story of the mistake, and passes again once that is mended."""
-    make, test, test_again, local = blocks("sh")
-    shown, handler, its_test, mended = blocks("py")
+    make, test, test_again, local, with_second = blocks("sh")
+    shown, handler, its_test, mended, variable, sends = blocks("py")
     story, outcome = blocks("text")
     project = tmp_path / "orders"
 
@@ -54,3 +56,22 @@ def test_the_tutorial_can_be_followed_word_for_word(tmp_path: Path) -> None:
     assert passed.returncode == 0, passed.stdout + passed.stderr
     ran = typed(local, project)
     assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, outcome.strip()), ran.stdout + ran.stderr
+
+    second(project, variable, sends)
+    ran = typed(with_second, project)
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, outcome.strip()), ran.stdout + ran.stderr
+
+
+def second(project: Path, variable: str, sends: str) -> None:
+    """Put the second consumer of another page behind the first."""
+    page = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
+    (code,), (resources, outputs) = (re.findall(rf"(?ms)^```{each}\n(.*?)^```$", page) for each in ("py", "yaml"))
+    (project / "src/orders/refunds.py").write_text(code.partition("\n")[2])
+    template = project / "template.yaml"
+    whole = template.read_text().replace("\nOutputs:", f"\n{resources}\nOutputs:") + outputs
+    template.write_text(applied(whole, *blocks("diff")))
+    handler = project / "src/orders/handler.py"
+    handler.write_text(handler.read_text() + sends)
+    settings = project / "tests/conftest.py"
+    first = '    "TOTALS_TABLE": "totals",\n'
+    settings.write_text(settings.read_text().replace(first, first + variable))

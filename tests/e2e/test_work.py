@@ -62,6 +62,8 @@ class Place:
         self.lines.touch()
         self.sent: list[str] = []
         self.program = ["-m", "idempotent_receiver"]
+        self.more: dict[str, str] = {}
+        """Further variables of its worker."""
 
     def send(self, name: str, **body: Any) -> None:
         self.sent.append(name)
@@ -80,6 +82,7 @@ class Place:
             "RECORDS": self.records,
             "ENTRIES": self.entries,
             "RUNS": str(self.lines),
+            **self.more,
         }
 
     def command(self, *options: str, url: str | None = None, handler: str = "worker_handlers:handle") -> list[str]:
@@ -358,3 +361,30 @@ def _alive(pid: int) -> bool:
 def _status(pid: int) -> dict[str, str]:
     with open(f"/proc/{pid}/status", encoding="utf-8") as lines:  # noqa: PTH123  # it is no file
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_what_a_worker_sends_takes_effect_once_at_the_next_though_its_processes_are_killed(
+    aws: Aws, tmp_path: Path
+) -> None:
+    places = [tmp_path / name for name in ("first", "next")]
+    for folder in places:
+        folder.mkdir()
+    first, following = (Place(aws, folder) for folder in places)
+    first.more = {"NEXT": following.url, "PYTHONPATH": str(ROOT)}
+    for number in range(40):
+        first.send(f"{number}")
+
+    with (
+        first.worker("--processes", "2", "--concurrency", "2", handler="worker_sends:handle"),
+        following.worker(),
+    ):
+        for ended in (5, 20, 32):
+            first.wait_for(lambda ended=ended: len(first.runs) >= ended)
+            os.kill(first.runs[-1].pid, signal.SIGKILL)
+        first.wait_for(first.settled)
+        following.wait_for(lambda: len(following.effects()) == 40)
+        following.wait_for(lambda: following.messages(following.url) == {"0"})
+
+    once = {f"{number}": 1 for number in range(40)}
+    assert (first.effects(), following.effects()) == (once, once)
+    assert len(first.runs) > 40, "no process was killed while its handler ran"

@@ -84,6 +84,25 @@ def test_a_message_comes_with_its_digest_and_what_was_asked_of_it(sqs: Any, url:
     assert before - 1 <= int(message["Attributes"]["SentTimestamp"]) / 1000 <= time.time() + 1
 
 
+def test_a_batch_is_sent_with_the_digests_that_clients_check(sqs: Any, url: str) -> None:
+    """As the consumer sends what its transactions have to: up to ten messages, each with its key in an attribute."""
+    texts = {"key": {"DataType": "String", "StringValue": "çirka"}, "n": {"DataType": "Number", "StringValue": "5"}}
+    bodies = [f"{number} €" for number in range(10)]
+
+    answer = sqs.send_message_batch(
+        QueueUrl=url,
+        Entries=[
+            {"Id": f"{number}", "MessageBody": body, "MessageAttributes": texts} for number, body in enumerate(bodies)
+        ],
+    )
+
+    assert answer.get("Failed", []) == []
+    told = {one["Id"]: one["MD5OfMessageBody"] for one in answer["Successful"]}
+    assert told == {f"{number}": hashlib.md5(body.encode()).hexdigest() for number, body in enumerate(bodies)}
+    assert len({one["MD5OfMessageAttributes"] for one in answer["Successful"]}) == 1
+    assert ids(receive(sqs, url)) == sorted(one["MessageId"] for one in answer["Successful"])
+
+
 def test_a_receive_hides_up_to_ten_and_one_unless_told(sqs: Any, url: str) -> None:
     sent = send(sqs, url, *map(str, range(12)))
 

@@ -173,13 +173,7 @@ class Queues:
 
     def _send_message_batch(self, request: Request, now: float) -> dict[str, Any]:
         """Attributes are taken, and not kept."""
-        answer = _each(_send, self._queue(request), request["Entries"], now)
-        for entry, taken in zip(request["Entries"], answer["Successful"], strict=True):
-            body, attributes = entry["MessageBody"], entry.get("MessageAttributes")
-            taken |= {"MessageId": str(uuid.uuid4()), "MD5OfMessageBody": _md5(body)}
-            if attributes:
-                taken["MD5OfMessageAttributes"] = _md5_of(attributes)
-        return answer
+        return _each(_send, self._queue(request), request["Entries"], now)
 
     def _receive_message(self, request: Request, now: float, waited: float) -> dict[str, Any] | None:
         queue = self._queue(request)
@@ -237,18 +231,22 @@ def _received(message: Message, now: float, visible_from: float, names: Iterable
     }
 
 
-def _send(queue: Queue, entry: Request, now: float) -> None:
-    queue.send(entry["MessageBody"], now)
+def _send(queue: Queue, entry: Request, now: float) -> dict[str, str]:
+    message, attributes = queue.send(entry["MessageBody"], now), entry.get("MessageAttributes")
+    digests = {"MD5OfMessageBody": _md5(message.body)}
+    digests |= {"MD5OfMessageAttributes": _md5_of(attributes)} if attributes else {}
+    return {"MessageId": message.id, **digests}
 
 
-def _delete(queue: Queue, entry: Request, now: float) -> None:
+def _delete(queue: Queue, entry: Request, now: float) -> dict[str, str]:
     """Delete by a handle. By an old one nothing happens, as may be on SQS, and the answer is the same."""
     message = _of_handle(queue, entry["ReceiptHandle"])
     if message is not None and message.handle == entry["ReceiptHandle"]:
         del queue.messages[message.id]
+    return {}
 
 
-def _change_visibility(queue: Queue, entry: Request, now: float) -> None:
+def _change_visibility(queue: Queue, entry: Request, now: float) -> dict[str, str]:
     seconds = _within(entry, "VisibilityTimeout", 0, LONGEST_VISIBILITY_SECONDS, otherwise=queue.visibility_seconds)
     message = _of_handle(queue, entry["ReceiptHandle"])
     if message is None:
@@ -256,6 +254,7 @@ def _change_visibility(queue: Queue, entry: Request, now: float) -> None:
     if message.visible_from <= now:
         raise Refused("MessageNotInflight", "The message is not in flight.")
     message.visible_from = now + seconds
+    return {}
 
 
 def _of_handle(queue: Queue, handle: str) -> Message | None:
@@ -267,9 +266,9 @@ def _of_handle(queue: Queue, handle: str) -> Message | None:
 
 
 def _each(
-    change: Callable[[Queue, Request, float], None], queue: Queue, entries: Sequence[Request], now: float
+    change: Callable[[Queue, Request, float], dict[str, str]], queue: Queue, entries: Sequence[Request], now: float
 ) -> dict[str, Any]:
-    """Change a queue by each entry of a batch, and say which were refused."""
+    """Change a queue by each entry of a batch, and say which were refused, and what is told of the others."""
     if not entries:
         raise Refused("EmptyBatchRequest", "There should be at least one entry in the request.")
     if len(entries) > MOST_ENTRIES:
@@ -279,11 +278,11 @@ def _each(
     successful, failed = [], []
     for entry in entries:
         try:
-            change(queue, entry, now)
+            told = change(queue, entry, now)
         except Refused as refused:
             failed.append({"Id": entry["Id"], "SenderFault": True, "Code": refused.code, "Message": str(refused)})
         else:
-            successful.append({"Id": entry["Id"]})
+            successful.append({"Id": entry["Id"], **told})
     return {"Successful": successful, "Failed": failed}
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         ("2x1-unclaimed-letters", 1),
         ("2x1-turned-on", 1),
         ("2x1-turned-off", 1),
+        ("2x1-sends-turned-on", 1),
+        ("2x1-reads-sends", 1),
         ("2x1-mixed-letters", 1),
         ("3x1-unclaimed", 1),
         ("2x2-unclaimed", 0),

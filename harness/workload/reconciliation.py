@@ -220,8 +220,9 @@ class Reconciliation:
         """What is told of receipts: one for each completed transfer, and for no other."""
         if self.receipt_counts is None:
             return {}
-        lost = self.completed - self.receipts_of.keys()
-        surplus = sum(times - (name in self.completed) for name, times in self.receipts_of.items())
+        due = {name for name in self.completed if self.posts(name)}
+        lost = due - self.receipts_of.keys()
+        surplus = sum(times - (name in due) for name, times in self.receipts_of.items())
         return {"receipts_lost": len(lost), "receipts_doubled": surplus}
 
     @property

@@ -30,6 +30,7 @@ from tests.chaos.consumers import TwoConsumers, in_pairs
 from tests.chaos.event_source_mapping import EventSourceMapping
 from tests.chaos.machine import create
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
+from tests.chaos.next_consumer import NextConsumer, create_receipts
 from tests.chaos.proxy import Proxy
 from tests.chaos.reconciliation import ChaosReconciliation
 from tests.chaos.redriver import HOLD_SECONDS
@@ -37,6 +38,7 @@ from tests.chaos.settings import (
     ACCOUNTS,
     ENTRIES,
     PREFIXES,
+    RECEIPTS,
     RECORDS,
     TRANSFERS,
     VISIBILITY_SECONDS,
@@ -85,12 +87,14 @@ def run(
             )
             sources = client.sources(common, port)
             mapping = _mapping(sources, Log(evidence / "mapping.jsonl"), options, slots)
-            with mapping, report.progress(options.number) as say:
+            with NextConsumer(cloud), mapping, report.progress(options.number) as say:
                 sent, gave_up = drive(client, workload, mapping, pace, say)
             # What is still on its way may arrive, and must do no harm.
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
             time.sleep(HOLD_SECONDS)
         found = collect(client, workload, sent)
+        if not options.protected:  # the control sends none
+            found["receipt_counts"] = None
         return ChaosReconciliation(
             **found,
             protected=options.protected,
@@ -135,7 +139,8 @@ def client_of(cloud: Cloud, cast: Cast) -> TwoConsumers | WorkflowClient:
         )
     if cast is Cast.WORKFLOW:
         return WorkflowClient(stack=_with_queues(sqs, TRANSFERS, cast, StateMachine=create(cloud)), clients=cloud)
-    (first, second), hide = (_with_queues(sqs, name, cast) for name in PREFIXES), cast is Cast.FIFO
+    receipts = create_receipts(cloud)
+    (first, second), hide = (_with_queues(sqs, name, cast, **receipts) for name in PREFIXES), cast is Cast.FIFO
     other = StackClient(stack=second, clients=cloud, groups_hide=hide)
     return TwoConsumers(stack=first, clients=cloud, groups_hide=hide, second=other)
 
@@ -151,6 +156,7 @@ def _with_queues(sqs: Any, name: str, cast: Cast, **more: str) -> Stack:
         redrive = {"deadLetterTargetArn": found["QueueArn"], "maxReceiveCount": cast.most_receives}
         attributes["RedrivePolicy"] = json.dumps(redrive)
     resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
+    resources |= {"Receipts": RECEIPTS} if "ReceiptsQueueUrl" in more else {}
     return Stack(name=name, outputs=outputs, resources=resources)
 
 

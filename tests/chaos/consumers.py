@@ -57,7 +57,9 @@ class TwoConsumers(StackClient):
         return keys
 
     def backlog(self, queue: str) -> Backlog:
-        other = self.second.queue if queue == self.queue else self.second.dead_letter_queue
+        others = {self.queue: self.second.queue, self.dead_letter_queue: self.second.dead_letter_queue}
+        if (other := others.get(queue)) is None:
+            return super().backlog(queue)
         both = super().backlog(queue), self.second.backlog(other)
         return Backlog(waiting=sum(each.waiting for each in both), in_flight=sum(each.in_flight for each in both))
 

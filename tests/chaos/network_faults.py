@@ -94,6 +94,21 @@ def keys_unprocessed(places: frozenset[int]) -> NetworkFault:
     return NetworkFault("keys unprocessed", arriving=arriving, answering=_where_well(answering))
 
 
+def entries_failed(places: frozenset[int]) -> NetworkFault:
+    """SQS takes only some entries of a batch."""
+
+    def arriving(request: Json) -> Json | None:
+        kept = [entry for place, entry in enumerate(request["Entries"]) if place not in places]
+        return {**request, "Entries": kept} if kept else None
+
+    def answering(request: Json, answer: Json) -> Json:
+        why = {"SenderFault": False, "Code": "InternalError", "Message": "chaos"}
+        failed = [{"Id": request["Entries"][place]["Id"], **why} for place in sorted(places)]
+        return {"Successful": answer.get("Successful", []), "Failed": [*answer.get("Failed", []), *failed]}
+
+    return NetworkFault("entries not sent", arriving=arriving, answering=_where_well(answering))
+
+
 def _where_well(change: Callable[[Json, Json], Json]) -> Callable[[Json, Answer | None], Answer | None]:
     """Change an answer, empty where nothing arrived, unless it says that the whole request failed."""
 
@@ -187,6 +202,11 @@ OF_AN_OPERATION: dict[str, tuple[Make, ...]] = {
         lambda chance, request: transaction_invalid(request),
         lambda chance, request: THROTTLED,
         *_of_a_start("transaction"),
+    ),
+    "SendMessageBatch": (
+        *[lambda chance, request: entries_failed(_some(chance, request["Entries"]))] * 2,
+        lambda chance, request: refused(503, "ServiceUnavailable", "send refused"),
+        *_of_a_start("send"),
     ),
     "PutItem": (lambda chance, request: THROTTLED,),
     "UpdateItem": (lambda chance, request: THROTTLED,),

@@ -110,7 +110,7 @@ class Proxy:
                 sent: Any = {"at_ms": at_ms, "done_ms": now_ms(), "worker": worker, "name": id, "key": key}
                 self._log.write(Stamped(**sent, reason=reason))
         fates = fates_of(operation, status, json.loads(answer), writes) if writes else ()
-        for write, fate in zip(writes, fates, strict=True):
+        for write, fate in ((write, fate) for write, fate in zip(writes, fates, strict=True) if not write.marks):
             said: Any = {"at_ms": at_ms, "worker": worker, "name": write.key, "move": write.move}
             match fate:
                 case True:

@@ -137,6 +137,8 @@ class ChaosReconciliation(Reconciliation):
                 "redriven": len(self.redriven),
                 "answers dropped": self.injected["answer dropped"],
                 "transactions in doubt": self._each("transaction's answer dropped", "transaction delayed"),
+                "sends in doubt": self._each("send's answer dropped", "send delayed", "send refused"),
+                "messages not sent at first": self.injected["entries not sent"],
                 "transactions cancelled": self._each("transaction cancelled", "transaction cancelled, one reason"),
             }
         )

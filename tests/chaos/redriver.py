@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.chaos.settings import Settings
 
 HOLD_SECONDS = 5
-UNSETTLED = {"done", "no-record", "never-settled", "never-started", "record-unreadable", "error"}
+UNSETTLED = {"done", "no-record", "never-settled", "never-started", "record-unreadable", "not-sent", "error"}
 GROUPS = UNSETTLED | {f"{error}@tests.chaos.worker._perform" for error in ("BankAway", "ConnectionError")}
 """Of these groups of `receiver dlq list`; what was refused for good, or is no transfer, stays."""
 

@@ -13,6 +13,8 @@ RECORDS, ACCOUNTS, ENTRIES = "records", "accounts", "entries"
 TRANSFERS, COPIES = "transfers", "copies"
 PREFIXES = {TRANSFERS: "", COPIES: f"{COPIES}#"}
 """The consumers that share the table, by their queues' names, and what their records' ids begin with."""
+RECEIPTS = "receipts"
+"""The queue that what was posted sends its receipt to, and the table in which the next consumer counts them."""
 REDRIVER = "redriver"
 """What a worker calls itself while it redrives, so that this is not counted as what messages cost."""
 
@@ -75,6 +77,11 @@ class Settings:
     @property
     def namespace(self) -> str | None:
         return self.outputs["Namespace"] or None
+
+    @property
+    def receipts(self) -> str | None:
+        """The URL of the queue for receipts; None where nobody sends any."""
+        return self.outputs.get("ReceiptsQueueUrl")
 
     def of(self, outputs: Mapping[str, str], port: int) -> Settings:
         """Those of the consumer whose stack has these outputs; its queues, too, are behind the proxy."""

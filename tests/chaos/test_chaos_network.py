@@ -223,11 +223,22 @@ def test_what_ends_a_run_is_read_off_the_wire() -> None:
     assert written(transitions.fail(again, "{}").change(20_000, "5")) == [RecordWrite("key", "fail", "5")]
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_has_messages_to_send_ends_its_run_and_is_marked_later(number: int) -> None:
+    """One alone, and in a batch. A mark ends no run."""
+    sending = transitions.complete(HELD, "{}", outbox="[]").change(5_000, "2")
+    marked = transitions.mark(sending.new, 60).change(6_000, "3")
+    for change, version, marks in ((sending, "2", False), (marked, "3", True)):
+        writes = [RecordWrite("key", "complete", version, place, marks) for place in range(number)]
+        assert written(*[change] * number) == writes
+
+
 def test_each_record_of_a_transaction_is_read_off_the_wire_where_it_stands() -> None:
     """Between the writes of handlers, in the order of the messages."""
     put = {"TableName": "records", "Item": {"id": {"S": "a"}, "status": {"S": "COMPLETED"}, "version": {"S": "1"}}}
     values = {":status": {"S": "COMPLETED"}, ":version": {"S": "2"}, ":expected_version": {"S": "1"}}
-    update = {"TableName": "records", "Key": {"id": {"S": "b"}}, "ExpressionAttributeValues": values}
+    change = {"UpdateExpression": "SET #status = :status", "ExpressionAttributeValues": values}
+    update = {"TableName": "records", "Key": {"id": {"S": "b"}}, **change}
     own = {"Update": {"TableName": "accounts"}}
     request = {"TransactItems": [{"Put": put}, own, own, {"Update": update}, own]}
     writes = writes_of("TransactWriteItems", request, "records")

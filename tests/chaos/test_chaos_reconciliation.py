@@ -86,6 +86,7 @@ INJECTED = [
     *("answer dropped", "5xx, applied", "5xx, not applied"),
     *("statement in doubt, applied", "statement refused, not applied", "transaction's answer dropped"),
     *("transaction delayed", "transaction invalid", "transaction cancelled", "transaction cancelled, one reason"),
+    *("send's answer dropped", "send delayed", "send refused", "entries not sent"),
 ]
 POSTED_AGAIN = replace(POSTED, at_ms=376, done_ms=377, name="back")
 LINES: list[Line] = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.workload.stack_client import STAMP
-from tests.chaos.settings import PREFIXES
+from tests.chaos.settings import PREFIXES, RECEIPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,8 @@ class RecordWrite:
     move: Move
     version: str | None = None
     place: int = 0
+    marks: bool = False
+    """Whether it only says that what a committed record has to send was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def postings_of(operation: str, request: Mapping[str, Any], table: str) -> dict[
 
 def stamps_of(operation: str, request: Mapping[str, Any], answer: Any) -> Iterator[tuple[str, str, str | None]]:
     """What SQS took that carries its key: its new id, its record's id, and why it is dead, if it is."""
-    if not operation.startswith("SendMessage"):
+    if not operation.startswith("SendMessage") or request["QueueUrl"].endswith(f"/{RECEIPTS}"):
         return
     prefix = next(each for queue, each in PREFIXES.items() if f"/{queue}" in request["QueueUrl"])
     taken = {each.get("Id"): each["MessageId"] for each in answer.get("Successful", [answer])}
@@ -108,7 +110,8 @@ def _acted(kind: str, argument: Mapping[str, Any]) -> RecordWrite:
 def _updated(update: Mapping[str, Any]) -> RecordWrite:
     # By this consumer's custom, an expression's `:name` is the new value of the attribute `name`.
     values = update["ExpressionAttributeValues"]
-    return _write(update["Key"]["id"]["S"], {name.removeprefix(":"): value for name, value in values.items()})
+    write = _write(update["Key"]["id"]["S"], {name.removeprefix(":"): value for name, value in values.items()})
+    return replace(write, marks="#outbox" in update["UpdateExpression"].partition("REMOVE")[2])
 
 
 def _stated(statement: Mapping[str, Any]) -> RecordWrite:
@@ -119,7 +122,8 @@ def _stated(statement: Mapping[str, Any]) -> RecordWrite:
         return _write(put["id"]["S"], put)
     names = re.findall(r'SET "(\w+)"=\?', text)
     # The values that are set come first; the next is the key.
-    return _write(parameters[len(names)]["S"], dict(zip(names, parameters, strict=False)))
+    write = _write(parameters[len(names)]["S"], dict(zip(names, parameters, strict=False)))
+    return replace(write, marks='REMOVE "outbox"' in text)
 
 
 def _write(key: str, put: Mapping[str, Mapping[str, str]]) -> RecordWrite:
@@ -130,6 +134,7 @@ def _move(put: Mapping[str, Mapping[str, str]]) -> Move:
     """What a write is for, by what it puts. A release and a failure after a failure change no status, a release has no
     owner, and only a claim has an owner and a lease.
     """
+    # What has messages to send is settled, too: what its handler wrote is there.
     if "status" in put and (settled := _SETTLING.get(put["status"]["S"])) is not None:
         return settled
     if "owner" not in put:
@@ -137,7 +142,7 @@ def _move(put: Mapping[str, Mapping[str, str]]) -> Move:
     return "claim" if "in_progress_expiration" in put else "fail"
 
 
-_SETTLING: dict[str, Move] = {"COMPLETED": "complete", "FAILED": "fail"}
+_SETTLING: dict[str, Move] = {"COMPLETED": "complete", "SENDING": "complete", "FAILED": "fail"}
 
 
 def _fate(error: Mapping[str, Any] | None, beside: Mapping[str, Any]) -> Fate:

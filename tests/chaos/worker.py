@@ -120,6 +120,8 @@ class Business:
                 return None
         if self._settings.namespace is not None:
             transfer = transfer.model_copy(update={"transfer_id": f"{transfer.transfer_id}.{self._settings.namespace}"})
+        if self._settings.protected and self._settings.receipts is not None:
+            tx.send(QueueUrl=self._settings.receipts, MessageBody={"transfer_id": transfer.transfer_id})
         return post(transfer, tx, payer)
 
 

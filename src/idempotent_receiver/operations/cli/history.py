@@ -42,7 +42,7 @@ def history(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many acts: the latest.")] = 100,
 ) -> None:
-    """Show what was done with dead letters and with the queue.
+    """Show what operators did with dead letters and the queue.
 
     Each act shows who did it, when, why, on which key and message, from which plan, and the result. Without --key, the
     command reads the whole history table.

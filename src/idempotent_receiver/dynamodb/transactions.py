@@ -273,7 +273,7 @@ def _clash(commit: Commit, table: str) -> str | None:
     """What is wrong with the first action on the record itself, or on the same item as an earlier action."""
     taken: dict[ActionItem, int] = {(table, commit.change.new.id): 0}
     for number, item in enumerate(Items({table: ("id",)}).of(commit.actions), 1):
-        # DynamoDB finds what is not known here.
+        # DynamoDB finds the others.
         earlier = number if item is None else taken.setdefault(item, number)
         if earlier != number:
             return _twice(earlier, number, commit.actions[number - 1])

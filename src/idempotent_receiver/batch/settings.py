@@ -78,7 +78,7 @@ class Spans(Protocol):
     """The spans of a batch whose consumer has a tracer. It is called on the batch's own thread and never raises."""
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], ResultT]) -> Callable[[], ResultT]:
-        """Returns `send`, which exchanges these operations with the store, in a span."""
+        """Returns `send`, the exchange of these operations with the store, wrapped in a span."""
 
     def ended(self, item: Item) -> None:
         """An item has its outcome."""

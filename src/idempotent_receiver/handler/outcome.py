@@ -101,7 +101,7 @@ OVERTAKEN = Failure(
 """The failure of an unclaimed run whose completion was refused."""
 
 Ending = Outcome | transitions.AlreadyFailed | OtherPayload
-"""The end of a call: a message's outcome, or an answer that a queue has no use for."""
+"""The end of a call: a message's outcome, or an answer that only a call can have."""
 
 
 def of_claim(answer: transitions.Refusal | Unknown) -> Ending:

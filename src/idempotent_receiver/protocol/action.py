@@ -28,7 +28,7 @@ class Action:
     read: Read | None = None
     """What was read of the item: the condition includes that it still stands."""
     conditional: bool = True
-    """Whether the handler has given a condition, beside that of what was read."""
+    """Whether the handler has given a condition, besides that of what was read."""
 
     def is_stale(self, found: PlainItem | None) -> bool:
         """Whether a failed condition means that what was read has changed, judged by the item that it met."""

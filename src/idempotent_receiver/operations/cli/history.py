@@ -51,7 +51,7 @@ def history(
         raise UsageError("--key is empty: give it a value, or leave it out")
     now_ms = terminal.clock.epoch_ms()
     since_ms = 0 if since is None else epoch_ms("--since", since, now_ms)
-    # Another operator's clock may be ahead: without --until, no act is too late.
+    # Another operator's clock may be ahead, so without --until future acts count too.
     until_ms = _FOR_EVER_MS if until is None else epoch_ms("--until", until, now_ms)
     if until_ms < since_ms:
         raise UsageError(f"--until {until} is before --since {since}: nothing was done between them")

@@ -74,7 +74,7 @@ def init(
             _make(project, folder)
     except OSError as error:
         raise UsageError(f"{folder} cannot be created: {error.strerror or error}") from None
-    Terminal().note(f"made {name}/ - now: cd {name} && make test")
+    Terminal().note(f"Created {name}/. Next: cd {name} && make test")
 
 
 def _make(project: Project, folder: Path) -> None:

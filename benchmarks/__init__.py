@@ -1,1 +1,1 @@
-"""The benchmark: our consumer, its alternatives, and the limit that none of them can pass."""
+"""The benchmark: our consumer, its alternatives, and the limit for all of them."""

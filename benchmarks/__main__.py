@@ -1,8 +1,8 @@
-"""`make bench`: measure, compare with what is promised, and write results.json, the plots, docs/scale.md
+"""`make bench`: measure, compare with the promises, and write results.json, the plots, docs/scale.md
 and the table in the README.
 
 FULL=1 also measures the whole grid. ENFORCE=0 reports missed promises without failing. OUTSIDE=1 measures the workers
-outside Lambda only, and leaves the other figures as they are. AGAINST=../old does nothing but compare this checkout
+outside Lambda only, and leaves the other figures unchanged. AGAINST=../old only compares this checkout
 with another one.
 """
 
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _on_lambda(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
-    """Measure what handles batches as on Lambda, write that down, and return the promises."""
+    """Measure the subjects that handle batches as on Lambda, write the results, and return the promises."""
     started, before = time.monotonic(), machine()
     _validate(endpoint)
     table, runs = _table(endpoint, cpus)
@@ -83,7 +83,7 @@ def _on_lambda(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
 
 
 def _outside(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
-    """Measure the workers outside Lambda, write that down, and return the promises."""
+    """Measure the workers outside Lambda, write the results, and return the promises."""
     started, before = time.monotonic(), machine()
     table = outside.measured(endpoint, cpus)
     lines = list(outside.promises(table, outside.beside_a_long_one_seconds(endpoint)))
@@ -112,7 +112,7 @@ def _validate(endpoint: Loopback) -> None:
 
 def _table(endpoint: Loopback, cpus: Cpus | None) -> tuple[Table, list[Table]]:
     """All cells, and the runs that decide about a thousand fresh messages: one before all others, one among them, and
-    one after them, because their ratios are close to what is promised, and the machine's load comes and goes.
+    one after them, because their ratios are close to the promises, and the machine's load varies.
     """
     decisive = [acceptance.FRESH[1_000]]
     first = measured(decisive, endpoint, ROUNDS, cpus)
@@ -121,7 +121,7 @@ def _table(endpoint: Loopback, cpus: Cpus | None) -> tuple[Table, list[Table]]:
 
 
 def _place(cell: Cell) -> int:
-    """Where a cell stands in the report: those that write come last, in their order."""
+    """A cell's position in the report: those that write come last, in their order."""
     return 1 + [*writing.CELLS, *writing.READING.values(), writing.SENDING].index(cell) if cell.writes else 0
 
 

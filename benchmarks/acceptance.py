@@ -1,4 +1,4 @@
-"""The promises that a run must keep, each with what is wanted and what was measured, and the cells that they need."""
+"""The promises that a run must keep, each with its target and the measured value, and the cells that they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 PEERS = ("ours", "bare", "powertools", "idemkit")
-"""Ours and the bare client are neighbours: their ratio is the narrowest, and the machine's load comes and goes."""
+"""Ours and the bare client are neighbours: their ratio is the narrowest, and the machine's load varies."""
 
 REDELIVERS = ("ours", "powertools", "idemkit")
 """Without the bare client, which only sends the requests that fresh messages need."""
@@ -46,7 +46,7 @@ TIMES_FASTER_READING = {1: 3.5, 25: 15.0}
 
 TIMES_FASTER_SENDING = 25.0
 SENDING_TAKES = {"ours": (24, 600), "unclaimed": (18, 500)}
-"""By our two ways: the most requests and write units of the batch."""
+"""For our two modes: the most requests and write units of the batch."""
 
 TIMES_THE_LIMITS_CPU = 1.7
 MORE_REQUESTS_FOR_FAILURES = 6
@@ -56,7 +56,7 @@ MEMORY_MESSAGES = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """What is promised of a hundred messages with one write each, for one of our two ways, and by size how fast."""
+    """The promises for a hundred messages with one write each, in one of our two modes, and the speed by size."""
 
     subject: str
     limit: str
@@ -92,7 +92,7 @@ class Line:
 def lines(
     table: Table, runs: Sequence[Table], peaks: Mapping[str, Spread], cold: Mapping[str, Mapping[str, Spread]]
 ) -> Iterator[Line]:
-    """All promises. A thousand fresh messages are judged by the median of several runs, of which `table` is one."""
+    """All promises. A thousand fresh messages are judged by the median of several runs, including `table`."""
     yield from _requests(table)
     for messages, least in TIMES_FASTER.items():
         times = _times(runs, FRESH[messages], "wall_ms", "powertools", "ours")
@@ -123,17 +123,17 @@ def _requests(table: Table) -> Iterator[Line]:
 
 
 def at_least(what: str, least: float, times: Spread) -> Line:
-    """A promise that a median keeps if it is this or more."""
+    """A promise that a median of at least this keeps."""
     return Line(what, f"at least {least:g}", str(times), times.median >= least)
 
 
 def at_most(what: str, most: float, times: Spread) -> Line:
-    """A promise that a median keeps if it is this or less."""
+    """A promise that a median of at most this keeps."""
     return Line(what, f"at most {most:g}", str(times), times.median <= most)
 
 
 def _times(runs: Sequence[Table], cell: Cell, field: str, one: str, other: str) -> Spread:
-    """How many times as much the one subject needs as the other: by run if there are several, else by round."""
+    """The ratio of one subject's need to the other's: by run if there are several, else by round."""
     by_run = [ratios(table[cell][one], table[cell][other], field) for table in runs if cell in table]
     return Spread.of(by_run[0] if len(by_run) == 1 else [median(by_round) for by_round in by_run])
 
@@ -162,7 +162,7 @@ def _sending(table: Table) -> Iterator[Line]:
 
 
 def _writing_as(promise: Writing, table: Table) -> Iterator[Line]:
-    """The promises of one of our two ways to write: with claims, or without."""
+    """The promises for one of our two modes: with claims, or without."""
     hundred, ours = writing.FRESH[100], promise.subject
     requests, units = (spread(table[hundred][ours], field).most for field in ("requests", "write_units"))
     name = f"{hundred.name}{promise.suffix}"

@@ -1,8 +1,8 @@
 """`make bench AGAINST=../old`: the speed of this checkout against another one's, in one run.
 
-For each size, the two handle fresh messages in processes of their own, one directly after the other and each first in
-every other pair, so that what else the machine does affects both alike. Of the other checkout only `src` is used, and
-of that only the public names: its modules may be laid out in another way.
+For each size, the two handle fresh messages in separate processes, one directly after the other and each first in every
+other pair, so that other load affects both alike. Only the public names in the other checkout's `src` are used, because
+its modules may be laid out differently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNTS = ("requests", "write_units", "read_units")
 
 
 def compare(other: str, endpoint: Loopback, cpus: Cpus | None) -> str:
-    """A table of this checkout's needs as multiples of the other's, and the counts of both."""
+    """A table of this checkout's costs as multiples of the other's, and the counts of both."""
     if not Path(other, "src", "idempotent_receiver").is_dir():
         raise SystemExit(f"AGAINST={other} is not a checkout of this project")
     subjects = ("ours", f"ours@{other}")

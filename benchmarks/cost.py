@@ -23,7 +23,7 @@ PRICES = {
     "dynamodb_million_read_units": 0.125,
 }
 LIMITS = ("bare", "bare_unclaimed")
-"""The subjects that handle nothing, and so have no price."""
+"""The subjects that handle nothing, so they have no price."""
 
 MEMORY_MB = 1769
 """The memory at which Lambda gives a function one CPU."""
@@ -61,7 +61,7 @@ def estimate(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cost(cell: Mapping[str, Any], subject: str) -> dict[str, Any]:
-    """What a million messages of a cell cost, in dollars."""
+    """The cost of a cell's million messages, in dollars."""
     one, messages = cell["subjects"][subject], cell["messages"]
     billed_seconds = ceil(one["wall_ms"]["median"]) / 1000  # Lambda bills whole milliseconds
     units = {kind: one[kind]["median"] for kind in ("write_units", "read_units")}
@@ -75,7 +75,7 @@ def _cost(cell: Mapping[str, Any], subject: str) -> dict[str, Any]:
 
 
 def _need(cell: Mapping[str, Any], subject: str, a_day: str) -> dict[str, Any]:
-    """What a load needs that is spread evenly over the day and handled in batches like the cell's."""
+    """The needs of a load that is spread evenly over the day and handled in batches like the cell's."""
     one, messages = cell["subjects"][subject], cell["messages"]
     rate = DAYS[a_day] / SECONDS_A_DAY
     invocations = max(1, ceil(rate / messages * one["wall_ms"]["median"] / 1000))
@@ -107,7 +107,7 @@ def _first_limit(invocations: int, writes: float) -> str:
 
 
 def needs(costs: Mapping[str, Any]) -> Iterator[str]:
-    """What loads need, as a table in Markdown. What messages cost stands beside their figures."""
+    """The needs of loads, as a Markdown table. The cost of messages is next to their figures."""
     yield "What a day's fresh messages need, spread evenly, in batches of 100 with instant handlers:"
     yield ""
     yield "| a day | invocations at once | minutes to scale up | pollers | write units/s | partitions | limit |"

@@ -1,5 +1,4 @@
-"""The CPUs: one for the subject that is measured, as much as Lambda gives a function of 1,769 MB, the others for the
-rest.
+"""The CPUs: one for the measured subject, as much as Lambda gives a function of 1,769 MB, and the others for the rest.
 
 Python runs one thread at a time. On several CPUs its threads hand over the interpreter between CPUs, at a cost that
 depends on the machine's other load.

@@ -1,4 +1,4 @@
-"""The report of a run. It stands between marks in the documentation, so all figures there come from one run."""
+"""The report of a run. It goes between marks in the documentation, so all figures there come from one run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ COMPARED = (
     ("new", "100 fresh", "ours"),
     ("each with a write of its own, in a `Transaction` here", "100 fresh, each with a write of its own", "ours"),
 )
-"""The batches that the README compares, and which of our subjects handles them."""
+"""The batches that the README compares, and the subject of ours that handles them."""
 PEERS = {"idemkit": "idemkit", "powertools": "Powertools"}
 
 
 def fill(path: Path, name: str, text: str) -> None:
-    """Replace what is between the marks of this name. Raises ValueError if a mark is missing."""
+    """Replace the text between the marks of this name. Raises ValueError if a mark is missing."""
     begin, end = marks(name)
     before, found, rest = path.read_text().partition(begin)
     _, closed, after = rest.partition(end)
@@ -29,12 +29,12 @@ def fill(path: Path, name: str, text: str) -> None:
 
 
 def marks(name: str) -> tuple[str, str]:
-    """What stands before and after a part that is written by a run."""
+    """The marks before and after a part that a run writes."""
     return f"<!-- {name}: written by `make bench` -->", f"<!-- end of {name} -->"
 
 
 def comparison(results: Mapping[str, Any]) -> str:
-    """The README's table: what a batch of 100 asks of DynamoDB, and how long it takes."""
+    """The README's table: the requests of a batch of 100 to DynamoDB, and its duration."""
     lines = ["| 100 messages | this library | " + " | ".join(PEERS.values()) + " |", "|---|---|" + "---|" * len(PEERS)]
     cells = {cell["name"]: cell["subjects"] for cell in results["cells"]}
     for title, name, ours in COMPARED:
@@ -51,7 +51,7 @@ def _requests_and_time(measured: Mapping[str, Any] | None) -> str:
 
 
 def report(results: Mapping[str, Any]) -> str:
-    """The figures of a run in Markdown: medians, of which results.json has the spreads."""
+    """The figures of a run in Markdown: medians; results.json has the spreads."""
     return "\n".join(
         [
             *_measured(results),
@@ -101,7 +101,7 @@ def _writing(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dollars(results: Mapping[str, Any], cell: Mapping[str, Any], subject: str) -> str:
-    """What a million messages cost; nothing of a subject that nobody would deploy."""
+    """The cost of a million messages; empty for a subject that is never deployed."""
     prices = {(one["what"], one["subject"]): one["total"] for one in results["cost"]["dollars_a_million"]}
     price = prices.get((cell["name"], subject))
     return "" if price is None else f"{price:.2f}"
@@ -116,7 +116,7 @@ def _counts(one: Mapping[str, Any], *names: str) -> str:
 
 
 def accepted(results: Mapping[str, Any], module: str) -> Iterator[str]:
-    """How many targets were met, and those that were not."""
+    """The number of targets met, and those that were not."""
     lines = results["acceptance"]
     missed = [line for line in lines if not line["met"]]
     yield f"Of {len(lines)} targets (`benchmarks/{module}.py`) this run met {len(lines) - len(missed)}."

@@ -1,6 +1,6 @@
-"""How fast workers outside Lambda drain a queue, and what that takes: `receiver work`, and what others offer.
+"""How fast workers outside Lambda drain a queue, and at what cost: `receiver work` and its alternatives.
 
-A worker is a program of its own, with all its processes. They poll an empty queue and drain a few messages first, so
+A worker is a separate program, with all its processes. They poll an empty queue and drain a few messages first, so
 start-up does not count. Then messages are put into the queue all at once. The time runs from the first receive to the
 last deletion, both at the endpoint, which also counts the requests up to then, to all services together. The CPU time
 is that of all processes of the worker.
@@ -37,12 +37,12 @@ LONGEST_SECONDS = 60.0
 LOOK_SECONDS = 0.02
 QUICK_SECONDS = 0.01
 RECEIVER_WORK = "import typer; from idempotent_receiver.operations.cli.work import work; typer.run(work)"
-"""The command, where the package is not installed."""
+"""The command when the package is not installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Handlers of one kind, in so many processes, and by subject how many messages it drains in a few seconds."""
+    """Handlers of one kind in several processes, and the number of messages that each drains in a few seconds."""
 
     handler_seconds: float
     concurrency: int
@@ -60,7 +60,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What one subject did with one load."""
+    """One subject's results for one load."""
 
     messages_a_second: float
     requests_a_message: float
@@ -70,7 +70,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The command lines that drain the queue together, and how a message for them is written."""
+    """The command lines that together drain the queue, and the form of a message for them."""
 
     commands: Callable[[Load, str], list[list[str]]]
     key: str = "id"
@@ -107,7 +107,7 @@ SUBJECTS = {
 
 
 def drained(load: Load, name: str, messages: int, endpoint: Loopback, cpus: Cpus | None) -> Drained:
-    """Let a subject drain so many messages. Raises MeasurementError if it does not get there."""
+    """Let a subject drain this many messages. Raises MeasurementError if it does not."""
     subject = SUBJECTS[name]
     endpoint.clear()
     endpoint.create_table(TABLE, subject.key)
@@ -129,7 +129,7 @@ def drained(load: Load, name: str, messages: int, endpoint: Loopback, cpus: Cpus
 
 
 def beside_a_long_one(endpoint: Loopback) -> float:
-    """How many seconds ten messages of 10 ms take on two processes of `receiver work`, with one of 40 s among them.
+    """The seconds that ten messages of 10 ms take on two processes of `receiver work`, with one of 40 s among them.
     Raises MeasurementError if they do not end.
     """
     load = Load(handler_seconds=QUICK_SECONDS, concurrency=1, processes=2, messages=())
@@ -144,7 +144,7 @@ def beside_a_long_one(endpoint: Loopback) -> float:
 
 
 def _seconds_until(left: int, seconds: Sequence[float], worker: Worker, endpoint: Loopback, load: Load) -> float:
-    """Put messages that take so long into the queue, and wait until so many are left."""
+    """Put messages of this duration into the queue, and wait until this many are left."""
     worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["waiting"] >= load.processes)
     began = time.monotonic()
     ask(endpoint.port, "Put", QueueName=QUEUE, Bodies=[json.dumps({"seconds": one}) for one in seconds])
@@ -178,7 +178,7 @@ class Worker:
         self._log = log
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Wait for something that the programs do."""
+        """Wait until the programs have reached a state."""
         deadline = time.monotonic() + LONGEST_SECONDS
         while not until():
             ended = [program.returncode for program in self._programs if program.poll() is not None]
@@ -188,7 +188,7 @@ class Worker:
             time.sleep(LOOK_SECONDS)
 
     def cpu_seconds(self) -> float:
-        """The CPU time of all processes so far, those included that have ended and been waited for."""
+        """The CPU time of all processes so far, including those that have ended and been waited for."""
         found, parents = {}, defaultdict(list)
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):  # it has just ended
@@ -206,7 +206,7 @@ class Worker:
 def running(
     commands: Sequence[Sequence[str]], environment: Mapping[str, str], cpus: Sequence[int] | None
 ) -> Iterator[Worker]:
-    """Run the commands, on these CPUs only if any are named, and kill them with all their processes in the end."""
+    """Run the commands, only on these CPUs if given, and kill them with all their processes at the end."""
     programs: list[subprocess.Popen[bytes]] = []
     with tempfile.NamedTemporaryFile() as log:
         try:

@@ -1,6 +1,6 @@
-"""The benchmark's endpoint as its users see it: how it is started, and what it offers beside DynamoDB and SQS.
+"""The benchmark's endpoint for its users: how to start it, and its operations besides DynamoDB's and SQS's.
 
-Imports nothing of the library, so that a worker that measures another checkout of it can talk to the endpoint too.
+Imports nothing from the library, so that a worker that measures another checkout can use the endpoint too.
 """
 
 from __future__ import annotations

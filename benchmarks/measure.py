@@ -1,4 +1,4 @@
-"""Runs measurements one after the other, each in a process of its own. The subjects take turns: A B, B A, A B.
+"""Runs measurements one after the other, each in its own process. The subjects alternate: A B, B A, A B.
 
 A subject may be named `ours@../old`: our consumer with the library of another checkout.
 """
@@ -37,7 +37,7 @@ class MeasurementError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median, the least and the most of several values."""
+    """The median, minimum and maximum of several values."""
 
     median: float
     least: float
@@ -64,7 +64,7 @@ def spread(rounds: Rounds, name: str) -> Spread:
 
 
 def ratios(one: Rounds, other: Rounds, name: str) -> list[float]:
-    """How many times as much of `name` the one needs as the other: a ratio of medians for each round."""
+    """The ratio of one subject's `name` to the other's: a ratio of medians for each round."""
 
     def medians(rounds: Rounds) -> Iterator[float]:
         return (statistics.median(getattr(sample, name) for sample in samples) for samples in rounds)
@@ -126,7 +126,7 @@ def output_of(command: Sequence[str], **environment: str) -> str:
 
 
 def aws_environment(**more: str) -> dict[str, str]:
-    """What every subject finds in its environment, and these variables."""
+    """Every subject's environment, plus these variables."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "AWS_ACCESS_KEY_ID": "benchmark",

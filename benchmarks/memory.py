@@ -1,7 +1,7 @@
 """The memory of one invocation: `python -m benchmarks.memory empty|imports|ours EVENT` prints the peak in KB.
 
-Each is measured in a process of its own, because a process gives little memory back. The baseline is a function that
-does nothing with the same event, which it parses from JSON as Lambda's runtime does. So that the baseline is small,
+Each is measured in its own process, because a process gives little memory back. The baseline is a function that does
+nothing with the same event, which it parses from JSON as Lambda's runtime does. So that the baseline is small,
 other modules are imported where they are needed.
 """
 

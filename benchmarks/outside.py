@@ -1,4 +1,4 @@
-"""Workers outside Lambda: the loads that they drain, what is promised of ours, and the report."""
+"""Workers outside Lambda: the loads that they drain, the promises for ours, and the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.endpoint import Loopback
 
     Table = dict[Load, dict[str, list[Drained]]]
-    """What each subject did with each load, by round."""
+    """Each subject's results for each load, by round."""
 
 ROUNDS = 3
 OURS, PEER = "receiver work", "idemkit"
@@ -59,12 +59,12 @@ def measured(endpoint: Loopback, cpus: Cpus | None) -> Table:
 
 
 def beside_a_long_one_seconds(endpoint: Loopback) -> list[float]:
-    """How long quick messages took beside a long one, by round."""
+    """How long quick messages took next to a long one, by round."""
     return [beside_a_long_one(endpoint) for _ in range(ROUNDS)]
 
 
 def promises(table: Table, beside_seconds: Sequence[float]) -> Iterator[Line]:
-    """What is promised, and whether it was kept. Requests are counted exactly, so each round decides; speeds are
+    """The promises, and whether they were kept. Requests are counted exactly, so each round decides; speeds are
     compared within a round, and the median decides.
     """
     for load, subjects in table.items():

@@ -1,7 +1,7 @@
 """SQS queues in memory: the operations of workers that poll, on standard queues.
 
-Like the tables, they are fast enough not to be what is measured: an emulator answers some 160 receives a second. A
-contract holds them to SQS's behaviour, beside an emulator. An argument that is not known is refused, never ignored.
+Like the tables, they are too fast to affect the measurement: an emulator answers some 160 receives a second. A contract
+holds them, and an emulator, to SQS's behaviour. An unknown argument is refused, never ignored.
 Nothing here knows HTTP, and time is an argument.
 """
 
@@ -50,12 +50,12 @@ _OPERATIONS = {
     "DeleteMessageBatch": {"QueueUrl", "Entries"},
     "ChangeMessageVisibilityBatch": {"QueueUrl", "Entries"},
 }
-"""The operations, each with the arguments that it takes here."""
+"""The operations, each with its supported arguments."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A message, from when it can be received, and what was received of it."""
+    """A message, when it becomes visible, and its receives."""
 
     id: str
     body: str
@@ -84,7 +84,7 @@ class Drain:
 
 @dataclass(slots=True)
 class Queue:
-    """One queue: its messages that are not deleted, in the order in which they were sent."""
+    """One queue: its messages that are not deleted, in sending order."""
 
     url: str
     name: str
@@ -108,8 +108,8 @@ class Queues:
         self._queues: dict[str, Queue] = {}
 
     def execute(self, operation: str, request: Request, now: float, waited: float = 0.0) -> dict[str, Any] | None:
-        """Answer a request that has waited so many seconds, or raise `Refused`. None if it is a receive that goes on to
-        wait. It is billed when it is answered.
+        """Answer a request that has waited this many seconds, or raise `Refused`. None if it is a receive that
+        continues to wait. It is billed when it is answered.
         """
         if operation not in _OPERATIONS:
             raise Refused("UnsupportedOperation", f"{operation} is not supported here")
@@ -125,14 +125,14 @@ class Queues:
         return answer
 
     def put(self, name: str, bodies: Iterable[str], now: float) -> None:
-        """Send messages to a queue all at once, and note from now on how they leave it."""
+        """Send messages to a queue all at once, and record from now on how they leave it."""
         queue = self._queue({"QueueUrl": self._url(name)})
         for body in bodies:
             queue.send(body, now)
         queue.drain = Drain(self._bill.requests.total())
 
     def drained(self, name: str) -> dict[str, Any]:
-        """How messages that were put into this queue have left it; None for what is not known before the last has."""
+        """How messages that were put into this queue left it; None for what is unknown until the last has."""
         queue = self._queue({"QueueUrl": self._url(name)})
         drain = queue.drain
         return {"seconds": drain and drain.seconds, "requests": drain and drain.requests, "left": len(queue.messages)}
@@ -172,7 +172,7 @@ class Queues:
         return {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body)}
 
     def _send_message_batch(self, request: Request, now: float) -> dict[str, Any]:
-        """Attributes are taken, and not kept."""
+        """Attributes are accepted, but not kept."""
         return _each(_send, self._queue(request), request["Entries"], now)
 
     def _receive_message(self, request: Request, now: float, waited: float) -> dict[str, Any] | None:
@@ -239,7 +239,7 @@ def _send(queue: Queue, entry: Request, now: float) -> dict[str, str]:
 
 
 def _delete(queue: Queue, entry: Request, now: float) -> dict[str, str]:
-    """Delete by a handle. By an old one nothing happens, as may be on SQS, and the answer is the same."""
+    """Delete by a handle. An old one has no effect, as may happen on SQS, and gets the same answer."""
     message = _of_handle(queue, entry["ReceiptHandle"])
     if message is not None and message.handle == entry["ReceiptHandle"]:
         del queue.messages[message.id]
@@ -300,7 +300,7 @@ def _within(request: Request, name: str, least: float, most: float, *, otherwise
 
 
 def _md5_of(attributes: Mapping[str, Mapping[str, str]]) -> str:
-    """SQS's digest of text attributes: each name, type and value with its length before it, in order of their names."""
+    """SQS's digest of text attributes: each name, type and value after its length, in order of name."""
     digest = hashlib.md5(usedforsecurity=False)
     for name, attribute in sorted(attributes.items()):
         for part in (name, attribute["DataType"]):

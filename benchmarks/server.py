@@ -1,7 +1,7 @@
 """An endpoint on loopback for DynamoDB and SQS with a configurable round trip: `python -m benchmarks.server PORT`.
 
-It runs in a process of its own, so that its CPU time is not counted for a subject. A request takes effect on arrival;
-its response leaves one round trip after that, the time to work it out included. Any number of requests may be in flight
+It runs in its own process, so that its CPU time is not counted for a subject. A request takes effect on arrival; its
+response leaves one round trip later, including the processing time. Any number of requests may be in flight
 at once, as on a network. A receive that waits for messages is answered a round trip after there are some. Besides the
 services' operations it takes some of the benchmark's own: `Bench.Delay`, `Bench.Clear`, `Bench.Bill`, and, of a queue,
 `Bench.Put` and `Bench.Drained`.
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 _LARGEST_REQUEST = 32 * 1024 * 1024
 
 LOOK_SECONDS = 0.002
-"""How often a receive that waits looks for messages."""
+"""How often a waiting receive looks for messages."""
 
 _TYPES = {"DynamoDB_20120810": "com.amazonaws.dynamodb.v20120810", "AmazonSQS": "com.amazonaws.sqs"}
-"""The services, and how the types of their errors begin."""
+"""The services, and the prefixes of their error types."""
 
 
 class Endpoint:
-    """What all connections share: the tables, the queues, and the delay of responses."""
+    """Shared by all connections: the tables, the queues, and the delay of responses."""
 
     def __init__(self, origin: str = "") -> None:
         self._origin = origin
         self._new()
         self.delay_seconds = 0.0
         self.waiting: set[Connection] = set()
-        """Whose receives wait for messages."""
+        """The service whose receives wait for messages."""
 
     def _new(self) -> None:
         self.tables = Tables()

@@ -1,4 +1,4 @@
-"""What a subject is built with, the events that it gets, and Lambda's context."""
+"""A subject's settings, its events, and Lambda's context."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Cell:
     pinned: bool = True
 
     def pause(self) -> None:
-        """Wait as long as a handler does for a slow dependency."""
+        """Wait as long as a handler waits for a slow dependency."""
         if self.handler_seconds:
             time.sleep(self.handler_seconds)
 
@@ -57,7 +57,7 @@ PLAIN = Cell(name="plain", messages=1, subjects=())
 
 
 def update(transfer: dict[str, Any]) -> dict[str, Any]:
-    """What a handler writes, in plain values: an amount more on an account, if the account is as the message says."""
+    """A handler's write, in plain values: it adds an amount to an account, if that is as the message says."""
     return {
         "TableName": ENTRIES,
         "Key": {"account": transfer["account"]},
@@ -68,18 +68,18 @@ def update(transfer: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(transfer: dict[str, Any]) -> dict[str, Any]:
-    """What a handler reads, in plain values: the account that it writes next."""
+    """A handler's read, in plain values: of the account that it writes next."""
     return {"TableName": ENTRIES, "Key": {"account": transfer["account"]}}
 
 
 def put(transfer: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a handler writes that has read the account: the whole of it, with its new balance."""
+    """A handler's write after reading the account: the whole item, with its new balance."""
     balance = transfer["amount"] + (found["balance"] if found else 0)
     return {"TableName": ENTRIES, "Item": {"account": transfer["account"], "balance": balance}}
 
 
 def sent(transfer: dict[str, Any]) -> dict[str, Any]:
-    """What a handler sends: a receipt of what it has written."""
+    """A handler's message: a receipt for its write."""
     return {"MessageBody": json.dumps({"account": transfer["account"], "amount": transfer["amount"]})}
 
 

@@ -1,7 +1,7 @@
 """How far a message travels: calls, modules and changes of module, from the handler's event to its answer.
 
-The library's own functions are counted, on every thread, for a batch of fresh messages. boto3's client is stood in for,
-so that nothing is sent: `.venv/bin/python -m benchmarks.trace_message 25`.
+The library's own functions are counted, on every thread, for a batch of fresh messages. A stand-in replaces boto3's
+client, so that nothing is sent: `.venv/bin/python -m benchmarks.trace_message 25`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Context:
 
 
 class Silent:
-    """A logger and a metrics sink that take everything and keep nothing."""
+    """A logger and a metrics sink that discard everything."""
 
     log_level = 100
 
@@ -53,7 +53,7 @@ class Silent:
 
 
 def consumer() -> Callable[[Any, Any], Any]:
-    """A consumer whose table writes everything that it is asked to."""
+    """A consumer whose table accepts every write."""
     client: Any = boto3.client("dynamodb", "us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
     client.put_item = client.update_item = lambda **request: {}
     client.batch_execute_statement = lambda Statements: {"Responses": [{} for _ in Statements]}  # noqa: N803
@@ -66,7 +66,7 @@ def consumer() -> Callable[[Any, Any], Any]:
 
 
 def event(name: str, messages: int) -> dict[str, Any]:
-    """A batch of messages that nobody has seen before."""
+    """A batch of new messages."""
     record = {
         "receiptHandle": "handle",
         "body": '{"amount": 1}',

@@ -1,4 +1,4 @@
-"""What a message's spans cost: CPU with a tracer and without, beside the SDK's own span with a link, in one run.
+"""The cost of a message's spans: CPU with a tracer and without, and of the SDK's own span with a link, in one run.
 
 The exporter drops what it gets. `.venv/bin/python -m benchmarks.tracing` prints a line of JSON, and exits with 0 only
 if the spans take at most twice the SDK's own.
@@ -38,7 +38,7 @@ ATTRIBUTES = {
     "messaging.message.id": "message-1",
     "faas.trigger": "pubsub",
 }
-"""What the conventions ask of any instrumentation."""
+"""The attributes that the conventions require of any instrumentation."""
 
 
 class Drop(SpanExporter):
@@ -54,7 +54,7 @@ def handle(order: dict[str, Any]) -> None:
 
 
 def event(number: int) -> dict[str, Any]:
-    """A batch of fresh messages, each from a producer of its own."""
+    """A batch of fresh messages, each from a different producer."""
     made = sqs_event(*[{}] * MESSAGES, ids=[f"{number}-{place}" for place in range(MESSAGES)])
     for place, record in enumerate(made["Records"], 1):
         traceparent = f"00-{place:032x}-{place:016x}-01"

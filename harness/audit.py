@@ -57,7 +57,7 @@ class Package:
 
 
 def licence_of(metadata: Any) -> str:
-    """A package's licence as an expression, or in the package's own words."""
+    """A package's licence as an expression, or as the package states it."""
     if metadata.get("License-Expression"):
         return str(metadata["License-Expression"])
     classes = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier", []) if each.startswith("License ::")]

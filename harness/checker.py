@@ -211,7 +211,7 @@ def _overlaps(key: Key, seen: ByKey) -> Iterator[Finding]:
 
 
 def _runs_again(holder: Run, run: Run) -> bool:
-    """Whether whoever holds the key runs its handler once more, because what that had read has changed."""
+    """Whether the key's holder runs its handler again, because what it had read has changed."""
     same = (holder.start.worker, holder.start.message) == (run.start.worker, run.start.message)
     return same and holder.end is not None and holder.end.at <= run.start.at
 

@@ -74,7 +74,7 @@ def run_to_its_end(perform: Callable[[Report], int]) -> int:
     try:
         return perform(report)
     except StoppedTwice:
-        report.failed("stopped during cleanup: what it created may remain")
+        report.failed("stopped during cleanup: resources that it created may remain")
         return INTERRUPTED
     except KeyboardInterrupt:
         report.failed("stopped and cleaned up")

@@ -89,7 +89,7 @@ class _Redelivery:
     def _deliver(self, client: StackClient, record: Mapping[str, Any]) -> None:
         try:
             client.invoke(record)
-        except Exception as error:  # noqa: BLE001  # raised again by the driver
+        except Exception as error:  # noqa: BLE001  # the driver raises it again
             self.failure = error
 
 

@@ -50,7 +50,7 @@ def delete_bucket(s3: Any, bucket: str) -> None:
 
 
 def left_of(clients: Clients, name: str) -> Iterator[str]:
-    """What still exists with this in its name, such as `table orders-Records-1`."""
+    """Resources that still have this in their names, such as `table orders-Records-1`."""
     for service, operation, key, kind in (
         ("cloudformation", "describe_stacks", "Stacks", "StackName"),
         ("dynamodb", "list_tables", "TableNames", None),

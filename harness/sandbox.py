@@ -89,7 +89,7 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
     for place in range(3):
         let_die(client, _late(options, Kind.GOOD, place), handled=place == 0)
-    said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
+    said("three more dead letters, one of which is done" + ("; and a claim whose worker is dead" if orphan else ""))
     completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
     on = f"--stack {STACK}"
     typed = [

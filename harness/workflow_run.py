@@ -1,7 +1,7 @@
 """`make run WORKFLOW=1`: send transfers through the workflow on the local cloud, and reconcile.
 
 API, state machine, queue and consumer are deployed by both templates. Processes die in every step, before and after its
-write, and between claim, start and hand-over; executions are stopped from outside; clients ask again, or never do. The
+write, and between claim, start and hand-over; executions are stopped from outside; clients retry, or never do. The
 last line is one JSON object; the status is 0 only if everything in it is as promised.
 
 N, SEED and PROTECTION come from the environment. PROTECTION=off is the control: the same machine without records.

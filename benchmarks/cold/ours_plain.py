@@ -8,7 +8,7 @@ store = DynamoDBStore(table_name="records")
 
 
 @sqs_consumer(store, logger=Logger(service="cold"), metrics=Metrics(namespace="Cold", service="cold"))
-def lambda_handler(transfer: dict) -> dict[str, str]:  # type: ignore[type-arg]  # the library asks for `dict` as such
+def lambda_handler(transfer: dict) -> dict[str, str]:  # type: ignore[type-arg]  # the library expects a bare `dict`
     """Return the transfer's id."""
     return {"posted": transfer["transfer_id"]}
 

@@ -1,4 +1,4 @@
-"""The subjects that poll a queue themselves, as programs: each module is what its worker runs or is given to run.
+"""The subjects that poll a queue themselves, as programs: each module is the worker's program or its argument.
 
 All handlers read a message's body and return a small result, after the seconds that `HANDLER_SECONDS` names. Each
 worker is set up as its own documentation recommends.

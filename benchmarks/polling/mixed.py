@@ -1,4 +1,4 @@
-"""A consumer of ours for messages that say how long they take, as `receiver work` takes it."""
+"""Our consumer for messages that say how long they take, run by `receiver work`."""
 
 import time
 
@@ -13,6 +13,6 @@ from idempotent_receiver import DynamoDBStore, sqs_consumer
     logger=Logger(service="benchmark"),
     metrics=Metrics(namespace="Benchmark", service="benchmark"),
 )
-def lambda_handler(message: dict) -> None:  # type: ignore[type-arg]  # the library asks for `dict` as such
+def lambda_handler(message: dict) -> None:  # type: ignore[type-arg]  # the library expects a bare `dict`
     """Take so long."""
     time.sleep(message["seconds"])

@@ -1,4 +1,4 @@
-"""Our consumer, as `receiver work` takes it: the one that the other measurements call as Lambda would."""
+"""Our consumer, run by `receiver work`: the one that the other measurements call as Lambda would."""
 
 from dataclasses import replace
 

@@ -19,13 +19,13 @@ broker = SQSBroker(QUEUE, max_number_of_messages=10, visibility_timeout=60)
 
 @broker.task(task_name=TASK)  # type: ignore[untyped-decorator]  # not all environments have its types
 async def post(transfer: dict[str, Any]) -> dict[str, Any]:
-    """Take a transfer for posted."""
+    """Treat a transfer as posted."""
     if HANDLER_SECONDS:
         await asyncio.sleep(HANDLER_SECONDS)
     return {"posted": transfer["transfer_id"]}
 
 
 def body(transfer: dict[str, Any]) -> str:
-    """The message by which taskiq asks for the task."""
+    """The message with which taskiq requests the task."""
     task = {"task_id": secrets.token_hex(16), "task_name": TASK, "labels": {}, "labels_types": {}}
     return json.dumps({**task, "args": [transfer], "kwargs": {}})

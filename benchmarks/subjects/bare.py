@@ -86,7 +86,7 @@ class _Message:
         self._effect = {"Update": wire(settings.update(json.loads(record["body"])))}
 
     def actions(self, claims: bool) -> tuple[Any, Any]:
-        """The record's completion, in place of the claim if there is one, and the handler's write."""
+        """The record's completion, which replaces the claim if there is one, and the handler's write."""
         return self._update if claims else self._put, self._effect
 
 

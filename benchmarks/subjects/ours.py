@@ -22,7 +22,7 @@ def build(cell: Cell, **options: Any) -> Handler:
         **options,
     )
 
-    def handle(transfer: dict) -> dict[str, str]:  # type: ignore[type-arg]  # the library asks for `dict` as such
+    def handle(transfer: dict) -> dict[str, str]:  # type: ignore[type-arg]  # the library expects a bare `dict`
         cell.pause()
         return {"posted": transfer["transfer_id"]}
 

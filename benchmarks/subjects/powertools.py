@@ -53,7 +53,7 @@ def build(cell: Cell) -> Handler:
 
 
 def _writer(cell: Cell) -> Any:
-    """A function that writes with requests of its own, separately from the record."""
+    """A function that writes in its own requests, separately from the record."""
     if not cell.writes:
         return None
     client = boto3.client("dynamodb")

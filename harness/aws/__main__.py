@@ -92,7 +92,7 @@ def _agreed(report: Report, minutes: int) -> tuple[str, str]:
     if given is None and sys.stdin.isatty():
         given = input("  Type the account number to continue: ")
     if (given or "").strip() != account:
-        raise ValueError(f"these credentials are of account {account}: ACCOUNT={account} agrees to use it")
+        raise ValueError(f"these credentials are for account {account}: set ACCOUNT={account} to confirm")
     return str(session.region_name), str(account)
 
 

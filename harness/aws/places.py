@@ -159,7 +159,7 @@ def _remove(clients: Clients, name: str) -> Iterator[str]:
     def removed(what: str, act: Callable[..., None], *arguments: Any) -> Iterator[str]:
         try:
             act(*arguments)
-        except Exception as error:  # noqa: BLE001  # botocore's is a RuntimeError where credentials have expired
+        except Exception as error:  # noqa: BLE001  # botocore raises RuntimeError for expired credentials
             yield f"perhaps {what}: {error}"
 
     found = list[str]()

@@ -84,7 +84,7 @@ def perform(report: Report) -> int:
             _round(client, soaked, options, hold, report)
             soaked.tell()
         soaked.totals.update(_metered(client, begun))
-    except Exception as error:  # noqa: BLE001  # whatever it is, it must not take the rounds before it along
+    except Exception as error:  # noqa: BLE001  # an error must not lose the earlier rounds
         soaked.complain(f"{type(error).__name__}: {error}")
     finally:
         soaked.tell()

@@ -85,7 +85,7 @@ def take(trial: Trial, report: Report, keep: Callable[[], None]) -> None:
         said, before = report.step(what), len(results.failures)
         try:
             step(trial)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the report, like all that follows
+        except Exception as error:  # noqa: BLE001  # any error belongs in the report, and later steps still run
             results.checks[what] = f"{FAILED}: {type(error).__name__}: {error}"
         finally:
             keep()

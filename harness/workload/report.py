@@ -45,7 +45,7 @@ class Report:
         self._timeline: Path | None = None
 
     def begin(self, what: str, how: str, timeline: Path | None = None) -> None:
-        """Announce what is run, and by what. `timeline` is the file to draw it to at the end."""
+        """Announce what runs, and on what. `timeline` is the file for the drawing at the end."""
         self._title, self._timeline = f"{what}: {how}", timeline
         self._console.print(f"[bold]{what}[/]: {how}\n")
 
@@ -149,7 +149,7 @@ def messages(found: Reconciliation) -> list[Row]:
     expected = found.workload
     evidence = "records and ledger" if found.protected else "the ledger alone"
     surplus = found.surplus_dead_letters
-    again = f" (and {surplus} once more, their worker having died before it could record that)" if surplus else ""
+    again = f" (and {surplus} twice, because their worker died before it could record that)" if surplus else ""
     return [
         (len(found.sent), "sent", "to the queue, or asked for over HTTP"),
         (len(found.completed), "completed", f"by {evidence}; {len(expected.completed):,} expected"),
@@ -172,7 +172,7 @@ def _again(found: Reconciliation) -> list[Row]:
         ]
     return [
         (found.overlaps, "overlaps", "handlers started during another's lease"),
-        (found.doubled, "doubled", "posted, run or called for once too often"),
+        (found.doubled, "doubled", "posted, run or called for too often"),
     ]
 
 

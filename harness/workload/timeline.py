@@ -83,7 +83,7 @@ def _kills(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
         beside = {_key(each) for each in lines if isinstance(each, Delivery)} - ended - {kill.name}
         who = _who(kill.worker)
         for key in beside:
-            yield key, Mark(kill.at_ms, "killed", kill.worker, f"{who}, which had this message too, was killed")
+            yield key, Mark(kill.at_ms, "killed", kill.worker, f"{who}, which also had this message, was killed")
         yield kill.name or "", Mark(kill.at_ms, "killed", kill.worker, f"{who} was killed at {kill.place}")
 
 

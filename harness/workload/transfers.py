@@ -266,6 +266,6 @@ def _garbage(transfer: dict[str, Any], chance: random.Random) -> str:
             json.dumps({**transfer, "amount": -transfer["amount"]}),
             json.dumps({**transfer, "amount": str(transfer["amount"])}),
             json.dumps({**transfer, "to_account": transfer["from_account"]}),
-            json.dumps({**transfer, "note": "a field that nobody asked for"}),
+            json.dumps({**transfer, "note": "an unexpected field"}),
         ]
     )

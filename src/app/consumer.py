@@ -7,7 +7,7 @@ What happens to a batch, and in which module of the library:
 3. If it was completed before, it is a duplicate and counts as a success. If it is in progress elsewhere, it fails and
    comes again.
 4. If claimed, it is parsed and passed to the function below (handler/). A crashed worker's claim is taken over when its
-   lease, the function's deadline and a margin, has ended; the table's TTL deletes old records days later.
+   lease (the function's deadline plus a margin) has ended; the table's TTL deletes old records days later.
 5. The record is completed together with the function's writes, or failed with the error (batch/settlements.py).
 6. `{"batchItemFailures": [...]}` names the messages that SQS must deliver again. SQS moves a message that fails
    five times to the dead-letter queue.

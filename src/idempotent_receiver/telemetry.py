@@ -217,7 +217,7 @@ class Telemetry:
         return getattr(self._log, "getEffectiveLevel", lambda: NOTSET)() if level is None else level
 
     def _send(self, counts: Mapping[str, int], milliseconds: Mapping[str, float]) -> None:
-        assert self._new_metrics is not None, "what reports batches has metrics"
+        assert self._new_metrics is not None, "a batch's report needs metrics"
         metrics = self._new_metrics()
         for name, count in counts.items():
             metrics.add_metric(name, unit="Count", value=count)
@@ -293,7 +293,7 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
         case ended.NotStarted():
             return Line(WARNING, "not run: too little time was left")
         case ended.Failed(failure):
-            # Nobody redelivers a call, so a delay means nothing here.
+            # Calls are not redelivered, so a delay means nothing here.
             return line_of(replace(outcome, failure=replace(failure, delay_seconds=None)))
         case _:
             return line_of(outcome)

@@ -104,7 +104,7 @@ def test_without_the_accounts_own_number_nothing_is_made(aws: Aws, given: dict[s
     assert status == 2
     assert "it costs at most about $" in said
     assert "these credentials do not expire" in said
-    assert "ACCOUNT=000000000000 agrees to use it" in said
+    assert "set ACCOUNT=000000000000 to confirm" in said
     assert not list(left_of(aws, "receiver-proof-"))
 
 

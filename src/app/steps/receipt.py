@@ -1,4 +1,4 @@
-"""receipt: send a message to the consumer's queue that the money has arrived.
+"""receipt: send the consumer's queue a message that the money has arrived.
 
 Sending and completing this step are not atomic, so a worker that dies in between leaves a second send to the next
 attempt. Both messages have the transfer's id as their key, and the consumer recognises the second as a duplicate.

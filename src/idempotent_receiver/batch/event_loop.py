@@ -20,7 +20,7 @@ MOST_ROUNDS = 100
 """How often remaining tasks are cancelled: a cancelled task may start another."""
 
 MOST_LEFT_BEHIND = 16
-"""How many loops may be left alone. Each costs threads and file descriptors, which a process has few of."""
+"""How many loops may be left alone. Each costs threads and file descriptors, of which a process has few."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Executor(Protocol):
         """Wait until a job finishes or reports something, or the timeout expires; then call the callbacks."""
 
     def cancel_async(self) -> None:
-        """Cancel the running coroutines; each still finishes as a job, with whatever it makes of the cancellation."""
+        """Cancel the running coroutines; each still finishes as a job, however it handles the cancellation."""
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
         """Stop everything that can be stopped within that time, or without limit if None. Results of the rest are

@@ -103,7 +103,7 @@ class Next(NamedTuple):
 
 
 class StageTable(dict[tuple[Stage, Event], Next]):
-    """Maps (stage, event) to what follows. A missing pair is a defect in this library."""
+    """Maps (stage, event) to what follows. A missing pair is a bug in this library."""
 
     def __missing__(self, pair: tuple[Stage, Event]) -> Next:
         raise AssertionError(f"{pair[1]} cannot happen to an item that is {pair[0]}")

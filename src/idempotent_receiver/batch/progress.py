@@ -180,7 +180,7 @@ class Progress:
         return NotStarted() if self.unreachable is None else ClaimFailed(self.unreachable)
 
     def stop(self) -> None:
-        """Let go of everything that has not started, and of whatever arrives."""
+        """Let go of everything that has not started, and of items that arrive later."""
         self.stopped = True
         for item in self.order.items:
             if item.stage in LETS_GO:

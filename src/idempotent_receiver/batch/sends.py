@@ -26,7 +26,7 @@ MOST_REQUESTS = 16
 """How many requests may be in progress: each takes a thread and a connection."""
 
 MOST_TRIES = 3
-"""How often a message is sent in one batch that SQS could not take."""
+"""How often one batch sends a message that SQS could not take."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,14 +42,14 @@ class _Entry:
 
 
 class _Queue:
-    """A queue's waiting messages, by FIFO group (None: without order), and the groups of which one is under way."""
+    """A queue's waiting messages, by FIFO group (None: without order), and the groups with one in progress."""
 
     def __init__(self) -> None:
         self.lines: dict[str | None, deque[_Entry]] = {}
         self.waiting = 0
         self.busy: set[str | None] = set()
         self.refusal: str | None = None
-        """Why the queue takes no message at all."""
+        """Why the queue accepts no messages at all."""
 
     def add(self, entry: _Entry, *, first: bool = False) -> None:
         """Add a message, behind all others of its group or before them."""
@@ -58,7 +58,7 @@ class _Queue:
         self.waiting += 1
 
     def take(self) -> list[_Entry]:
-        """The messages of the next request, in order; none of a group that is under way."""
+        """The messages of the next request, in order; none of a group with one in progress."""
         taken: list[_Entry] = []
         for group in [group for group in self.lines if group not in self.busy]:
             line = self.lines[group]
@@ -75,7 +75,7 @@ class _Queue:
         return taken
 
     def clear(self) -> Iterator[_Entry]:
-        """Take all that wait, to send none of it."""
+        """Remove all waiting messages, without sending them."""
         lines, self.lines, self.waiting = self.lines, {}, 0
         return chain.from_iterable(lines.values())
 
@@ -96,7 +96,7 @@ class Sends:
 
     @property
     def active(self) -> bool:
-        """Whether messages wait or are under way."""
+        """Whether messages wait or are in progress."""
         return bool(self._unanswered)
 
     def add(self, item: Item) -> None:
@@ -107,7 +107,7 @@ class Sends:
             return
         try:
             messages, key = from_text(item.sending.outbox), idempotency_key(item.claim.id)
-        except Exception as error:  # noqa: BLE001  # whoever has changed it, only this message suffers
+        except Exception as error:  # noqa: BLE001  # anyone may have edited it; only this message suffers
             text = f"its record's outbox cannot be read: {type(error).__name__}"
             self._progress.happens(item, Event.SETTLED, SettleFailed(text))
             return
@@ -161,7 +161,7 @@ class Sends:
         if item not in self._unanswered:
             return
         if answer.own:
-            text = f"its effect is done, but a message that it sends was refused: {answer.why}"
+            text = f"its effect is done, but one of its messages was refused: {answer.why}"
             item.failure = Failure(type="MessageRefused", text=text, permanent=True)
             self._refused.add(item)
         self._unanswered[item] -= 1
@@ -171,5 +171,5 @@ class Sends:
 
     def _not_sent(self, entry: _Entry, why: str) -> None:
         if self._unanswered.pop(entry.item, None) is not None:
-            text = f"its effect is done, but a message that it sends was not confirmed: {why}"
+            text = f"its effect is done, but one of its messages was not confirmed: {why}"
             self._progress.happens(entry.item, Event.SETTLED, SettleFailed(text))

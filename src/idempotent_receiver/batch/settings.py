@@ -14,11 +14,12 @@ from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
 
 AHEAD_SECONDS = 1.0
-"""How many seconds of work a host receives ahead, and how long that waits behind unexpectedly slow handlers."""
+"""How many seconds of work a host receives ahead, and how long they wait behind unexpectedly slow handlers."""
 
 
 class Host(Protocol):
-    """The host of batches outside Lambda: it renews leases, hears of each end at once, and may ask for an early end.
+    """The host of batches outside Lambda: it renews leases, is told of each outcome at once, and may ask for an early
+    end.
 
     It is called on the batch's own thread, except for `free_slot`.
     """
@@ -59,8 +60,8 @@ class Host(Protocol):
 
 
 class SendAnswer(NamedTuple):
-    """Whether SQS has confirmed one message, and why not: for what this message `own`s, which stays; for a reason
-    `of_queue`, which holds for all; or for one that another try may help at once, `again`.
+    """Whether SQS has confirmed one message, and why not. The cause may be its `own`, which a retry does not help; one
+    `of_queue`, which affects all messages; or one that an immediate retry may help, `again`.
     """
 
     confirmed: bool
@@ -77,7 +78,7 @@ class Spans(Protocol):
     """The spans of a batch whose consumer has a tracer. It is called on the batch's own thread and never raises."""
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], ResultT]) -> Callable[[], ResultT]:
-        """Returns `send`, which exchanges these operations with the store, in a span."""
+        """Returns `send`, the exchange of these operations with the store, wrapped in a span."""
 
     def ended(self, item: Item) -> None:
         """An item has its outcome."""

@@ -251,7 +251,7 @@ class Settlements:
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _marked(self, item: Item, done: Settling) -> None:
-        """A mark that somebody else made is as good."""
+        """A mark by another worker counts as well."""
         self._happens(
             item, Event.SETTLED, outcome.of_mark(done.answered, item.claim, self._deadline, ran=item.runs > 0)
         )
@@ -284,7 +284,7 @@ def _unreachable(operations: Sequence[Operation[AnswerT]]) -> str | None:
     """Why the store failed, if it did not answer one of these or refused all of several: the next request would fail,
     too.
 
-    Losing repeatedly to others' transactions is an answer. So is a refused commit: its own actions may be at fault and,
+    Losing repeatedly to other transactions is an answer. So is a refused commit: its own actions may be at fault and,
     if not, its failure cannot be recorded either.
     """
     about_store = [one for one in operations if not (one.contended or one.own)]

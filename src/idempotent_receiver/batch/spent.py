@@ -9,7 +9,7 @@ from idempotent_receiver.protocol.store import ActionFailed, Commit, RecordStore
 
 @dataclass(slots=True)
 class Spent:
-    """Sums over all requests and runs of a batch, in seconds. What runs at once counts each, so they may exceed the
+    """Sums over all requests and runs of a batch, in seconds. Concurrent ones all count, so sums may exceed the
     batch's duration.
 
     A request's time includes its retries and the pauses between them. `read` is what handlers waited for the reads of
@@ -24,7 +24,7 @@ class Spent:
     requests: int = 0
 
     def ran(self, seconds: float, reads: Sequence[float]) -> None:
-        """Add a run, and its reads: those that it made at once may take longer together than the run."""
+        """Add a run and its reads, which together may take longer than the run if they were concurrent."""
         read = min(sum(reads), seconds)
         self.read += read
         self.handler += seconds - read

@@ -19,15 +19,13 @@ from idempotent_receiver.protocol.reads import Read
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 
 MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
-"""How many finished runs may be uncommitted before another starts: four requests, if each run has one write of
-its own.
-"""
+"""How many finished runs may be uncommitted before another starts: four requests, if each run has one write."""
 
 FIRST_SECONDS = 0.1
 """The assumed length of a turn until one has ended."""
 
 Begin = Callable[[int | None], None]
-"""Called when a turn begins, with the index of an action whose read is stale by now, if there is one."""
+"""Called when a turn begins, with the index of an action whose read is already stale, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class Turns:
 
     def _keeps(self, turn: _Turn) -> bool:
         """Whether a turn in progress may go on with this transaction: on no more items, and on those that it shares
-        under the same condition. Others would change what it has read, or it what they have.
+        under the same condition. Otherwise it would change what others have read, or they what it has.
         """
         used, _, _ = self._begun[turn.index]
         if not turn.items.keys() <= used.keys():
@@ -126,7 +124,7 @@ class Turns:
         return True
 
     def close(self) -> None:
-        """A request with commits leaves: nothing that comes later can share its checks."""
+        """A request with commits leaves: later turns cannot share its checks."""
         for busy in self._busy.values():
             busy.closed = True
 

@@ -15,7 +15,7 @@ from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown, Written, action_failed
 
 Get = Callable[[str, PlainItem], PlainItem | Unknown | None]
-"""Reads an item of a handler's: `DynamoDBStore.get`."""
+"""Reads an item in a handler's table: `DynamoDBStore.get`."""
 
 
 @dataclass(frozen=True, slots=True)

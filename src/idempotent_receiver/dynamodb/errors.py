@@ -22,7 +22,7 @@ class Misshapen(NotApplied):
 
 
 class Effect(Enum):
-    """What is known about a write that met an error."""
+    """What is known about a write that failed."""
 
     REFUSED = "it took no effect, and never will"
     DELAYED = "it took no effect, and may succeed when retried"

@@ -11,7 +11,7 @@ commit   TransactWriteItems: the record's Update, or Put if   the same with the 
 get      GetItem, consistent, in a handler's table            (one at a time)
 ======== ==================================================== ====================================================
 
-If an engine has no BatchExecuteStatement, as ScyllaDB's Alternator has not, the store learns so from its first error
+If an engine has no BatchExecuteStatement, like ScyllaDB's Alternator, the store learns this from its first error
 and then sends one request per record. That first batch is unknown, like any other that failed. moto, which has the
 operation but does not support it, is never asked.
 
@@ -100,7 +100,7 @@ class DynamoDBStore:
         self._packs = Packs(table_name, self._requests.transact, self._requests.get_item)
 
     def named(self, name: str) -> Self:
-        """The same table and client with a namespace of its own, for one more function: `orders` becomes
+        """The same table and client with another namespace, for one more function: `orders` becomes
         `orders.{name}`.
         """
         other = copy(self)
@@ -279,8 +279,8 @@ class Requests:
             had_batches, self._has_batches = self._has_batches, False
         if had_batches:
             logger.warning(
-                "table %s is on an engine without BatchExecuteStatement: from now on, each record is written by a "
-                "request of its own",
+                "table %s is on an engine without BatchExecuteStatement: from now on, each record is written in a "
+                "separate request",
                 self.table,
             )
 

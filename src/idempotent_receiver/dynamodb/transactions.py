@@ -168,7 +168,7 @@ def token_of(members: Sequence[Member]) -> str:
 
 
 def raw(members: Sequence[Member]) -> RawActions:
-    """The actions of all members, in order; a check that several share is there once."""
+    """The actions of all members, in order; a check that several share appears once."""
     actions: list[TransactWriteItemTypeDef] = []
     texts: list[bytes] = []
     for member, places in zip(members, places_of(members), strict=True):
@@ -179,7 +179,7 @@ def raw(members: Sequence[Member]) -> RawActions:
 
 
 def places_of(members: Sequence[Member]) -> list[list[int]]:
-    """Where in their request each member's actions are. A check that several share is there once."""
+    """Where in their request each member's actions are. A check that several share appears once."""
     places: list[list[int]] = []
     shared: dict[bytes, int] = {}
     count = 0
@@ -273,7 +273,7 @@ def _clash(commit: Commit, table: str) -> str | None:
     """What is wrong with the first action on the record itself, or on the same item as an earlier action."""
     taken: dict[ActionItem, int] = {(table, commit.change.new.id): 0}
     for number, item in enumerate(Items({table: ("id",)}).of(commit.actions), 1):
-        # DynamoDB finds what is not known here.
+        # DynamoDB finds the others.
         earlier = number if item is None else taken.setdefault(item, number)
         if earlier != number:
             return _twice(earlier, number, commit.actions[number - 1])

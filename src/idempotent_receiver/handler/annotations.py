@@ -64,7 +64,7 @@ def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:
     """The names of a type's fields, as a body has them; empty if pydantic has no schema for the type."""
     try:
         schema = adapter.json_schema()
-    except Exception:  # noqa: BLE001  # a user's type may refuse in its own way; then its names stay unknown
+    except Exception:  # noqa: BLE001  # a user's type may raise anything; then its names stay unknown
         return frozenset()
     return frozenset(_properties(schema))
 

@@ -57,7 +57,7 @@ class Attempt:
         return () if self._transaction is None else self._transaction.seal()
 
     def checks(self) -> tuple[Action, ...]:
-        """The checks of what was read: a permanent failure may rest on it."""
+        """The checks of what was read: a permanent failure may depend on it."""
         return () if self._transaction is None else self._transaction.checks()
 
     def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
@@ -189,7 +189,7 @@ def _raised(error: BaseException, attempt: Attempt, *, with_text: bool) -> Raise
     if attempt.unread is None:
         return Raised(failure, error, attempt.checks())
     if failure.permanent:
-        # It may have been decided by what could not be read.
+        # The failed read may have caused it.
         error, failure = attempt.unread, failure_of(attempt.unread, with_text=with_text)
     return Raised(failure, error, unread=True)
 

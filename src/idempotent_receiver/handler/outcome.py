@@ -96,12 +96,12 @@ Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimF
 OVERTAKEN = Failure(
     type="RecordChanged",
     text="this key has a record that the handler's run had not read. The next delivery reads it first: "
-    "in an event of your own, set ApproximateReceiveCount to 2",
+    "in a handwritten event, set ApproximateReceiveCount to 2",
 )
 """The failure of an unclaimed run whose completion was refused."""
 
 Ending = Outcome | transitions.AlreadyFailed | OtherPayload
-"""The end of a call: a message's outcome, or an answer that a queue has no use for."""
+"""The end of a call: a message's outcome, or an answer that only a call can have."""
 
 
 def of_claim(answer: transitions.Refusal | Unknown) -> Ending:
@@ -130,18 +130,18 @@ def of_completion(answer: SettleAnswer, run: Basis, deadline: Deadline) -> Endin
 
 def of_mark(answer: SettleAnswer, claim: Claim, deadline: Deadline, *, ran: bool) -> Outcome:
     """The outcome of a message whose record had messages to send, which SQS has confirmed. `ran` tells that its handler
-    ran here. A mark that another worker has made is as good.
+    ran here. A mark by another worker counts as well.
     """
     match answer:
         case Settled(record):
             return Completed(record) if ran else Duplicate(record)
         case Unknown(why):
-            return SettleFailed(f"its messages are sent, but that was not recorded: {why}")
+            return SettleFailed(f"its messages were sent, but that was not recorded: {why}")
         case ClaimLost(found):
             met = transitions.decide(found, claim, (), deadline.now_ms)
             if isinstance(met, transitions.AlreadyCompleted):
                 return Duplicate(met.record)
-            return SettleFailed("its messages are sent, but its record has changed")
+            return SettleFailed("its messages were sent, but its record has changed")
 
 
 def of_failure(

@@ -124,7 +124,7 @@ def http_endpoint(
     `headers` is a callable that returns headers for the library's own responses to an event, such as CORS headers. The
     handler's responses keep theirs.
     `results` stores responses that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
-    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout stops no run: the process ends itself.
+    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: it ends the process.
     `metrics`, such as Powertools' `Metrics`, count replays, conflicts and failures; without them, nothing is counted.
 
     Raises TypeError or ValueError at set-up for options that cannot work, and RuntimeError on a system where a process

@@ -162,8 +162,8 @@ def check_free(port: int, addresses: Iterable[str]) -> None:
                 probe.bind((address, port))
             except OSError as error:
                 raise ServerError(
-                    f"port {port} cannot be used at {address}: {error.strerror}{_holder(port)}. Stop what listens "
-                    "there, or choose another port"
+                    f"port {port} cannot be used at {address}: {error.strerror}{_holder(port)}. Stop the program "
+                    "that uses it, or choose another port"
                 ) from None
 
 

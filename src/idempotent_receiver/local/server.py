@@ -69,7 +69,7 @@ class Server:
     def await_ready(self) -> None:
         """Return once the server answers; raise `ServerError` if it ends or takes too long."""
         deadline = time.monotonic() + START_SECONDS
-        # `alive` last: a stranger on the port may look ready while our own server fails to bind.
+        # `alive` last: another program on the port may look ready while our own server fails to bind.
         while not (self._program.ready(self.port) and self.alive):
             if not self.alive:
                 assert self._supervisor.stderr is not None

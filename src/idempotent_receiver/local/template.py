@@ -59,7 +59,7 @@ class Template:
         except yaml.YAMLError as error:
             raise ValueError(f"the template cannot be read: {' '.join(str(error).split())}") from None
         if not isinstance(root, yaml.MappingNode):
-            raise ValueError("the template cannot be read: it is not a YAML mapping")  # noqa: TRY004  # of the text, not of an argument's type
+            raise ValueError("the template cannot be read: it is not a YAML mapping")  # noqa: TRY004  # the text is wrong, not an argument's type
         object.__setattr__(self, "_root", root)
 
     @property

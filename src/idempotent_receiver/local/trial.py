@@ -55,7 +55,7 @@ class Trial:
         """Put the witness in front of the handler; return the function's timeout. Raises DeployError if that fails."""
         functions, name = self.cloud.client("lambda"), self.consumer.function
         was = functions.get_function_configuration(FunctionName=name)
-        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)  # a template's parameter stays a text there
+        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)  # it keeps a template parameter as text
         settings = {
             "handler": was["Handler"],
             "folder": str(self.folder),

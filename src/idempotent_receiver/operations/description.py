@@ -79,12 +79,12 @@ def description_in(text: str) -> Description:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004  # of a text, not of an argument's type
+        raise ValueError("it is not a JSON object")  # noqa: TRY004  # the text is wrong, not an argument's type
     if unknown := sorted(found.keys() - _READ.keys()):
         raise ValueError(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
     said = Description(**{name: _read(name, value) for name, value in found.items() if value is not None})
     if said.namespace is None and said.key not in (None, keys.message_id):
-        raise ValueError("namespace is missing: with this key it is the store's")
+        raise ValueError("namespace is missing: with this key, give the store's")
     return said
 
 

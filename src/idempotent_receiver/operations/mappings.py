@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SWITCH_POLL_SECONDS = 1.0
 SWITCHED_SECONDS = 300.0
-"""The time to enable or disable a mapping: one change takes Lambda up to two minutes, as may another before it."""
+"""The time to enable or disable a mapping: Lambda takes up to two minutes, and may first finish another change."""
 ENABLED, DISABLED = "Enabled", "Disabled"
 """The stable states of a mapping. In all others Lambda is changing it and refuses further changes."""
 

@@ -15,7 +15,7 @@ def lease_over(record: Record, now_ms: int) -> bool:
 
 
 def unsent(record: Record, now_ms: int) -> bool:
-    """Whether the record's effect is done, and its messages wait for whoever sends them."""
+    """Whether the record's effect is done, and its messages remain to be sent."""
     return isinstance(decide(record, _ANY_CLAIM, (), now_ms), Unsent)
 
 

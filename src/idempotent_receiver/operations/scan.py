@@ -25,7 +25,7 @@ BYTES_A_UNIT = 8192
 """A read unit is two eventually consistent reads of 4 KB."""
 
 MIN_ITEM_BYTES = 100
-"""Assumed while a table does not know its size."""
+"""Assumed while DynamoDB reports no size for the table."""
 
 MAX_PAGE_ITEMS = 1000
 _NAMES = tuple(name for name in ATTRIBUTES if name not in ("data", "input", "validation", "outbox"))

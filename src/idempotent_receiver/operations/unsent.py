@@ -1,4 +1,4 @@
-"""Sends the messages of a record whose own message is gone, so that no redelivery does."""
+"""Sends the messages of a record whose own message is gone, so that no redelivery will."""
 
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,12 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
     if isinstance(met, HeldElsewhere):
         return f"a worker holds it until {met.until_ms} (epoch ms), and may be sending them: wait"
     if isinstance(met, AlreadyCompleted):
-        return "its messages are sent already"
+        return "its messages have already been sent"
     if not isinstance(met, Unsent):
         return "its record has no messages to send"
     try:
         messages = from_text(met.record.outbox)
-    except Exception as error:  # noqa: BLE001  # whoever has changed it
+    except Exception as error:  # noqa: BLE001  # anyone may have edited it
         return f"its outbox cannot be read: {type(error).__name__}"
     for number, message in enumerate(messages, 1):
         entry = (f"{idempotency_key(id)}-{number}", message.arguments)
@@ -40,4 +40,4 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
         if not answer.confirmed:
             return f"message {number}: {answer.why}"
     marked = ask(transitions.mark(met.record, retention_seconds), met.record, store, deadline)
-    return None if isinstance(marked, Settled) else "they are sent, but its record has changed or could not be written"
+    return None if isinstance(marked, Settled) else "they were sent, but its record has changed or could not be written"

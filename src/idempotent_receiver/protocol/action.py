@@ -20,7 +20,7 @@ class ConditionFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One item's write or check: TransactWriteItems' arguments in plain Python values that nobody else holds."""
+    """One item's write or check: TransactWriteItems' arguments in plain Python values that are not shared."""
 
     kind: ActionKind
     arguments: Mapping[str, Any]
@@ -28,7 +28,7 @@ class Action:
     read: Read | None = None
     """What was read of the item: the condition includes that it still stands."""
     conditional: bool = True
-    """Whether the handler has given a condition, beside that of what was read."""
+    """Whether the handler has given a condition, besides that of what was read."""
 
     def is_stale(self, found: PlainItem | None) -> bool:
         """Whether a failed condition means that what was read has changed, judged by the item that it met."""
@@ -48,9 +48,7 @@ class Action:
             return misuse(ConditionFailed(f"what was read of {self.named(number)} was changed before each commit"))
         if self.otherwise is not None:
             return self.otherwise
-        return misuse(
-            ConditionFailed(f"the condition of {self.named(number)} did not hold, and it names no `otherwise`")
-        )
+        return misuse(ConditionFailed(f"the condition of {self.named(number)} did not hold, and it has no `otherwise`"))
 
     def named(self, number: int) -> str:
         """The action in words: its number from 1, its kind and its table."""
@@ -94,6 +92,6 @@ def _table(action: Action) -> str:
 
 
 def source_of(action: Action) -> PlainItem:
-    """What holds the key of an action's item."""
+    """The argument that holds the key of an action's item."""
     found: PlainItem = action.arguments["Item" if action.kind == "Put" else "Key"]
     return found

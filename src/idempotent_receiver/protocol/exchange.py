@@ -247,7 +247,7 @@ def _commit(store: RecordStore, commits: Sequence[Commit]) -> Sequence[Written |
 def _read(operations: Sequence[Operation[AnswerT]], store: RecordStore) -> None:
     try:
         found = list(zip(operations, store.read([one.transition.id for one in operations]), strict=True))
-    except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
+    except Exception as error:  # noqa: BLE001  # anything a store raises is a defect
         _end(operations, error)
         return
     for operation, record in found:
@@ -264,7 +264,7 @@ def _write(
     operations = [operation for operation, _ in changing]
     try:
         answers = list(zip(operations, send(), strict=True))
-    except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
+    except Exception as error:  # noqa: BLE001  # anything a store raises is a defect
         _end(operations, error)
         return
     for operation, written in answers:
@@ -274,8 +274,8 @@ def _write(
 def _end(operations: Sequence[Operation[AnswerT]], error: Exception) -> None:
     """Stop after a store has raised.
 
-    A store must turn its client's errors into answers. So an exception is a defect, of the store, of this library or of
-    the input, and would recur until the deadline. Whether a write took effect remains unknown: whatever follows must
+    A store must turn its client's errors into answers. So an exception is a defect in the store, this library or the
+    input, and would recur until the deadline. Whether a write took effect remains unknown: whatever follows must
     name the version that it would have replaced.
     """
     failure = failure_of(error)

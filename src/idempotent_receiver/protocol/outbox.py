@@ -1,6 +1,6 @@
-"""What a handler sends: messages that lie in its record until SQS has confirmed them.
+"""The messages that a handler sends: they stay in its record until SQS has confirmed them.
 
-They are written with the record that says that the effect is done, so they are sent if and only if it is. Nothing is
+They are written with the record that the effect is done, so they are sent if and only if it is. Nothing is
 sent here.
 """
 
@@ -14,11 +14,11 @@ from idempotent_receiver.errors import misuse
 from idempotent_receiver.protocol.values import named_type, plain_copy
 
 MOST_OUTBOX_BYTES = 64 * 1024
-"""The most that one record has to send: the record's write and its mark each cost a unit a KB."""
+"""The most that one record may send: the record's write and its mark each cost one unit per KB."""
 
-NOBODY_REDELIVERS = "this entry point cannot send, because nobody redelivers its calls: only sqs_consumer can"
+NOBODY_REDELIVERS = "this entry point cannot send, because its calls are not redelivered: only sqs_consumer can"
 NO_CLIENT = "pass the consumer a client: sqs_consumer(store, sqs=boto3.client('sqs'))"
-"""Why a transaction does not send."""
+"""Why a transaction cannot send."""
 
 MOST_OTHER_ATTRIBUTES = 9
 """SQS allows ten attributes, and one is the stamp."""
@@ -38,7 +38,7 @@ _URL, _GROUP, _NAME = re.compile(r"https?://[!-~]+"), re.compile("[!-~]{1,128}")
 
 
 class Outgoing(NamedTuple):
-    """One message to send: its queue, and SendMessage's other arguments, without what its key adds."""
+    """One message to send: its queue, and SendMessage's other arguments, without those that its key adds."""
 
     queue_url: str
     arguments: Mapping[str, Any]
@@ -63,7 +63,7 @@ def _texts(attributes: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> Outgoing:
-    """The message, after checking and copying it. Raises TypeError or ValueError for what SQS would not take."""
+    """The message, after checking and copying it. Raises TypeError or ValueError for anything that SQS would reject."""
     if not isinstance(queue_url, str) or not _URL.fullmatch(queue_url):
         raise misuse(TypeError(f"a transaction's send: QueueUrl takes a queue's URL; it is {named_type(queue_url)}"))
     if "MessageDeduplicationId" in arguments:
@@ -91,7 +91,7 @@ def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> O
         raise misuse(ValueError(f"a transaction's send: {queue_url} is a FIFO queue, so it needs a MessageGroupId"))
     text = _text_of(body)
     if not text or _FORBIDDEN.search(text):
-        raise misuse(ValueError("a transaction's send: MessageBody is empty, or has characters that SQS does not take"))
+        raise misuse(ValueError("a transaction's send: MessageBody is empty, or has characters that SQS rejects"))
     copied = {name: plain_copy(value, f"a transaction's send: {name}") for name, value in arguments.items()}
     return Outgoing(queue_url, {"MessageBody": text, **copied})
 
@@ -112,7 +112,7 @@ def _text_of(body: object) -> str:
     if isinstance(body, str):
         return body
     if body is None or isinstance(body, bytes | bytearray):
-        text = "MessageBody takes a str, or what pydantic serialises to JSON"
+        text = "MessageBody takes a str, or a value that pydantic serialises to JSON"
         raise misuse(TypeError(f"a transaction's send: {text}; it is {named_type(body)}"))
     # Imported here, so that a handler that sends nothing never loads pydantic for it.
     from pydantic_core import to_json  # noqa: PLC0415
@@ -132,7 +132,7 @@ def to_text(sent: Sequence[Outgoing]) -> str:
 
 
 def from_text(text: str | None) -> list[Outgoing]:
-    """The messages in a record's outbox. Raises an error if somebody has changed it into something else."""
+    """The messages in a record's outbox. Raises an error if someone has edited it into something else."""
     found = [
         outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
         for entry in json.loads(text or "")
@@ -147,7 +147,7 @@ def _encoded(value: bytes) -> str:
 
 
 def _recoded(arguments: Mapping[str, Any], code: Callable[[Any], Any]) -> dict[str, Any]:
-    """The arguments with another form of the attributes' bytes, which JSON has none for."""
+    """The arguments with the attributes' bytes converted, because JSON has no bytes."""
     recoded = dict(arguments)
     for name in ("MessageAttributes", "MessageSystemAttributes"):
         if name in arguments:

@@ -24,7 +24,7 @@ PlainItem = Mapping[str, Any]
 
 
 class ReadItem(dict[str, Any]):
-    """A handler's own copy of what was read. It tells its read which missing names were asked for."""
+    """A handler's own copy of what was read. It reports to its read which missing names the handler asked for."""
 
     def __init__(self, content: PlainItem, ask: Callable[[object], None]) -> None:
         super().__init__(content)
@@ -59,7 +59,7 @@ class ReadItem(dict[str, Any]):
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """One item that was read: `item` is what was there, or None for nothing. Nobody else holds it.
+    """One item that was read: `item` is what was there, or None. It is not shared.
 
     Once it is `checked`, `names` are the attributes that must stand as they were, present or absent; None stands for
     all those of the item, and the `missing` ones that the handler asked for.
@@ -72,7 +72,7 @@ class Read:
     missing: set[str] = field(default_factory=set)
     checked: bool = False
     ended: bool = False
-    """The handler has ended: what is asked for now decides nothing."""
+    """The handler has ended: later lookups add no checks."""
 
     def covers(self, table: str, source: PlainItem) -> bool:
         """Whether an action on this table, with this Key or Item, is on the item read."""
@@ -80,7 +80,7 @@ class Read:
         return here and all(name in source and source[name] == value for name, value in self.key.items())
 
     def taken(self, names: frozenset[str] | None, *, check: bool) -> ReadItem | None:
-        """A copy for the handler with these attributes, or with all for None, which are checked from now on.
+        """A copy for the handler with these attributes, or all if None, which are checked from now on.
 
         Raises ValueError if their condition would exceed DynamoDB's limits.
         """
@@ -164,7 +164,7 @@ def with_ints(value: Any) -> Any:
 def names_of(attributes: Any) -> frozenset[str] | None:
     """The attributes that `attributes=` names: a pydantic model's, by all their aliases; None for all.
 
-    Raises TypeError for anything else than names or a model, and ValueError for none.
+    Raises TypeError for anything but names or a model, and ValueError if there are none.
     """
     if attributes is None:
         return None
@@ -175,7 +175,7 @@ def names_of(attributes: Any) -> frozenset[str] | None:
         raise misuse(TypeError("a transaction's get: attributes takes a list of names, or a pydantic model"))
     names = frozenset(attributes)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise misuse(ValueError("a transaction's get: attributes takes the names of attributes: leave it out for all"))
+        raise misuse(ValueError("a transaction's get: attributes takes the names of attributes: omit it for all"))
     return names
 
 
@@ -226,7 +226,7 @@ def _is_enclosed(expression: str) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether DynamoDB takes two plain values for equal."""
+    """Whether DynamoDB considers two plain values equal."""
     match one, other:
         case dict(), dict():
             return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)

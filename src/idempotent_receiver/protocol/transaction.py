@@ -1,7 +1,7 @@
 """What a handler reads, and the writes that it wants committed together with its completion. Collected here; sent by a
 store.
 
-Values are plain Python and copied, so that nobody else can change them.
+Values are plain Python and copied, so that later changes do not reach them.
 """
 
 import threading
@@ -61,8 +61,7 @@ class Transaction:
     the handler has returned, each method raises RuntimeError: an action that a thread or task adds later could not be
     committed.
 
-    At most 99 actions, on distinct items, none on the message's own record. An item that was read and is not written
-    counts as one.
+    At most 99 actions, on distinct items, none on the message's own record. An item that is only read counts as one.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
     """
 
@@ -77,9 +76,10 @@ class Transaction:
         self._sealed: str | None = None
         self._adding = threading.Lock()
         self._waiting = 0
-        """How many reads have no answer yet."""
+        """The number of reads without an answer."""
         self.unread: BaseException | None = None
-        """Why the first failed `get` failed. Then nothing may commit: the handler may have gone by what it lacks."""
+        """Why the first failed `get` failed. Then nothing may commit: the handler may have relied on the missing item.
+        """
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -120,17 +120,17 @@ class Transaction:
         """Read the item with this `Key` in this `TableName`, consistently: a dict of plain values, or None.
 
         What was read still stands when the outcome commits (the writes, a return without any, or a PermanentError).
-        Otherwise nothing of it commits, and the handler runs again at once, on what is there now.
+        Otherwise none of it commits, and the handler runs again at once on the current items.
 
-        `attributes` are the names that are read and checked, present or absent, or a pydantic model, which is then what
-        this returns. Without it they are all that the item has, and each missing name that you ask the dict for. With
+        `attributes` are the names that are read and checked, present or absent, or a pydantic model, which this then
+        returns. By default, they are all that the item has, and each missing name that you ask the dict for. With
         `check=False` the item may change meanwhile.
 
         Reading an item again gives another copy, without a request. Raises ValueError for an item that was written
         before in this transaction, or that has more attributes than a condition can check; StoreUnavailable if there
-        was no answer. After any of these nothing commits, even if you catch it; nor after a read that was cancelled, or
-        that has no answer when the handler ends. In an `async def` handler, use `await tx.aget(...)`: there this raises
-        RuntimeError.
+        was no answer. After any of these errors nothing commits, even if you catch it. The same applies to a read that
+        was cancelled, or has no answer when the handler ends. In an `async def` handler, use `await tx.aget(...)`:
+        there this raises RuntimeError.
         """
         if self._asynchronous and _in_event_loop():
             raise self._lacks("would block the event loop: in an `async def` handler, `await tx.aget(...)`")
@@ -164,14 +164,16 @@ class Transaction:
         self._add("ConditionCheck", ("TableName", "Key", "ConditionExpression"), arguments, otherwise)
 
     def send(self, *, QueueUrl: str, MessageBody: Any, **arguments: Any) -> None:  # noqa: N803  # SendMessage's names
-        """Send a message if and only if this transaction commits: `MessageBody` is text, or what pydantic serialises to
-        JSON; `MessageAttributes`, `MessageGroupId`, `DelaySeconds` and `MessageSystemAttributes` are SendMessage's.
+        """Send a message if and only if this transaction commits: `MessageBody` is text, or a value that pydantic
+        serialises to JSON; `MessageAttributes`, `MessageGroupId`, `DelaySeconds` and `MessageSystemAttributes` are
+        SendMessage's.
 
-        It lies in this message's record until SQS has confirmed it, and is sent at least once, each time with the same
-        key: consumers of this library take a repeated send for the duplicate that it is. On a FIFO queue the key is
-        also the deduplication id. At most 64 KB a transaction; each KB costs two write units.
+        It stays in this message's record until SQS has confirmed it. It is sent at least once, each time with the same
+        key, so consumers of this library recognise a repeated send as a duplicate. On a FIFO queue the key is also the
+        deduplication id. At most 64 KB per transaction; each KB costs two write units.
 
-        Raises TypeError or ValueError for what SQS does not take, and RuntimeError where nobody would redeliver it.
+        Raises TypeError or ValueError for anything that SQS would reject, and RuntimeError where calls are not
+        redelivered.
         """
         if self._no_sends is not None:
             raise misuse(RuntimeError(f"a transaction's send: {self._no_sends}"))
@@ -198,7 +200,7 @@ class Transaction:
                 self._waiting -= 1
         if found is None or not hasattr(attributes, "model_validate"):
             return found
-        # Its errors rest on what was read, and so may be final.
+        # Its errors depend on what was read, and may be final.
         return attributes.model_validate(dict(found))
 
     def _read(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> PlainItem | None:
@@ -228,7 +230,7 @@ class Transaction:
         self._require_open("get")
         for number, action in enumerate(self._actions, 1):
             if Read(table, key, None).covers(action.arguments["TableName"], source_of(action)):
-                text = f"{action.named(number)} writes this item: read it before, and keep what you wrote"
+                text = f"{action.named(number)} writes this item: read it before writing, and keep what you wrote"
                 raise misuse(ValueError(f"a transaction's get: {text}"))
         return next((read for read in self._reads if read.covers(table, key)), None)
 
@@ -249,7 +251,7 @@ class Transaction:
             read = self._read_by(action)
             if read is not None:
                 if kind == "Put" and read.names is not None:
-                    text = "replaces the whole item, of which `attributes=` were read: read it without, or use update"
+                    text = "replaces the whole item, but only `attributes=` were read: read all of it, or use update"
                     raise misuse(ValueError(f"a transaction's Put on {read.table} {text}"))
                 require_expressible(with_condition(given, read), read.table)
             self._require_room(read is None)
@@ -272,7 +274,7 @@ class Transaction:
         return next((read for read in self._reads if read.checked and read.covers(table, source)), None)
 
     def _unwritten(self) -> list[Read]:
-        """The reads to check with an action of their own."""
+        """The reads that need a separate check."""
         if not self._reads:
             return []
         written = [self._read_by(action) for action in self._actions]

@@ -26,7 +26,7 @@ what it cannot read: unknown status, INPROGRESS without an end         Unreadabl
 another fingerprint than its own, in any status                        OtherPayload
 COMPLETED                                                              AlreadyCompleted
 SENDING, lease live                                                    HeldElsewhere
-SENDING, lease over                                                    Unsent: whoever meets it sends and marks it
+SENDING, lease over                                                    Unsent: its finder sends and marks it
 the version that this very claim wrote                                 Claimed: its answer had been lost
 INPROGRESS, lease live                                                 HeldElsewhere
 FAILED, where failures are answers                                     AlreadyFailed
@@ -34,9 +34,9 @@ FAILED, or INPROGRESS with its lease over                              Claimable
 ====================================================================== ===========================================
 
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
-started or is to start again. What has messages to send is first SENDING, with a lease; once SQS has confirmed them,
-`mark` makes it COMPLETED. If that version is gone, the answer is `ClaimLost`. A record that has vanished stays so. A
-run that nothing had claimed may then begin `once_more`.
+started or is to start again. A record with messages to send is first SENDING, with a lease; once SQS has confirmed
+them, `mark` makes it COMPLETED. If that version is gone, the answer is `ClaimLost`. A record that has vanished is not
+recreated. An unclaimed run may then begin `once_more`.
 
 **Transitions.** `Peek`, `Claim`, `Settlement` and those of `renewal.py` and `execution.py` share one shape, so that one
 loop (`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the versions
@@ -132,8 +132,8 @@ class Unsent:
     record: Record
 
 
-NOT_SENT_HERE = Unreadable("it is a consumer's, with messages to send: use another namespace")
-"""The answer in place of `Unsent` for a call, which has no part in a consumer's records."""
+NOT_SENT_HERE = Unreadable("it belongs to a consumer with messages to send: use another namespace")
+"""The answer for a call instead of `Unsent`, because a consumer's records are not its own."""
 
 
 @dataclass(frozen=True, slots=True)

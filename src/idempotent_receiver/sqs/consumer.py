@@ -125,7 +125,7 @@ def sqs_consumer(
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time reserved to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`,
     and logs their tracebacks.
-    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout stops no run: the process ends itself.
+    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: it ends the process.
     `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` are Powertools' by default, or any
     object with `add_metric` and `flush_metrics`. `tracer` is OpenTelemetry's (the extra `otel`): each message has a
     span, linked to its producer, which is current in the function.
@@ -199,7 +199,7 @@ class _Invocation:
             executor = new_executor()
             try:
                 return self._answer(executor)
-            except Exception as error:  # noqa: BLE001  # a defect here: nothing may be acknowledged by it
+            except Exception as error:  # noqa: BLE001  # a bug here must not acknowledge anything
                 options.telemetry.report_defect(error)
                 return _failures(self.messages)
             finally:

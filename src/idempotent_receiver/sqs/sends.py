@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 _OWN_FAULTS = frozenset({"InvalidMessageContents", "MessageTooLong"})
-"""The codes with which SQS refuses one message for good. It may mend any other refusal, such as a missing permission:
-that must not make dead letters of ten thousand messages.
+"""SQS's error codes that refuse one message for good. Any other refusal, such as a missing permission, may be mended,
+and must not make dead letters of ten thousand messages.
 """
 
 

@@ -65,7 +65,7 @@ class BatchSpans:
                 self._places.setdefault(work.claim.id, []).append(place)
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], T]) -> Callable[[], T]:
-        """The same exchange in a span. The spans of its messages begin at once, unless they have."""
+        """The same exchange in a span. The spans of its messages begin at once, unless they have begun."""
         places = [place for one in operations for place in self._places.get(one.transition.id, ())]
         for place in places:
             self._span(place)
@@ -111,7 +111,7 @@ class BatchSpans:
         return result
 
     def _span(self, place: int) -> trace.Span | None:
-        """A message's span, begun at its first use: in a large batch, most messages wait for long."""
+        """A message's span, begun at its first use: in a large batch, most messages wait a long time."""
         if place not in self._begun and (span := self._safely(self._new_span, place)) is not None:
             self._begun[place] = span
         return self._begun.get(place)
@@ -153,7 +153,7 @@ def _of_queue(sqs: Any, queue_arn: str, *, on_lambda: bool) -> tuple[str, dict[s
     }
     if on_lambda:
         attributes["faas.trigger"] = "pubsub"
-    with suppress(Exception):  # there may be no client, and an event of one's own may have another ARN
+    with suppress(Exception):  # there may be no client, and a handwritten event may have another ARN
         attributes["aws.sqs.queue.url"] = queue_url(sqs, queue_arn)
     return f"process {queue}".rstrip(), attributes
 
@@ -180,7 +180,7 @@ def _ended_as(item: Item) -> dict[str, Any]:
 
 
 def _pass_on(span: trace.Span | None, attempt: Attempt) -> None:
-    """Give what a handler sends its message's context, in the two places where `producers` looks."""
+    """Add its message's context to what a handler sends, in the two places where `producers` looks."""
     if span is None or not (sender := span.get_span_context()).is_valid:
         return
     trace_id, span_id = f"{sender.trace_id:032x}", f"{sender.span_id:016x}"
@@ -194,7 +194,7 @@ _XRAY = re.compile("(?=.*Root=1-([0-9a-f]{8}-[0-9a-f]{24})(?:;|$))(?=.*Parent=([
 
 
 def producers(message: Message) -> dict[tuple[int, int], trace.SpanContext]:
-    """The contexts that a message's sender has left in it, by trace and span, so that one named twice is there once:
+    """The contexts that a message's sender left in it, by trace and span, so that a repeated one counts once:
     X-Ray's, which SQS keeps as a system attribute, and W3C's, in message attributes.
     """
     attribute = message.message_attributes.get("traceparent")

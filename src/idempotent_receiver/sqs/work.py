@@ -36,7 +36,7 @@ def work_of(
     try:
         key = usable(strategy(message), id_of)
         fingerprint = fingerprint_by(strategy, message, payload)
-    except BaseException as error:  # noqa: BLE001  # the strategy is the user's, its exit too this message's alone
+    except BaseException as error:  # noqa: BLE001  # the strategy is the user's: even its exit concerns only this message
         return Work(key="", claim=_no_key(error), handle=_never, group=group)
     claim = Claim(
         id=id_of(key),

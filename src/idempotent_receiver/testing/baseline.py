@@ -37,7 +37,7 @@ class Baseline:
         return True
 
     def _compare(self, other: ExploredRun) -> None:
-        """Leave out what varies. A difference from the first run alone depends on what ran before."""
+        """Leave out what varies. If only the first run differs, the cause is what ran before."""
         self.unrepeatable = _difference(self.run, other)
         if self.unrepeatable is not None:
             return

@@ -73,7 +73,7 @@ class WorkerStore:
 
     def _verb(self, new: Record) -> str:
         if new.status in (Status.COMPLETED, Status.SENDING):
-            return "completes" if new.status == Status.COMPLETED else "records what is to be sent for"
+            return "completes" if new.status == Status.COMPLETED else "records the messages to send for"
         if new.status == Status.FAILED:
             return "records the failure of"
         now_ms = (START_EPOCH_SECONDS + self._worker.world.now) * 1000

@@ -33,7 +33,7 @@ def sqs_event(
     """
     if any(isinstance(body, list | tuple | Iterator) for body in bodies):
         raise TypeError(
-            "sqs_event takes each body as an argument of its own, not a list: sqs_event(*bodies). "
+            "sqs_event takes each body as a separate argument, not a list: sqs_event(*bodies). "
             "Pass a body that is a JSON list as its text: json.dumps([...])"
         )
     names = _one_each("ids", bodies, ids, [f"message-{number}" for number in range(1, len(bodies) + 1)])
@@ -107,5 +107,5 @@ def lambda_context(seconds: float = 30.0) -> LambdaContext:
     """A Lambda context whose time runs out in that many seconds. Raises ValueError unless the time is positive."""
     options.require_numbers(seconds=seconds)
     if not seconds:
-        raise ValueError("seconds must be more than 0: an invocation without time starts nothing")
+        raise ValueError("seconds must be more than 0: an invocation with no time left starts nothing")
     return LambdaContext(seconds, SystemClock())

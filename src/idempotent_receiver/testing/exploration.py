@@ -1,4 +1,4 @@
-"""`explore`: does a consumer survive? Runs its handler, with the whole library, under every schedule in turn."""
+"""`explore`: runs a consumer's handler, with the whole library, under every schedule in turn."""
 
 import threading
 import warnings
@@ -51,9 +51,9 @@ def explore(
     compared after it.
 
     In every schedule, `workers` receive the messages at once. Messages not acknowledged come again once the leases have
-    ended, then are redriven, and finally all are delivered once more. Meanwhile at most `faults` go wrong, at any call
-    of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request arrives
-    late or never, a fake refuses, the handler raises; and at most two calls are so slow that others go first.
+    ended, then are redriven, and finally all are delivered once more. Meanwhile at most `faults` faults happen, at any
+    call of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request
+    arrives late or never, a fake refuses, the handler raises; and at most two calls are so slow that others go first.
 
     A violation is: tables or state that differ from the run without faults; a message acknowledged before it is
     COMPLETED, or never acknowledged; a fake called again with another key or without one, never called for a completed

@@ -67,7 +67,7 @@ def early(run: ExploredRun) -> Iterator[HandlerFinding]:
             f"{id} was acknowledged although its record is not COMPLETED",
             "decorators around the consumer must pass on the event, the response and any exception unchanged"
             if run.setup.decorated
-            else "this is a defect of the store or of the library: please report it",
+            else "this is a bug in the store or the library: please report it",
         )
 
 
@@ -105,9 +105,9 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
         if message not in {one.message for one in run.refused}:
             yield HandlerFinding(
                 f"additional {name}",
-                f"{name} was called for {message}, which is not called for without faults",
+                f"{name} was called for {message}, but not in the run without faults",
                 "a lost answer does not mean that nothing happened: repeat the same call with the same key, or "
-                "let the error pass; a call that changes nothing needs no fake of `Calls`",
+                "do not catch the error; a call that changes nothing needs no fake of `Calls`",
             )
     if not refused:
         yield from effects
@@ -119,7 +119,7 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
             yield HandlerFinding(
                 f"refused {name}",
                 f"{name} was refused for {message}, which ends as if the call had succeeded",
-                "let the error of a refused call pass, so that the message comes again, or let it end differently: "
+                "do not catch the error of a refused call, so that the message comes again, or let it end differently: "
                 "by a PermanentError, or with another status in what is written",
             )
 
@@ -146,8 +146,8 @@ def unawaited(run: ExploredRun) -> Iterator[HandlerFinding]:
         yield HandlerFinding(
             f"unawaited {call.name}",
             f"{call.name} was called for {call.message} and had not been awaited when the handler returned",
-            "await it, in a handler that is `async def`: a task left running is cancelled, and a coroutine that nobody "
-            "awaits never runs",
+            "await it, in a handler that is `async def`: a task left running is cancelled, and a coroutine that is not "
+            "awaited never runs",
         )
 
 
@@ -216,7 +216,7 @@ def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | Non
             made = "was never called" if not calls else "was not called as often"
             yield HandlerFinding(
                 f"missing {name}",
-                f"{name} {made} for {message}, which is done, as where nothing goes wrong",
+                f"{name} {made} for {message}, which ended as it does without faults",
                 "make the call in every attempt, with message.idempotency_key: an earlier attempt at the "
                 "message may have crashed before the call; a call that changes nothing needs no fake of `Calls`",
             )

@@ -72,7 +72,7 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def named(self, name: str) -> Self:
-        """The same table with a namespace of its own, for one more function: `orders` becomes `orders.{name}`."""
+        """The same table with another namespace, for one more function: `orders` becomes `orders.{name}`."""
         other = copy(self)
         other.namespace = joined(self.namespace, name)
         return other

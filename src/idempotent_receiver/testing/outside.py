@@ -21,7 +21,7 @@ def closed(*, but: str | None) -> Iterator[list[str]]:
 
     The list names each refused act: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.
 
-    Datagrams, such as metrics, are dropped silently, as they may be anywhere. What a C library sends goes out.
+    Datagrams, such as metrics, are dropped silently, as they may be anywhere. C libraries are not stopped.
     """
     told: list[str] = []
     if but is not None:

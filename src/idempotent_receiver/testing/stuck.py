@@ -21,7 +21,7 @@ class Stuck(KeyboardInterrupt):
 def stopped_when_stuck() -> Iterator[None]:
     """In the block, raise Stuck in code that does not call `goes_on` for that long.
 
-    Nothing is raised in a debugger, or where a signal cannot do it: outside the main thread, on Windows, and where
+    Nothing is raised in a debugger, or where signals are unavailable: outside the main thread, on Windows, and where
     SIGALRM is in use, as by pytest-timeout.
     """
     global _watched  # noqa: PLW0603  # as the timer is, it is the process's

@@ -81,7 +81,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._sleeper = None
         return []
 
-    def run_in_executor(self, executor: object, *job: Any) -> Any:  # type: ignore[override]  # its types are no matter
+    def run_in_executor(self, executor: object, *job: Any) -> Any:  # type: ignore[override]  # its types do not matter
         """Run at once, whatever the executor: no virtual time passes in a thread."""
         return super().run_in_executor(None, *job)
 
@@ -120,7 +120,7 @@ class _Inline(ThreadPoolExecutor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001  # for whoever awaits the future
+        except Exception as error:  # noqa: BLE001  # raised where the future is awaited
             future.set_exception(error)
         return future
 

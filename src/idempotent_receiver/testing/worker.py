@@ -60,7 +60,7 @@ class Worker:
             self.watchdogs.append(watchdog)
             try:
                 self.answered(records, failed_ids(self.handler({"Records": list(records)}, context)))
-            except Exception as error:  # noqa: BLE001  # for whoever reads the answers
+            except Exception as error:  # noqa: BLE001  # reported with the answers
                 self.answered(records, error)
             self.world.kill(watchdog)
 

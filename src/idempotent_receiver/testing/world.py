@@ -22,7 +22,7 @@ LONG_SECONDS = 1e9
 MOST_EXITS = 100
 
 _left: set[greenlet] = set()
-"""Jobs that would not end, kept because garbage collection would tell them to end once more."""
+"""Jobs that would not end, kept because garbage collection would try to end them again."""
 
 
 class World:

@@ -222,7 +222,7 @@ def end(status: int) -> NoReturn:
     """
     # Some exit handlers wait forever, as `multiprocessing` does for a process that a handler left running.
     threading.Thread(target=_cut_off, args=(status,), daemon=True).start()
-    atexit._run_exitfuncs()  # noqa: SLF001  # the threads apart, it ends as usual
+    atexit._run_exitfuncs()  # noqa: SLF001  # a normal end, except that it joins no threads
     with suppress(OSError, ValueError):  # its reader may be gone, or a handler may have closed it
         sys.stdout.flush()
     os._exit(status)

@@ -34,7 +34,7 @@ class QueueAnswers:
     def give(self, message: Message, outcome: Outcome, most_seconds: float, failed: dict[str, int]) -> None:
         """Answer for one message by its outcome, with a visibility timeout of at most `most_seconds`.
 
-        `failed` maps FIFO groups that failed to when they come again: messages stopped behind a failure come with it.
+        `failed` maps each failed FIFO group to when it comes again: messages stopped behind a failure come with it.
         """
         if isinstance(outcome, SUCCEEDED):
             self.acknowledgements.delete(message.receipt_handle)

@@ -34,7 +34,7 @@ def give_back(
     """
     try:
         _release(orphans, store, clock)
-    except Exception as error:  # noqa: BLE001  # this process must begin, or the next one would meet the same
+    except Exception as error:  # noqa: BLE001  # this process must start, or the next one would fail the same way
         log.warning("what a dead process held could not be released: %s", type(error).__name__)
     later = [backoff.seconds(one["receives"], clock) if one["started"] else 0 for one in orphans]
     send_in_tens(queue.change, [(one["handle"], seconds) for one, seconds in zip(orphans, later, strict=True)], log)

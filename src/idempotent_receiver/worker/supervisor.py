@@ -73,7 +73,7 @@ class Child:
         for line in lines:
             self._take_in(*json.loads(line))
         if full:
-            self.dead_by_seconds = None  # its last words may be lost, but its own timer does not depend on us
+            self.dead_by_seconds = None  # its last reports may be lost, but its own timer does not depend on us
 
     def status(self) -> int | None:
         """Its exit status once it and everything it started are dead; None while it lives."""
@@ -205,7 +205,7 @@ class Supervisor:
                 self._start()
             self._orphans = []  # any leases beyond the limit run out on their own
         except OSError as error:
-            logger.error("a worker process could not be started: %s", error)  # noqa: TRY400  # the text says it all
+            logger.error("a worker process could not be started: %s", error)  # noqa: TRY400  # the text is enough
             self._pause(0.0)
 
     def _start(self) -> None:
@@ -264,7 +264,7 @@ class Supervisor:
         return any(child.works or self._last_worked for child in self._children)
 
     def _pause(self, lived_seconds: float) -> None:
-        """Delay the next start more, the more processes were short-lived."""
+        """Delay the next start, by more after each short-lived process."""
         self._short_lives = min(self._short_lives + 1, 10) if lived_seconds < SHORT_LIFE_SECONDS else 0
         pause = min(LONGEST_RESTART_PAUSE_SECONDS, 2.0**self._short_lives - 1)
         self._not_before_seconds = self._clock.monotonic_seconds() + pause

@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_is_not_said_to_have_cleared_up(capsys: pytest.CaptureFi
             signal.raise_signal(signal.SIGINT)
         return 0
 
-    assert ended(impatient, capsys) == (130, "stopped during cleanup: what it created may remain")
+    assert ended(impatient, capsys) == (130, "stopped during cleanup: resources that it created may remain")
 
 
 @pytest.mark.parametrize("error", [WaiterError("StackDeleteComplete", "it failed", {}), refused("AccessDenied")])

@@ -80,14 +80,18 @@ def test_it_is_said_who_has_the_port(port: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(clouds.shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(clouds.subprocess, "run", lambda asked, **options: SimpleNamespace(stdout=found))
     monkeypatch.setattr(clouds, "is_ministack", lambda url: url.endswith(f":{port}"))
-    with pytest.raises(ServerError, match=rf"in use \(a local cloud, process {os.getpid()}, python\)\. Stop what"):
+    with pytest.raises(
+        ServerError, match=rf"in use \(a local cloud, process {os.getpid()}, python\)\. Stop the program"
+    ):
         check_free(port, ["127.0.0.1"])
 
 
 def test_where_nobody_can_tell_it_is_said_that_the_port_is_taken(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clouds.shutil, "which", lambda name: None)
     monkeypatch.setattr(clouds, "is_ministack", lambda url: False)
-    with pytest.raises(ServerError, match=r"Address already in use\. Stop what listens there, or choose another port"):
+    with pytest.raises(
+        ServerError, match=r"Address already in use\. Stop the program that uses it, or choose another port"
+    ):
         check_free(port, ["127.0.0.1"])
 
 

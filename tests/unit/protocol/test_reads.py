@@ -254,7 +254,7 @@ def test_an_item_is_read_before_it_is_written() -> None:
 def test_a_put_over_some_attributes_is_refused() -> None:
     tx = transaction()
     tx.get(**PLACE, attributes=["balance"])
-    with pytest.raises(ValueError, match=r"of which `attributes=` were read: .* or use update"):
+    with pytest.raises(ValueError, match=r"but only `attributes=` were read: .* or use update"):
         tx.put(TableName="accounts", Item={"account": "a", "balance": 1})
     tx.update(**PLACE, UpdateExpression="REMOVE x")
 
@@ -275,7 +275,7 @@ def test_a_put_over_some_attributes_is_refused() -> None:
         ({**PLACE, "attributes": "balance"}, TypeError, "a list of names, or a pydantic model"),
         ({**PLACE, "attributes": {"balance": 1}}, TypeError, "a list of names"),
         ({**PLACE, "attributes": 5}, TypeError, "a list of names"),
-        ({**PLACE, "attributes": []}, ValueError, "leave it out for all"),
+        ({**PLACE, "attributes": []}, ValueError, "omit it for all"),
         ({**PLACE, "attributes": [""]}, ValueError, "names of attributes"),
     ],
 )

@@ -72,7 +72,7 @@ def test_an_event_that_says_each_time_that_it_is_the_first_is_told_how_to_be_rea
     consumer = sqs_consumer(store, effects="transaction", logger=logging.getLogger(), metrics=SILENT)(post)
     assert failed_ids(consumer({"Records": [first]}, Context())) == ["m"]
     (line,) = [line for line in caplog.records if vars(line).get("error_type") == "RecordChanged"]
-    assert "in an event of your own, set ApproximateReceiveCount to 2" in vars(line)["reason"]
+    assert "in a handwritten event, set ApproximateReceiveCount to 2" in vars(line)["reason"]
 
     assert failed_ids(consumer({"Records": [second]}, Context())) == []
     assert posted(store) == ["m"]

@@ -53,7 +53,7 @@ def test_an_event_has_as_many_messages_as_bodies() -> None:
 @pytest.mark.parametrize("several", [["a", "b"], ("a", "b"), map(str, (1, 2)), (body for body in "ab")], ids=type)
 def test_a_list_is_not_taken_for_one_message(several: object) -> None:
     """`explore` takes a list of bodies; here each is an argument of its own."""
-    with pytest.raises(TypeError, match=r"each body as an argument of its own, not a list: sqs_event\(\*bodies\)"):
+    with pytest.raises(TypeError, match=r"each body as a separate argument, not a list: sqs_event\(\*bodies\)"):
         sqs_event(several)
     with pytest.raises(TypeError, match=r"as its text: json\.dumps"):
         sqs_event("a", several)

@@ -120,7 +120,7 @@ def test_a_call_is_refused_once_and_each_time_and_takes_no_effect(calls: Calls, 
     assert ("call charge", "refused") in result.played
     assert ("call charge", "refused-each-time") in result.played
     (violation,) = result.violations
-    assert violation.remedy.startswith("let the error of a refused call pass")
+    assert violation.remedy.startswith("do not catch the error of a refused call")
     assert "which refuses: ValueError" in violation.story[3]
     assert violation.what == "charge was refused for message-1, which ends as if the call had succeeded"
 
@@ -260,8 +260,8 @@ WRONG = [
     (handlers.keyed_by_attempt, {}, "charge was called again for message-1 with another key"),
     (handlers.keyed_by_receipt, {}, "charge was called again for message-1 with another key"),
     (handlers.retrying, {"workers": 1}, r"with another key(?s:.*)does not get the answer: ConnectionError\('reset'\)"),
-    (handlers.leaving_early, {}, "never called for message-1, which is done(?s:.*)A crashes before the answer arrives"),
-    (handlers.forgetting_freight, {}, "charge was not called as often for message-1, which is done"),
+    (handlers.leaving_early, {}, "never called for message-1, which ended(?s:.*)A crashes before the answer arrives"),
+    (handlers.forgetting_freight, {}, "charge was not called as often for message-1, which ended"),
     (handlers.leaving_a_task, {}, "notify was called for message-1 and had not been awaited when the handler returned"),
     (handlers.outside, {"state": {"balances": balances}}, "balances is {'alice': 90} at the end, and {'alice': 95}"),
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
@@ -839,7 +839,7 @@ def test_what_is_not_found_again_is_told_as_such(calls: Calls) -> None:
 
     with pytest.raises(AssertionError, match="the same schedule ends differently") as caught:
         explore(handle, ORDER, tables=accounts())
-    assert "not called for without faults" not in str(caught.value)
+    assert "but not in the run without faults" not in str(caught.value)
 
 
 tenant: ContextVar[str] = ContextVar("tenant")

@@ -288,7 +288,7 @@ def line_by_line(order: dict, message: Message, tx: Transaction) -> None:
 
 # Fallbacks: what is only done where the answer was lost, and the call took effect.
 
-FALLBACK = "which is not called for without faults"
+FALLBACK = "but not in the run without faults"
 
 
 @wrong("fallbacks", "both services charge where an answer is lost", FALLBACK)
@@ -348,7 +348,7 @@ def tried_twice(order: dict) -> None:
         services.charge(order["cents"])
 
 
-@wrong("retries", "later attempts think that the first one has done it", "never called for message-1, which is done")
+@wrong("retries", "later attempts think that the first one has done it", "never called for message-1, which ended")
 @consumer
 def only_at_first(order: dict, message: Message) -> None:
     if message.attempt == 1:
@@ -423,7 +423,7 @@ def journal_of_attempts(order: dict, tx: Transaction) -> None:
 @wrong(
     "caches",
     "what waits in memory for the next message is gone",
-    "for message-1, which is not called for without faults",
+    "for message-1, but not in the run without faults",
     messages=ORDERS,
     state=STATE,
 )

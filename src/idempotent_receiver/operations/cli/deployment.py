@@ -81,7 +81,7 @@ class Deployment:
 
     @cached_property
     def queue(self) -> Queue:
-        """The consumer's queue. One that is not the stack's is refused: what the stack says is of another consumer."""
+        """The consumer's queue. Refuses a queue that is not the stack's: the stack describes another consumer."""
         found = self._queue(self._given("queue", "QueueUrl"), self._correction("queue"))
         own = self.outputs.get("QueueUrl")
         if own is not None and _name(own) != _name(found.arn):

@@ -27,7 +27,7 @@ def describe(handler: Annotated[str, typer.Argument(help="The decorated handler,
     in_code = [name for name, value in document.items() if isinstance(value, dict) and "callable" in value]
     if in_code:
         Terminal().note(
-            f"Its {' and '.join(in_code)} is code, so it is only named: give other commands --consumer {handler}"
+            f"Its {' and '.join(in_code)} is code, so only its name is kept: give other commands --consumer {handler}"
         )
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 

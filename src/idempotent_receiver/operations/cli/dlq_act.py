@@ -152,12 +152,12 @@ class _Command:
                 self.terminal.note("The consumer is paused: messages stay in the queue until `receiver resume`.")
 
     def _note_other_consumer(self) -> None:
-        """Say where --consumer contradicts the stack: by the key of another consumer, what was done would run again."""
+        """Warn where --consumer contradicts the stack: under another key, a completed message would run again."""
         given, stack = self.deployment.given, None
-        with suppress(UsageError):  # what cannot be read is overridden
+        with suppress(UsageError):  # --consumer overrides what cannot be read
             stack = self.deployment.stated
         for name, (ours, theirs) in ({} if given is None or stack is None else differences(given, stack)).items():
-            self.terminal.note(f"--consumer says {name} {ours}, and the stack {theirs}: see receiver doctor.")
+            self.terminal.note(f"--consumer has {name} {ours}, and the stack has {theirs}: see receiver doctor.")
 
     def _carry_out(self, plan: Plan) -> None:
         self.run.journal = self._journal()
@@ -273,7 +273,7 @@ def note_held(
     ask: bool = False,
     stopped: Callable[[], bool],
 ) -> int:
-    """Report how many dead letters others hold, and wait for them if wanted. Returns how many others still hold."""
+    """Report how many dead letters others hold, and wait for them if asked. Returns how many others still hold."""
     held = queue.held_elsewhere()
     if not held:
         return 0

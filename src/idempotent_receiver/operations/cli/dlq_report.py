@@ -134,7 +134,7 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
 
 
 def _details(group: dict[str, Any], reasons: int) -> list[RenderableType]:
-    """What is said of a group below its name."""
+    """The lines below a group's name."""
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in group["verdicts"].items())
     seen = " to ".join(dict.fromkeys((group["first_seen"], group["last_seen"])))
     latest = group["letters"][-1]  # Its log lines may still exist.
@@ -200,7 +200,7 @@ def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]
         each.verdict for each in plan.staying
     }  # A dead letter with an end stays only for lack of room, or until it is named.
     becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
-    if Verdict.MOVE not in ends:  # it takes a resend back, and has none of a redrive's options
+    if Verdict.MOVE not in ends:  # a take-back, which has none of a redrive's options
         becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 

@@ -42,7 +42,7 @@ def history(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many acts: the latest.")] = 100,
 ) -> None:
-    """Show what was done with dead letters and with the queue.
+    """Show what operators did with dead letters and the queue.
 
     Each act shows who did it, when, why, on which key and message, from which plan, and the result. Without --key, the
     command reads the whole history table.
@@ -51,7 +51,7 @@ def history(
         raise UsageError("--key is empty: give it a value, or leave it out")
     now_ms = terminal.clock.epoch_ms()
     since_ms = 0 if since is None else epoch_ms("--since", since, now_ms)
-    # Another operator's clock may be ahead: without --until, no act is too late.
+    # Another operator's clock may be ahead, so without --until future acts count too.
     until_ms = _FOR_EVER_MS if until is None else epoch_ms("--until", until, now_ms)
     if until_ms < since_ms:
         raise UsageError(f"--until {until} is before --since {since}: nothing was done between them")

@@ -26,7 +26,7 @@ ATTRIBUTE = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
 """What SQS accepts as a name."""
 STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
 OURS = frozenset({"conftest", "test", "test_handler", "tests"})
-"""Modules that the project's tests bring, and Python's own `test`, which `sys.stdlib_module_names` omits."""
+"""Modules that the project's tests install, and Python's own `test`, which `sys.stdlib_module_names` omits."""
 TOOLS = """
 attr attrs defusedxml graphql greenlet h11 h2 hpack hypercorn hyperframe iniconfig jsonata jsonschema
 jsonschema_specifications ministack packaging pluggy priority py pytest referencing rpds samtranslator wsproto yaml
@@ -73,8 +73,8 @@ def init(
         with interruptible():
             _make(project, folder)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror or error}") from None
-    Terminal().note(f"made {name}/ - now: cd {name} && make test")
+        raise UsageError(f"{folder} cannot be created: {error.strerror or error}") from None
+    Terminal().note(f"Created {name}/. Next: cd {name} && make test")
 
 
 def _make(project: Project, folder: Path) -> None:

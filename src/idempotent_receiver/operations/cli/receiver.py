@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(Exit.AWS)
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
-    except Exception:  # noqa: BLE001  # a defect here, which no script may take for an outcome
+    except Exception:  # noqa: BLE001  # a bug, which no script may mistake for a result
         traceback.print_exc()
         sys.exit(Exit.CRASHED)
     raise AssertionError("click exits by itself")

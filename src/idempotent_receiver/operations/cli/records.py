@@ -159,7 +159,7 @@ def stuck(
 ) -> None:
     """Find claims that were never settled, and keys that fail.
 
-    With --send, the messages of one key are sent instead, from its record: its own message must be gone, or a worker
+    With --send, it instead sends the messages of one key from its record. Its own message must be gone, or a worker
     may send them as well.
 
     Scans the whole table, which is charged for every item: the command shows the cost before it starts. With a
@@ -199,13 +199,13 @@ def stuck(
 
 
 def _send(key: str, deployment: Deployment, terminal: Terminal, *, yes: bool) -> None:
-    if not terminal.confirm(f"Send the messages of {clean(key)}, of which some may have been sent before?", yes=yes):
+    if not terminal.confirm(f"Send the messages of {clean(key)}, some of which may have been sent before?", yes=yes):
         terminal.answer({"confirmed": False}, Text("Nothing was sent."))
         raise typer.Exit(Exit.LEFT)
     store, ids = deployment.store, deployment.ids_of(key)
     id = next((id for id, found in zip(ids, store.read(ids), strict=True) if found is not None), ids[0])
     why = send_from(store, deployment.client("sqs"), id, terminal.clock, deployment.retention_seconds)
-    told = f"The messages of {clean(key)} are sent." if why is None else f"Not sent: {clean(why)}."
+    told = f"Sent the messages of {clean(key)}." if why is None else f"Not sent: {clean(why)}."
     terminal.answer({"confirmed": True, "key": key, "sent": why is None, "why": why}, Text(told))
     if why is not None:
         raise typer.Exit(Exit.LEFT)

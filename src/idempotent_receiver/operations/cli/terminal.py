@@ -51,7 +51,7 @@ error; 3 AWS refused or failed; 4 another session holds dead letters, so run it
 again later; 70 internal error; 130 stopped."""
 
 SCHEMA = 1
-"""The version of the JSON answers. It increases when existing scripts could no longer read them."""
+"""The version of the JSON answers. It increases when a change would break existing scripts."""
 
 
 def _console(stream: Any) -> Console:

@@ -189,7 +189,7 @@ class Story:
         """Add what the application's hook returns."""
         try:
             self.events += of_hook(name, hook(self.key, self.found))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the rest of the story stands
+        except Exception as error:  # noqa: BLE001  # a failing hook must not hide the rest
             self.unread[name] = f"{type(error).__name__}: {error}"
 
     def answer(self) -> None:

@@ -130,7 +130,7 @@ class Reader:
         """Reads a received message as a dead letter. Accepts any content: what cannot be read is `malformed`."""
         try:
             return self._read(raw, now_ms)
-        except Exception as error:  # noqa: BLE001  # one poison message must not stop what is done with all others
+        except Exception as error:  # noqa: BLE001  # one poison message must not stop the work on all others
             return self._malformed(raw, now_ms, f"{type(error).__name__}: {escaped(error)}")
 
     def _read(self, raw: Raw, now_ms: int) -> DeadLetter:

@@ -88,7 +88,7 @@ class Following:
 
     @property
     def open(self) -> list[ReturnedMessage]:
-        """The messages that have neither completed nor died again."""
+        """The messages that have neither completed nor become dead letters again."""
         return [each for id, each in self.returned.items() if self.fates[id] not in SETTLED]
 
     def looks(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Iterator[Counter[Fate]]:

@@ -47,7 +47,7 @@ class Performance:
     source: Source
 
     def perform(self, end: End, held: Sequence[Decision]) -> tuple[Troubles, Troubles]:
-        """Carry out an end. Returns two sets of troubles: dead letters not known to be done, and those done but not
+        """Carry out an end. Returns two kinds of failure: dead letters not known to be done, and those done but not
         deleted.
         """
         undone: Troubles = {}

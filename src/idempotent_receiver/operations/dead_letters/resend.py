@@ -41,7 +41,7 @@ OWN_RECORD = frozenset(Verdict) - {Verdict.UNKEYED, Verdict.CONFLICT}
 
 
 class NotResent(Exception):
-    """A dead letter may not be resent this way, or its resend not taken back; the text gives the reason and the
+    """A dead letter may not be resent this way, or its resend may not be taken back; the text gives the reason and the
     remedy.
     """
 
@@ -130,8 +130,8 @@ class NewBody:
             return
         if (by := resent(found)) is not None:
             raise NotResent(
-                f"the key {new.key} of the new body was itself sent again, as {by.new_id}: no message of it would run; "
-                "give it another"
+                f"the key {new.key} of the new body was itself resent, as {by.new_id}: its messages no longer run; "
+                "give the body another key"
             )
         if taken_back(found) is not None:
             raise NotResent(f"a resend with this body, as {new.key}, was taken back: change the body, even by a space")

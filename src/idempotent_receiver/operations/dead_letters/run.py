@@ -143,7 +143,7 @@ class Run:
         on_progress(self.summary)
 
     def _following(self) -> Plan | None:
-        """The plan for what has come up; None if there is nothing."""
+        """The plan for dead letters that have appeared since; None if there are none."""
         taken = self.session.take(stopped=self.stopped)
         return self._planned(taken) if taken else None
 

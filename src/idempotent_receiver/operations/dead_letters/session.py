@@ -34,7 +34,7 @@ class Source(Protocol):
         """The approximate number never taken."""
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
-        """The ids that nobody else can have taken since."""
+        """The ids that are certainly still held."""
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
         """Delete messages. Returns, for those that may still exist, AWS's code or the failure of the whole call."""

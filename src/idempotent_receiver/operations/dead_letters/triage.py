@@ -85,7 +85,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A dead letter with its verdict and a sentence why. `reason`, `group` and `error_type` describe its failure.
+    """A dead letter with its verdict and the reason for it. `reason`, `group` and `error_type` describe its failure.
     `record` is its key's, if it could be read.
     """
 

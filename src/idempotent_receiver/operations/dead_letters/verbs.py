@@ -8,7 +8,7 @@ redrive             MOVE                                         a copy     noth
 redrive             DONE, RESENT                                 nothing    nothing                      yes
 redrive --to-dlq    all that has room, FOREIGN if named          a copy     nothing                      yes
 resend              what may still run; RESENDING                a new body claims it, then completes it yes
-resend --take-back  RESENDING                                    nothing    gives the claim back         no
+resend --take-back  RESENDING                                    nothing    releases the claim           no
 archive             all, FOREIGN if named                        nothing    nothing                      yes
 delete              all but RESENDING, FOREIGN if named          nothing    nothing                      yes
 =================== ============================================ ========== ============================ ========
@@ -71,7 +71,7 @@ NAMED = frozenset({Verdict.FOREIGN})
 """Verdicts acted on only if the message or its group is named: nothing shows that they are this consumer's."""
 
 NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
-"""What has no resend to take back, whatever a redrive would do with it."""
+"""Verdicts without a resend to take back, whatever a redrive would do."""
 
 _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 

@@ -30,8 +30,8 @@ def asked(ask: Callable[..., Fact], *given: Any) -> Fact | NotAnswered:
     try:
         return ask(*map(known, given))
     except ClientError as error:
-        return NotAnswered(f"{error.operation_name} was answered with {code_of(error)}")
+        return NotAnswered(f"{error.operation_name} failed: {code_of(error)}")
     except BotoCoreError as error:
-        return NotAnswered(f"AWS could not be asked: {type(error).__name__}")
+        return NotAnswered(f"the request to AWS failed: {type(error).__name__}")
     except NotAnswered as unavailable:
         return unavailable

@@ -11,7 +11,7 @@ from idempotent_receiver.operations.doctor.facts import DeployedFunction, Facts
 
 MIN_RECEIVES = 5
 LONGEST_TIMEOUT_SECONDS, LONGEST_ON_INSTANCES_SECONDS = 900, 5400
-"""Of a function that reads a queue, and of one on Lambda Managed Instances. Source: Lambda API,
+"""For a function that reads a queue, and for one on Lambda Managed Instances. Source: Lambda API,
 UpdateFunctionConfiguration.
 """
 LARGEST_BATCH = 10

@@ -93,7 +93,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
     for function in known(facts.functions):
         if known(function.instances) is not None:
             yield (
-                "on Lambda Managed Instances a timeout stops no run: it continues alongside its take-over",
+                "a timeout does not stop a run on Lambda Managed Instances: it continues beside its takeover",
                 "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
             )
 

@@ -115,7 +115,7 @@ def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Seque
 def denied_on_tables(
     iam: Any, role: Role, settings: Mapping[str, str], table: Answer
 ) -> dict[str, tuple[str, Sequence[str]]]:
-    """The tables named by variables like TOTALS_TABLE, with what the role may not do there, if that is anything."""
+    """The tables named by variables like TOTALS_TABLE, where the role is denied actions, with those actions."""
     tables = table["TableArn"].partition("/")[0]
     found: dict[str, tuple[str, Sequence[str]]] = {}
     for variable, name in settings.items():

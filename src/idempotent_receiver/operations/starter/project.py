@@ -40,7 +40,7 @@ CONTAINER = """\
 ## In a container
 
 The image runs the same function outside Lambda, for up to 12 hours a message. `variables.env` has the variables of the
-function in `template.yaml`, a region, and credentials that may do what the function's role may:
+function in `template.yaml`, a region, and credentials with the function role's permissions:
 
 ```sh
 docker build -t {name} .
@@ -50,8 +50,8 @@ docker run --rm --init --env-file variables.env {name} QUEUE_URL {package}.handl
 Use the queue and the tables of a deployed stack. Lambda and containers may read one queue at the same time.
 `docker run --rm {name} --help` lists the options.
 
-`kubernetes.yaml` runs the image on Kubernetes, with as many pods as the queue's backlog needs, by
-[KEDA](https://keda.sh/). Put in your image, queue and region. Its service account has the permissions, so leave the
+`kubernetes.yaml` runs the image on Kubernetes, where [KEDA](https://keda.sh/) scales the pods with the queue's backlog.
+Fill in your image, queue and region. Its service account has the permissions, so leave the
 credentials out of `variables.env`:
 
 ```sh

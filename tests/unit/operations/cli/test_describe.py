@@ -101,7 +101,7 @@ def test_it_says_that_it_imports_the_code_and_what_that_prints_is_no_answer(rece
 def test_a_callable_is_named_with_the_option_that_reads_it(receiver: Receiver, shop: Stack) -> None:
     ran = receiver("describe shop_code:own")
     assert ran.json == {**DOCUMENT, "key": {"callable": "shop_code:by_id"}, "namespace": "bank.own"}
-    assert "Its key is code, so it is only named: give other commands --consumer shop_code:own" in ran.err
+    assert "Its key is code, so only its name is kept: give other commands --consumer shop_code:own" in ran.err
     shop.outputs["ConsumerDescription"] = ran.out
     refused = receiver.on("dlq list")
     assert (refused.code, refused.out) == (Exit.USAGE, "")
@@ -151,5 +151,5 @@ def test_a_pause_needs_no_consumer(receiver: Receiver, stack: Stack) -> None:
 def test_an_act_says_where_what_is_given_contradicts_the_stack(receiver: Receiver, stack: Stack) -> None:
     """By the key of another consumer, a letter that is done would run again."""
     said = receiver.on("dlq redrive --consumer orders.json").said
-    assert '--consumer says key {"body_field": "id"}, and the stack "message_id"' in said
-    assert "--consumer says" not in receiver.on("dlq redrive --consumer ids.json").said
+    assert '--consumer has key {"body_field": "id"}, and the stack has "message_id"' in said
+    assert "--consumer has" not in receiver.on("dlq redrive --consumer ids.json").said

@@ -177,4 +177,4 @@ def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receive
     stack.record(key, "COMPLETED", "{}", owner=OPERATOR, resent=resend.to_json())
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
-    assert f"the key {key} of the new body was itself sent again, as third" in ran.err
+    assert f"the key {key} of the new body was itself resent, as third" in ran.err

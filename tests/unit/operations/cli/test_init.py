@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_made_is_named(
     monkeypatch.setattr(type(tmp_path), "rename", refuse)
     ran = receiver("init orders")
     assert (ran.code, list(tmp_path.iterdir())) == (2, [])
-    assert f"orders cannot be made: {failure.strerror}" in ran.err
+    assert f"orders cannot be created: {failure.strerror}" in ran.err
 
 
 def test_a_fifo_queue_of_ones_own_is_recognised_by_its_name(receiver: Callable[..., Ran], tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_stuck_sends_from_the_record_of_a_message_that_is_gone(receiver: Receive
     assert sorted(one["Body"] for one in received) == sorted(BODIES)
     assert {key and key.key for key in keys} == {f"{idempotency_key(QUEUED)}-{number}" for number in (1, 2)}
     again = receiver(f"{asked} --yes")
-    assert (again.code, again.out) == (1, "Not sent: its messages are sent already.\n")
+    assert (again.code, again.out) == (1, "Not sent: its messages have already been sent.\n")
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,7 @@ def test_what_aws_refuses_leaves_what_rests_on_it_unknown_and_nothing_else(
         aws.answers["get_function_configuration FunctionName=orders"] = CONFIGURATION
     found = unavailable(gather(aws.client, consumer))
     assert set(found) == set(missing.split())
-    assert {why for name, why in found.items() if name != "retention_seconds"} == {
-        f"{operation} was answered with AccessDenied"
-    }
+    assert {why for name, why in found.items() if name != "retention_seconds"} == {f"{operation} failed: AccessDenied"}
 
 
 def without(document: dict[str, Any], *names: str) -> dict[str, Any]:

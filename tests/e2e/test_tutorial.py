@@ -73,5 +73,4 @@ def second(project: Path, variable: str, sends: str) -> None:
     handler = project / "src/orders/handler.py"
     handler.write_text(handler.read_text() + sends)
     settings = project / "tests/conftest.py"
-    first = '    "TOTALS_TABLE": "totals",\n'
-    settings.write_text(settings.read_text().replace(first, first + variable))
+    settings.write_text(settings.read_text() + variable)

@@ -33,7 +33,7 @@ def blocks(language: str) -> list[str]:
 def test_the_tutorial_can_be_followed_word_for_word(tmp_path: Path) -> None:
     """Its test passes, then tells the quoted story of the mistake, and passes again once that is mended."""
     make, test, test_again, local, with_second = blocks("sh")
-    shown, handler, its_test, mended, variable, sends = blocks("py")
+    shown, handler, its_test, mended, sends, variable = blocks("py")
     story, outcome = blocks("text")
     project = tmp_path / "orders"
 

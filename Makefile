@@ -67,6 +67,10 @@ cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run a local cloud wit
 board: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## draw docs/dashboard.svg: the deployed dashboard after half an hour on the local cloud
 	@.venv/bin/python -m tests.e2e.board
 
+.PHONY: spans
+spans: $(DEVELOPMENT) $(MINISTACK) ## draw docs/spans.svg: the spans of two consumers in a row on the local cloud
+	@.venv/bin/python -m tests.e2e.traced
+
 # Wrong numbers, told by their keys. $(1): keys of whole numbers; of whole numbers above 0.
 whole = $(foreach key,$(1),$(if $($(key)),$(call matching,$(key),[0-9]+,a whole number)))
 counts = $(foreach key,$(1),$(if $($(key)),$(call matching,$(key),0*[1-9][0-9]*,a whole number above 0)))

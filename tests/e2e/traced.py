@@ -77,7 +77,7 @@ def play(cloud: Cloud, tracer: trace.Tracer) -> None:
         )
     options: Any = {"sqs": sqs, "tracer": tracer, "logger": SILENT, "metrics": SILENT}
 
-    @sqs_consumer(DynamoDBStore("records", "orders", dynamodb), **options)
+    @sqs_consumer(DynamoDBStore("records", "spans.orders", dynamodb), **options)
     def place(order: dict[str, Any], tx: Transaction) -> None:
         with tracer.start_as_current_span("check the order"):
             time.sleep(0.005)
@@ -86,7 +86,7 @@ def play(cloud: Cloud, tracer: trace.Tracer) -> None:
         tx.put(TableName="placed", Item=order)
         tx.send(QueueUrl=parcels, MessageBody=order)
 
-    @sqs_consumer(DynamoDBStore("records", "parcels", dynamodb), **options)
+    @sqs_consumer(DynamoDBStore("records", "spans.parcels", dynamodb), **options)
     def pack(order: dict[str, Any], tx: Transaction) -> None:
         tx.put(TableName="packed", Item=order)
 

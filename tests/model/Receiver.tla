@@ -3,7 +3,8 @@
    workers that crash and stand still. docs/protocol.md has the rules in words, protocol/transitions.py in Python.
 
    Time is counted down: `left` is how many ticks a lease has left, so that time may go on for ever in finitely many
-   states. A handler's effects are those of its transaction: they are applied with the record that completes it. *)
+   states. A handler's effects are those of its transaction: they are applied with the record that completes it. If it
+   sends a message, that record is SENDING: whoever holds it, or finds it after its lease, sends and then marks it. *)
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
@@ -15,6 +16,7 @@ CONSTANTS
     MostFaults,    \* crashes, answers that are lost, processes that outlast their lease
     MostFailures,  \* of the handler
     MostRenewals,
+    Sends,         \* whether the handler sends a message
     Without        \* names of rules that are left out, to see that they are needed
 
 VARIABLES
@@ -23,10 +25,11 @@ VARIABLES
     worker,
     effects, \* how often the handler's effects were applied
     runs,    \* how often the handler succeeded
+    sent,    \* whether the queue has taken the handler's message
     acked,
     firsts, faults, failures, renewals
 
-vars == <<record, wire, worker, effects, runs, acked, firsts, faults, failures, renewals>>
+vars == <<record, wire, worker, effects, runs, sent, acked, firsts, faults, failures, renewals>>
 spent == <<firsts, faults, failures, renewals>>
 
 Nothing == [status |-> "NONE", version |-> 0, left |-> 0, owner |-> 0]
@@ -36,12 +39,16 @@ Idle == [at |-> "idle", mode |-> "claims", seen |-> Nothing, held |-> 0, owner |
 
 Keeps(rule) == rule \notin Without
 
+Success == IF Sends THEN "SENDING" ELSE "COMPLETED"
+Done == {"SENDING", "COMPLETED"}
+
 Init ==
     /\ record = Nothing
     /\ wire = {}
     /\ worker = [w \in Workers |-> Idle]
     /\ effects = 0
     /\ runs = 0
+    /\ sent = FALSE
     /\ acked = FALSE
     /\ firsts = 0 /\ faults = 0 /\ failures = 0 /\ renewals = 0
 
@@ -73,9 +80,9 @@ Arrive(r) ==
     /\ LET fits == record.version = r.over \/ ~Keeps("versions")
            told == [r EXCEPT !.answer = IF fits THEN "applied" ELSE "refused"]
        IN /\ record' = IF fits THEN r.puts ELSE record
-          /\ effects' = IF fits /\ r.puts.status = "COMPLETED" THEN effects + 1 ELSE effects
+          /\ effects' = IF fits /\ r.puts.status = Success THEN effects + 1 ELSE effects
           /\ wire' = Heard((wire \ {r}) \union {told}, record', worker)
-    /\ UNCHANGED <<runs, worker, acked, spent>>
+    /\ UNCHANGED <<runs, sent, worker, acked, spent>>
 
 Become(w, state) ==
     /\ worker' = [worker EXCEPT ![w] = state]
@@ -89,6 +96,7 @@ Send(w, state, request) ==
 (* A delivery, and its claim *)
 
 Free(seen) == \/ seen.status \in {"NONE", "FAILED"}
+              \/ seen.status = "SENDING" /\ seen.left = 0 /\ ~Keeps("unsent")
               \/ seen.status = "INPROGRESS" /\ (seen.left = 0 \/ ~Keeps("lease"))
 
 Deliver(w) ==
@@ -99,7 +107,7 @@ Deliver(w) ==
            /\ Become(w, [Idle EXCEPT !.at = "deciding", !.mode = mode])
         \/ /\ firsts' = firsts
            /\ Become(w, [Idle EXCEPT !.at = "deciding", !.mode = mode, !.seen = record])
-    /\ UNCHANGED <<runs, record, effects, acked, faults, failures, renewals>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, faults, failures, renewals>>
 
 Decide(w) ==
     LET me == worker[w]
@@ -109,6 +117,11 @@ Decide(w) ==
     /\ me.at = "deciding"
     /\ CASE seen.status = "COMPLETED" ->
                 Become(w, Idle) /\ acked' = TRUE
+         [] seen.status = "SENDING" /\ Keeps("unsent") ->
+                /\ Become(w, IF seen.left = 0 THEN [me EXCEPT !.at = "sending", !.seen = Nothing, !.wrote = {},
+                                                             !.held = seen.version, !.owner = seen.owner]
+                             ELSE Idle)
+                /\ UNCHANGED <<acked>>
          [] seen.version \in me.wrote ->
                 /\ Become(w, [me EXCEPT !.at = "running", !.seen = Nothing, !.wrote = {},
                                         !.held = seen.version, !.owner = seen.owner, !.left = seen.left])
@@ -122,7 +135,7 @@ Decide(w) ==
                 /\ Become(w, [me EXCEPT !.at = "running", !.seen = Nothing, !.held = seen.version])
                 /\ UNCHANGED <<acked>>
          [] OTHER -> Become(w, Idle) /\ UNCHANGED <<acked>>
-    /\ UNCHANGED <<runs, record, effects, spent>>
+    /\ UNCHANGED <<runs, sent, record, effects, spent>>
 
 (* The answer to what a worker waits for. *)
 Answer(w, answer) == {r \in wire : r.puts.version = worker[w].awaits /\ r.answer = answer}
@@ -132,7 +145,7 @@ Claimed(w) ==
     /\ \E r \in Answer(w, "applied") :
         Become(w, [worker[w] EXCEPT !.at = "running", !.held = r.puts.version, !.owner = r.puts.owner,
                                     !.left = r.puts.left, !.wrote = {}, !.awaits = 0])
-    /\ UNCHANGED <<runs, record, effects, acked, spent>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
 
 (* A refused claim, or one whose answer was lost, is settled by a read. *)
 ReadClaim(w) ==
@@ -140,33 +153,40 @@ ReadClaim(w) ==
     /\ \/ worker[w].awaits = 0
        \/ Answer(w, "refused") # {}
     /\ Become(w, [worker[w] EXCEPT !.at = "deciding", !.seen = record, !.awaits = 0])
-    /\ UNCHANGED <<runs, record, effects, acked, spent>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
 
 -----------------------------------------------------------------------------
 (* The handler's end *)
 
 Settle(w) ==
     /\ worker[w].at = "running"
-    /\ \E status \in {"COMPLETED", "FAILED"} :
+    /\ \E status \in {Success, "FAILED"} :
         /\ status = "FAILED" => failures < MostFailures
         /\ failures' = IF status = "FAILED" THEN failures + 1 ELSE failures
-        /\ runs' = IF status = "COMPLETED" THEN runs + 1 ELSE runs
+        /\ runs' = IF status = Success THEN runs + 1 ELSE runs
         /\ Send(w, [worker[w] EXCEPT !.at = "settling", !.outcome = status, !.awaits = Fresh, !.wrote = {Fresh}],
-                Request(status, Fresh, 0, worker[w].owner, worker[w].held))
-    /\ UNCHANGED <<record, effects, acked, firsts, faults, renewals>>
+                Request(status, Fresh, IF status = "SENDING" THEN Lease ELSE 0, worker[w].owner, worker[w].held))
+    /\ UNCHANGED <<record, effects, sent, acked, firsts, faults, renewals>>
 
 End(w, status) == Become(w, Idle) /\ acked' = (acked \/ status = "COMPLETED")
+
+(* Its outcome is there, and has a message to send. *)
+MaySend(w, version) ==
+    /\ Become(w, [worker[w] EXCEPT !.at = "sending", !.held = version, !.wrote = {}, !.awaits = 0])
+    /\ acked' = acked
 
 Settled(w) ==
     /\ worker[w].at = "settling"
     /\ Answer(w, "applied") # {}
-    /\ End(w, worker[w].outcome)
-    /\ UNCHANGED <<runs, record, effects, spent>>
+    /\ IF worker[w].outcome = "SENDING"
+       THEN MaySend(w, worker[w].awaits)
+       ELSE End(w, worker[w].outcome)
+    /\ UNCHANGED <<runs, sent, record, effects, spent>>
 
 (* A run without a claim that took its key for free runs once more, over what its first commit found, where a delivery
    that reads it would run. Not where a request of it may still be under way. *)
 MayRunAgain(me) ==
-    /\ me.mode = "transaction" /\ me.held = 0 /\ me.outcome = "COMPLETED"
+    /\ me.mode = "transaction" /\ me.held = 0 /\ me.outcome = Success
     /\ me.awaits # 0 /\ Cardinality(me.wrote) = 1
     /\ record.status # "NONE" /\ record.version \notin me.wrote /\ Free(record)
 
@@ -182,11 +202,49 @@ ReadSettlement(w) ==
        THEN /\ Become(w, [me EXCEPT !.at = "running", !.held = record.version, !.wrote = {}, !.awaits = 0,
                                     !.outcome = "NONE"])
             /\ acked' = acked
+       ELSE IF record.status = "SENDING" /\ record.version \in me.wrote THEN MaySend(w, record.version)
        ELSE IF record.version \in me.wrote \/ record.version \notin ours THEN End(w, record.status)
        ELSE /\ Send(w, [me EXCEPT !.awaits = Fresh, !.wrote = @ \union {Fresh}, !.held = record.version],
-                    Request(me.outcome, Fresh, 0, me.owner, record.version))
+                    Request(me.outcome, Fresh, IF me.outcome = "SENDING" THEN Lease ELSE 0, me.owner, record.version))
             /\ acked' = acked
-    /\ UNCHANGED <<runs, record, effects, spent>>
+    /\ UNCHANGED <<runs, sent, record, effects, spent>>
+
+-----------------------------------------------------------------------------
+(* What is to be sent. A message that was sent may be sent again, always under its key, which the record has. *)
+
+SendOut(w) ==
+    /\ worker[w].at = "sending" /\ Keeps("sending")
+    /\ Become(w, [worker[w] EXCEPT !.at = "sent"])
+    /\ sent' = TRUE
+    /\ UNCHANGED <<runs, record, effects, acked, spent>>
+
+(* The queue refuses it, or its answer is lost, and the message that brought all this about is delivered again. *)
+NotSent(w) ==
+    /\ worker[w].at = "sending" /\ faults < MostFaults
+    /\ faults' = faults + 1
+    /\ \E taken \in BOOLEAN : sent' = (sent \/ taken)
+    /\ Become(w, Idle)
+    /\ UNCHANGED <<runs, record, effects, acked, firsts, failures, renewals>>
+
+Mark(w) ==
+    /\ worker[w].at = IF Keeps("sending") THEN "sent" ELSE "sending"
+    /\ Send(w, [worker[w] EXCEPT !.at = "marking", !.awaits = Fresh, !.wrote = {Fresh}],
+            Request("COMPLETED", Fresh, 0, worker[w].owner, worker[w].held))
+    /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
+
+Marked(w) ==
+    /\ worker[w].at = "marking"
+    /\ Answer(w, "applied") # {}
+    /\ End(w, "COMPLETED")
+    /\ UNCHANGED <<runs, sent, record, effects, spent>>
+
+(* A mark that another has made is as good; one that is not there is made after the next delivery. *)
+ReadMark(w) ==
+    /\ worker[w].at = "marking"
+    /\ \/ worker[w].awaits = 0
+       \/ Answer(w, "refused") # {}
+    /\ End(w, record.status)
+    /\ UNCHANGED <<runs, sent, record, effects, spent>>
 
 -----------------------------------------------------------------------------
 (* Renewals *)
@@ -198,7 +256,7 @@ Renew(w) ==
     /\ Send(w, [worker[w] EXCEPT !.renews = Fresh,
                                  !.announced = IF Keeps("announcing") THEN @ \union {Fresh} ELSE @],
             Request("INPROGRESS", Fresh, Lease, worker[w].owner, worker[w].held))
-    /\ UNCHANGED <<runs, record, effects, acked, firsts, faults, failures>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, faults, failures>>
 
 Renewal(w, answer) == {r \in wire : worker[w].renews # 0 /\ r.puts.version = worker[w].renews /\ r.answer = answer}
 
@@ -206,7 +264,7 @@ Renewed(w) ==
     /\ \E r \in Renewal(w, "applied") :
         Become(w, [worker[w] EXCEPT !.held = r.puts.version, !.left = r.puts.left, !.renews = 0,
                                     !.announced = @ \union {r.puts.version}])
-    /\ UNCHANGED <<runs, record, effects, acked, spent>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
 
 (* A renewal that was refused is looked into. What its own worker has settled, or renewed, is no loss. *)
 ReadRenewal(w) ==
@@ -215,7 +273,7 @@ ReadRenewal(w) ==
     /\ Become(w, IF record.version \in me.announced \union {me.held}
                  THEN [me EXCEPT !.renews = 0, !.held = record.version, !.left = record.left]
                  ELSE IF record.version \in me.wrote THEN [me EXCEPT !.renews = 0] ELSE Idle)
-    /\ UNCHANGED <<runs, record, effects, acked, spent>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
 
 -----------------------------------------------------------------------------
 (* Faults, and time *)
@@ -224,7 +282,7 @@ Crash(w) ==
     /\ worker[w].at # "idle" /\ faults < MostFaults
     /\ faults' = faults + 1
     /\ Become(w, Idle)
-    /\ UNCHANGED <<runs, record, effects, acked, firsts, failures, renewals>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, failures, renewals>>
 
 (* An answer is lost or late: the request may still arrive, or has. *)
 Lose(w) ==
@@ -232,7 +290,7 @@ Lose(w) ==
     /\ faults' = faults + 1
     /\ \/ worker[w].awaits # 0 /\ Become(w, [worker[w] EXCEPT !.awaits = 0])
        \/ worker[w].renews # 0 /\ Become(w, [worker[w] EXCEPT !.renews = 0])
-    /\ UNCHANGED <<runs, record, effects, acked, firsts, failures, renewals>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, failures, renewals>>
 
 Less(n) == IF n = 0 THEN 0 ELSE n - 1
 
@@ -254,14 +312,14 @@ Tick ==
     /\ record' = older(record)
     /\ worker' = after
     /\ wire' = Heard({[r EXCEPT !.puts = older(@)] : r \in wire}, record, after)
-    /\ UNCHANGED <<runs, effects, acked, firsts, failures, renewals>>
+    /\ UNCHANGED <<runs, sent, effects, acked, firsts, failures, renewals>>
 
 -----------------------------------------------------------------------------
 
 Progress(w) == Deliver(w) \/ Decide(w) \/ Claimed(w) \/ ReadClaim(w) \/ Settle(w) \/ Settled(w) \/ ReadSettlement(w)
-               \/ Renewed(w) \/ ReadRenewal(w)
+               \/ Renewed(w) \/ ReadRenewal(w) \/ SendOut(w) \/ Mark(w) \/ Marked(w) \/ ReadMark(w)
 
-Next == \/ \E w \in Workers : Progress(w) \/ Renew(w) \/ Crash(w) \/ Lose(w)
+Next == \/ \E w \in Workers : Progress(w) \/ Renew(w) \/ Crash(w) \/ Lose(w) \/ NotSent(w)
         \/ \E r \in wire : Arrive(r)
         \/ Tick
 
@@ -277,21 +335,26 @@ Spec == Init /\ [][Next]_vars /\ Fairness
 
 NothingLost == acked => record.status = "COMPLETED"
 
+(* What is acknowledged was sent, and what is sent was committed. *)
+SentIfCommitted == /\ acked /\ Sends => sent
+                   /\ sent => effects > 0
+
 Running(w) == worker[w].at = "running"
 OneAtATime == Modes = {"claims"} => \A v, w \in Workers : Running(v) /\ Running(w) => v = w
 
-OnceDone == [][\A w \in Workers : record.status = "COMPLETED" /\ ~Running(w) =>
+OnceDone == [][\A w \in Workers : record.status \in Done /\ ~Running(w) =>
                   (Running(w)' => worker[w].mode = "transaction")]_vars
 
 (* What is done stays, and a live claim is replaced by its owner alone. *)
 Fenced == [][/\ record.status = "COMPLETED" => record' = record
+             /\ record.status = "SENDING" => record'.status \in Done
              /\ record.status = "INPROGRESS" /\ record.left > 0 /\ record'.version # record.version =>
                     record'.owner = record.owner]_vars
 
 (* Without a fault no handler runs again. *)
 NoRunInVain == Modes = {"claims"} => runs <= 1 + faults
 
-ExactlyOnce == effects = IF record.status = "COMPLETED" THEN 1 ELSE 0
+ExactlyOnce == effects = IF record.status \in Done THEN 1 ELSE 0
 
 OrphansRecover == <>acked
 

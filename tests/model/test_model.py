@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.model.check import AGAIN, JAR, LEFT_OUT, REDRIVEN, RENEWED, SETUPS, TRANSACTION, checked, main
+from tests.model.check import AGAIN, JAR, LEFT_OUT, REDRIVEN, RENEWED, SENDS, SETUPS, TRANSACTION, checked, main
 
 pytestmark = pytest.mark.skipif(
     shutil.which("java") is None or not JAR.exists(), reason="no Java or Maven here: the model is not checked"
@@ -18,6 +18,8 @@ PROMISES = {
     "death": "OneAtATime",
     "reading": "NothingLost",
     "announcing": "NoRunInVain",
+    "unsent": "ExactlyOnce",
+    "sending": "SentIfCommitted",
     "claim": "OneRuns",
     "order": "NothingVanishes",
     "settled": "NothingVanishes",
@@ -34,10 +36,11 @@ PROMISES = {
         TRANSACTION,
         SETUPS["transaction-recovers"],
         replace(RENEWED, failures=1),
+        replace(SENDS, failures=0),
         replace(AGAIN, starts=2, crashes=1),
         replace(REDRIVEN, claims=False, starts=2, crashes=1),
     ],
-    ids=["safe", "recovers", "renewed", "resent again", "resent and redriven"],
+    ids=["safe", "recovers", "renewed", "sends", "resent again", "resent and redriven"],
 )
 def test_every_promise_holds_in_a_small_world(setup: object) -> None:
     found = checked(setup)  # type: ignore[arg-type]

@@ -149,7 +149,8 @@ class Batch:
                 may_grow = runs.running > 0 or claims.asking > 0 or self._sends.active or runs.may_start_one(moment)
                 line.flush(moment.elapsed_seconds, hurry=not may_grow)
         if self._sends.active:
-            hurry = runs.running == 0 and not any(line.waiting for line in self._settlements.lines)
+            settlements = self._settlements
+            hurry = runs.running == settlements.committing == 0 and not any(line.waiting for line in settlements.lines)
             self._sends.flush(moment.elapsed_seconds, hurry=hurry, late=self._late(LAST_SEND))
         if self._dead_letters is not None:
             self._dead_letters.send(late=self._late(LAST_SEND))

@@ -13,7 +13,6 @@ from itertools import chain
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import SendAnswer, Settings
-from idempotent_receiver.batch.settlements import LINGER_SECONDS
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import SettleFailed
 from idempotent_receiver.protocol.outbox import NO_CLIENT, Outgoing, from_text
@@ -21,6 +20,11 @@ from idempotent_receiver.protocol.record import idempotency_key
 
 SENDS_A_CALL = 10
 """Messages per request: SQS's limit. Ten records' messages stay far below its limit of 1 MiB a request."""
+
+SEND_LINGER_SECONDS = 0.01
+"""How long a message may wait for others, while handlers still run: longer than a settlement may, because what is
+committed is sent by whoever finds it.
+"""
 
 MOST_REQUESTS = 16
 """How many requests may be in progress: each takes a thread and a connection."""
@@ -118,7 +122,7 @@ class Sends:
 
     def flush(self, elapsed_seconds: float, *, hurry: bool, late: bool) -> None:
         """Send what fills a request or is due, or all in a `hurry`. If it is too `late`, redeliveries send the rest."""
-        anew = elapsed_seconds + LINGER_SECONDS
+        anew = elapsed_seconds + SEND_LINGER_SECONDS
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = hurry or elapsed_seconds >= due
         for url, queue in self._queues.items():

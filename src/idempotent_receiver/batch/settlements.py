@@ -106,6 +106,8 @@ class Settlements:
         self._committing = SettleLine[SettleResult | ActionFailed](WRITES_A_COMMIT, self._send_commits)
         self.lines = (self._settling, self._committing)
         self._turns = turns
+        self.committing = 0
+        """Transactions awaiting a store response: what they send may follow."""
         self.released = 0
 
     def store(self, item: Item) -> None:
@@ -169,6 +171,7 @@ class Settlements:
 
     def _send_commits(self, operations: Sequence[Committing]) -> None:
         self._turns.close()
+        self.committing += len(operations)
         self._send(operations)
 
     def _send(self, operations: Sequence[Operation[AnswerT]]) -> None:
@@ -180,6 +183,7 @@ class Settlements:
         if self._settings.unclaimed:
             self._progress.unreachable = self._progress.unreachable or _unreachable(operations)
         for operation in operations:
+            self.committing -= bool(operation.actions)
             operation.on_done(operation)
 
     def _stored(self, item: Item, data: str | None) -> None:

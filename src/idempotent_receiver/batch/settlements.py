@@ -76,10 +76,11 @@ class SettleLine(Generic[AnswerT]):
         """The operations of the next request. A single one may have more actions than the limit."""
         count, writes = 0, 0
         for operation in self.waiting:
-            writes += _writes_of(operation)
-            if count and writes > self._most:
+            more = _writes_of(operation)
+            if count and writes + more > self._most:
                 break
-            count, self._writes = count + 1, self._writes - _writes_of(operation)
+            count, writes = count + 1, writes + more
+        self._writes -= writes
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return taken
 
@@ -121,7 +122,8 @@ class Settlements:
 
     def complete(self, item: Item) -> None:
         """Record that the handler succeeded, with its transaction if any."""
-        settlement = transitions.complete(self._settled_by(item), item.data, item.outbox, self._deadline.now_ms)
+        now_ms = 0 if item.outbox is None else self._deadline.now_ms
+        settlement = transitions.complete(self._settled_by(item), item.data, item.outbox, now_ms)
         self._settle(item, settlement, self._completed)
 
     def mark(self, item: Item) -> None:

@@ -102,7 +102,7 @@ def test_a_ctrl_c_leaves_nothing(tmp_path: Path, last_seen: str | None, then_sec
     # While Python still imports, nobody is there yet to turn the signal into a status.
     assert run.status == 130 or (last_seen is None and run.status == -signal.SIGINT)
     if run.status == 130:
-        assert re.search(r"clearing up; it takes up to half a minute\n(.*\n)*stopped, and cleared up", run.output)
+        assert re.search(r"clearing up; it takes up to half a minute\n(.*\n)*stopped and cleaned up", run.output)
     assert nothing_left(tmp_path)
 
 

@@ -214,7 +214,8 @@ def test_kill_9_at_twenty_random_moments_loses_nothing_and_repeats_nothing(banks
     for _ in range(2 * KILLS):
         for place, customers in enumerate(both):
             if kills[place] < KILLS:
-                kills[place] += customers.kill_a_redriver(chance.uniform(0.0, 1.0))
+                # On a busy machine less is done in a second.
+                kills[place] += customers.kill_a_redriver(chance.uniform(0.0, 2.0))
     assert kills == [KILLS, KILLS]
     for customers in both:
         assert len(set(customers.left)) > KILLS / 2, f"the kills met no work: {customers.left}"

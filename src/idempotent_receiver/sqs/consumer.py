@@ -274,12 +274,10 @@ class _Invocation:
 
     @property
     def _send_messages(self) -> SendMessages | None:
-        """How transactions send: by the client or, in tests, into the store in memory."""
-        options = self.options
-        if options.sqs is not None:
-            return partial(send_messages, options.sqs)
-        found: SendMessages | None = getattr(options.store, "send_messages", None)
-        return found
+        """How transactions send: into a store in memory, whose tests must not reach AWS, or else by the client."""
+        sqs = self.options.sqs
+        into_memory: SendMessages | None = getattr(self.options.store, "send_messages", None)
+        return into_memory or (None if sqs is None else partial(send_messages, sqs))
 
     def _send_back(self, failed: Sequence[tuple[Message, Outcome]], executor: Executor) -> None:
         options = self.options

@@ -24,7 +24,7 @@ def send_messages(
     """
     try:
         entries: list[Any] = [
-            {"Id": str(place), **_stamped(queue_url, key, arguments)} for place, (key, arguments) in enumerate(messages)
+            {"Id": str(place), **sendable(queue_url, key, arguments)} for place, (key, arguments) in enumerate(messages)
         ]
         answer = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
     except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is confirmed
@@ -42,7 +42,8 @@ def send_messages(
     ]
 
 
-def _stamped(queue_url: str, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def sendable(queue_url: str, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """SendMessage's arguments, besides the queue's URL, with the message's key."""
     attributes = {**arguments.get("MessageAttributes", {}), **stamped(key)}
     once = {"MessageDeduplicationId": key} if queue_url.endswith(".fifo") else {}
     return {**arguments, "MessageAttributes": attributes, **once}

@@ -1,5 +1,6 @@
 """Lambda's side of an invocation: an SQS event, and a context whose time runs out."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ def sqs_event(
     ids: Sequence[str] | None = None,
     groups: str | Sequence[str] | None = None,
     queue: str = "queue",
-    attributes: Mapping[str, str] | None = None,
+    attributes: Mapping[str, str | Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """An event as Lambda delivers it to an SQS consumer, with a message for each body.
 
@@ -26,7 +27,7 @@ def sqs_event(
     is refused, because it may be meant as several bodies: pass `*bodies`, or the text of a JSON list. `ids` are the
     messageIds (`message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in the group
     `group-1` unless `groups` names one for all, or one for each. `attributes` are message attributes, which every
-    message carries.
+    message carries: texts, or SendMessage's `MessageAttributes`.
 
     Raises TypeError for a list and for bodies that cannot be JSON, and ValueError unless ids and groups match the
     number of bodies.
@@ -41,7 +42,7 @@ def sqs_event(
         raise ValueError(f"ids must differ, as messageIds do: {list(names)}")
     given = [groups] * len(bodies) if isinstance(groups, str) else groups
     group_of = _one_each("groups", bodies, given, ["group-1" if fifo else None] * len(bodies))
-    carried = {name: {"stringValue": value, "dataType": "String"} for name, value in (attributes or {}).items()}
+    carried = {name: _received(value) for name, value in (attributes or {}).items()}
     arn = ARN_FORMAT.format("sqs", queue + (".fifo" if fifo and not queue.endswith(".fifo") else ""))
     same = {"messageAttributes": carried, "eventSource": "aws:sqs", "eventSourceARN": arn, "awsRegion": "us-east-1"}
     messages = zip(names, bodies, group_of, strict=True)
@@ -54,6 +55,14 @@ def _one_each(option: str, bodies: Sequence[object], given: Any, otherwise: Sequ
     if isinstance(given, str) or len(given) != len(bodies):
         raise ValueError(f"{option} must be one for each of the {len(bodies)} messages; it is {given!r}")
     return list(given)
+
+
+def _received(attribute: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A message attribute as an event has it."""
+    if isinstance(attribute, str):
+        return {"stringValue": attribute, "dataType": "String"}
+    parts = {part[0].lower() + part[1:]: value for part, value in attribute.items()}
+    return {part: b64encode(value).decode() if isinstance(value, bytes) else value for part, value in parts.items()}
 
 
 def _message(id: str, body: object, receives: int, group: str | None) -> dict[str, Any]:

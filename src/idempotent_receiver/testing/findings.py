@@ -198,8 +198,8 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFin
         if keyless > max(once, 0 if before else 1):
             text = f"{name} was called {keyless} times {whose}, without an idempotency key"
             remedy = (
-                "pass message.idempotency_key to it and tell the fake which parameter takes it, "
-                'fake(..., key="..."); a call that changes nothing needs no fake of `Calls`'
+                'pass message.idempotency_key to it, in the parameter that its fake\'s key="..." names; '
+                "a call that changes nothing needs no fake of `Calls`"
             )
             yield HandlerFinding(f"call {name}", text, remedy)
 

@@ -41,6 +41,7 @@ from idempotent_receiver.protocol.store import (
 )
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS
 from idempotent_receiver.protocol.values import plain_copy
+from idempotent_receiver.sqs.sends import sendable
 from idempotent_receiver.testing.expressions import holds, updated, validate, written
 
 TableItem = dict[str, Any]
@@ -67,7 +68,7 @@ class MemoryStore:
         self.tables = {name: one if isinstance(one, Table) else Table(one) for name, one in (tables or {}).items()}
         """The tables of transactions, by name."""
         self.sent: list[dict[str, Any]] = []
-        """What handlers sent through their transactions, as SendMessage's arguments, if the consumer has no `sqs`."""
+        """What handlers sent through their transactions, as SendMessage's arguments. None of it reaches SQS."""
         self._closed = tables is not None
         self._lock = threading.Lock()
 
@@ -110,7 +111,7 @@ class MemoryStore:
 
     def send_messages(self, queue_url: str, messages: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[SendAnswer]:
         """Take what handlers send, in place of SQS."""
-        self.sent += [{"QueueUrl": queue_url, **arguments} for _, arguments in messages]
+        self.sent += [{"QueueUrl": queue_url, **sendable(queue_url, key, arguments)} for key, arguments in messages]
         return [SendAnswer(True)] * len(messages)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:

@@ -17,7 +17,7 @@ from idempotent_receiver.batch.items import Stage
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
-from idempotent_receiver.testing import Table
+from idempotent_receiver.testing import Table, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, sqs_record
@@ -438,12 +438,30 @@ def test_without_time_to_send_it_is_a_failure_that_a_redelivery_sends(effects: s
 
 
 @both_modes
-def test_a_store_in_memory_takes_what_is_sent_if_there_is_no_client(effects: str) -> None:
-    store = MemoryStore()
-    assert deliver(store, None, only_sends, *messages(2), effects=effects) == []
-    sent = [{"QueueUrl": SHIPMENTS, "MessageBody": body} for body in ('{"order":0}', '{"order":1}')]
-    assert sorted(store.sent, key=str) == sent
+def test_a_store_in_memory_takes_what_is_sent_and_nothing_reaches_the_client(effects: str) -> None:
+    store, sqs = MemoryStore(), Sqs()
+    assert deliver(store, sqs, only_sends, *messages(2), effects=effects) == []
+    assert {(one["QueueUrl"], one["MessageBody"]) for one in store.sent} == {
+        (SHIPMENTS, '{"order":0}'),
+        (SHIPMENTS, '{"order":1}'),
+    }
+    assert sqs.sent == []
     assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
+
+
+def test_what_a_store_in_memory_took_is_an_event_for_the_next_consumer() -> None:
+    store = MemoryStore()
+    assert deliver(store, None, only_sends, *messages(1)) == []
+    (sent,) = store.sent
+    again = [sqs_event(sent["MessageBody"], ids=[id], attributes=sent["MessageAttributes"]) for id in ("a", "b")]
+    handled: list[dict[str, Any]] = []
+
+    def take(body: dict) -> None:
+        handled.append(body)
+
+    next_consumer = sqs_consumer(MemoryStore(), logger=SILENT, metrics=SILENT)(take)
+    assert [next_consumer(event, Context(30_000)) for event in again] == [{"batchItemFailures": []}] * 2
+    assert handled == [{"order": 0}], "the repeated send is a duplicate"
 
 
 def test_an_http_endpoint_refuses_a_send_because_nobody_redelivers_it() -> None:

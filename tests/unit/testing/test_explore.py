@@ -520,7 +520,7 @@ def test_a_violation_tells_its_story_and_how_to_play_it_again() -> None:
     )
     assert f'explore(..., replay="{violation.replay}")' in str(result)
     assert max(map(len, str(result).splitlines())) <= 80
-    assert "  Remedy: pass message.idempotency_key to it and tell the fake which parameter" in str(result)
+    assert "  Remedy: pass message.idempotency_key to it, in the parameter that its fake's" in str(result)
 
     again = explore(handlers.unkeyed, ORDER, tables=accounts(), replay=violation.replay, check=False)
     assert again.schedules == 1

@@ -94,6 +94,10 @@ class ControlledWorker:
     def sweeps(self) -> bool:
         return self.receives == SWEEP
 
+    @property
+    def before_sends(self) -> bool:
+        return self.receives in self.setup.before_sends
+
     def resume(self, event: Event) -> None:
         """Let it go on with this event until it stops again."""
         self._hub = getcurrent()

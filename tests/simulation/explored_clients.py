@@ -12,7 +12,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 
 from idempotent_receiver import current_claim
 from idempotent_receiver.protocol.outbox import STAMP
-from idempotent_receiver.protocol.store import NotApplied, Unknown
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 from tests.simulation.store_calls import StoreCalls
 
 if TYPE_CHECKING:
@@ -89,7 +90,16 @@ class Store(StoreCalls):
             return [CUT_OFF] * len(parts)
         answers = list(self.worker.ask(kind, *parts))
         self.worker.cut_off = CUT_OFF in answers
-        return answers
+        return [_before_sends(answer) for answer in answers] if self.worker.before_sends else answers
+
+
+def _before_sends(answer: Any) -> Any:
+    """What the release before sends makes of an answer: SENDING is a status that it does not know."""
+    found = answer.found if isinstance(answer, Conflict) else answer
+    if not isinstance(found, Record) or found.status != Status.SENDING:
+        return answer
+    unreadable = found._replace(unreadable=f"unknown status {found.status!r}")
+    return Conflict(unreadable) if isinstance(answer, Conflict) else unreadable
 
 
 @dataclass(frozen=True)

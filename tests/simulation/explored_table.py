@@ -85,7 +85,8 @@ class ExploredTable:
             oracle.leads_to_a_result(state, after)
         if self.setup.sends:
             keys = [key for id, key in state.sent if id == after["id"]]
-            invariants.check_sent(before, after, writer, keys)
+            sends = any(self.setup.sent_by(each.receives) for each in state.workers if each.name == writer)
+            invariants.check_sent(before, after, writer, keys, sends=sends)
         if not self.setup.unclaimed:
             invariants.check_settled(before, after, writer)
         if self.setup.payloads > 1:

@@ -165,14 +165,18 @@ def check_both(id: str, worker: str, *, overruled: bool) -> None:
         raise Violation("BOTH", f"{id} is done by {worker}, and a dead letter of a later failure was sent")
 
 
-def check_sent(before: Item | None, after: Item, writer: str, sent: Collection[str]) -> None:
-    """SENT, for a write of the record of a handler that sends. `sent`: the keys of the messages that SQS has taken."""
+def check_sent(before: Item | None, after: Item, writer: str, sent: Collection[str], *, sends: bool = True) -> None:
+    """SENT, for a write of the record of a handler that sends. `sent`: the keys of the messages that SQS has taken.
+    A writer of the release before that `sends` nothing, and leaves SENDING alone.
+    """
     was = None if before is None else before["status"]
     if was == "SENDING" and before is not None:
         kept = [[item.get(name) for name in ("data", "validation", "attempts")] for item in (before, after)]
         if after["status"] != "COMPLETED" or kept[0] != kept[1]:
             raise Violation("SENT", f"{writer} replaced {shown(before)}, whose messages wait, by {shown(after)}")
-    if after["status"] == "COMPLETED" and (was != "SENDING" or not sent):
+    if not sends and was == "SENDING":
+        raise Violation("SENT", f"{writer}, which knows no SENDING, replaced {shown(before)}")
+    if sends and after["status"] == "COMPLETED" and (was != "SENDING" or not sent):
         raise Violation("SENT", f"{writer} completed {after['id']}, whose message is not sent")
 
 

@@ -77,6 +77,8 @@ class Setup:
     """
     sends: bool = False
     """Whether the handler sends a message through its transaction."""
+    before_sends: frozenset[int] = frozenset()
+    """The receives whose workers are of the release before that: they send nothing, and know no SENDING."""
     asynchronous: bool = False
     """Whether the handler is a coroutine function."""
     retention_seconds: int | None = None
@@ -133,6 +135,10 @@ class Setup:
             return REDRIVEN
         return FIRST if number < self.firsts else AGAIN
 
+    def sent_by(self, receives: int) -> bool:
+        """Whether the handler of the worker that handles this receive sends."""
+        return self.sends and receives not in self.before_sends
+
     def waives(self, rule: str, receives: int) -> bool:
         """Whether a rule does not hold of the worker that handles this receive: see `WAIVED`."""
         return rule in WAIVED and receives in self.unclaimed
@@ -156,6 +162,8 @@ def _reading(reads: str) -> tuple[Setup, ...]:
     common: dict[str, Any] = {"workers": 2, "messages": 2, "transactional": True, "reads": reads, "faults": 1}
     return Setup(f"2x2-{reads}", **common), Setup(f"2x2-{reads}-unclaimed", unclaimed=ALL, **common)
 
+
+_SENDING: dict[str, Any] = {"workers": 2, "messages": 1, "transactional": True, "sends": True}
 
 SETUPS = {
     setup.name: setup
@@ -195,18 +203,15 @@ SETUPS = {
         Setup("2x1-reads", workers=2, messages=1, transactional=True, reads="count"),
         Setup("2x1-reads-unclaimed", workers=2, messages=1, transactional=True, unclaimed=ALL, reads="count"),
         Setup("2x1-reads-letters", workers=2, messages=1, transactional=True, dead_letters=True, reads="count"),
-        Setup("2x1-sends", workers=2, messages=1, transactional=True, sends=True),
-        Setup("2x1-sends-unclaimed", workers=2, messages=1, transactional=True, unclaimed=ALL, sends=True),
-        Setup("2x1-sends-letters", workers=2, messages=1, transactional=True, dead_letters=True, sends=True),
-        Setup(
-            "2x1-sends-turned-on",
-            workers=2,
-            messages=1,
-            transactional=True,
-            unclaimed=frozenset({AGAIN, LAST}),
-            sends=True,
-        ),
-        Setup("2x1-reads-sends", workers=2, messages=1, transactional=True, reads="count", sends=True),
+        Setup("2x1-sends", **_SENDING),
+        Setup("2x1-sends-unclaimed", unclaimed=ALL, **_SENDING),
+        Setup("2x1-sends-letters", dead_letters=True, **_SENDING),
+        Setup("2x1-sends-turned-on", unclaimed=frozenset({AGAIN, LAST}), **_SENDING),
+        Setup("2x1-sends-rollout", before_sends=frozenset({FIRST}), **_SENDING),
+        Setup("2x1-sends-rollback", before_sends=frozenset({AGAIN}), **_SENDING),
+        Setup("2x1-sends-rollout-unclaimed", before_sends=frozenset({FIRST}), unclaimed=ALL, **_SENDING),
+        Setup("2x1-sends-rollback-unclaimed", before_sends=frozenset({AGAIN}), unclaimed=ALL, **_SENDING),
+        Setup("2x1-reads-sends", reads="count", **_SENDING),
         Setup("3x1-redriven", workers=3, messages=1, dead_letters=True, redriven=True),
         *_operators("resend", ALICE),
         *_operators("resend-other", ALICE, replace(BOB, new=2)),

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         ("2x1-turned-on", 1),
         ("2x1-turned-off", 1),
         ("2x1-sends-turned-on", 1),
+        ("2x1-sends-rollout", 1),
+        ("2x1-sends-rollback", 1),
         ("2x1-reads-sends", 1),
         ("2x1-mixed-letters", 1),
         ("3x1-unclaimed", 1),

@@ -12,10 +12,11 @@ from idempotent_receiver.batch import items, progress, settlements
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record, Status
-from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.store import Conflict, Unknown
 from idempotent_receiver.protocol.transitions import ClaimLost, Settled, Settlement
 from idempotent_receiver.worker import leases
 from idempotent_receiver.worker.leases import Leases
+from tests.simulation import explored_clients
 from tests.simulation.controlled_worker import ControlledWorker
 from tests.simulation.invariants import Violation
 from tests.simulation.search import Found, Search, shortest
@@ -158,9 +159,23 @@ def takes_its_own_settlement_for_a_loss(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Leases, "settling", settling)
 
 
+def takes_what_is_not_sent_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release before sends acknowledges a record with messages to send, as it would if that were COMPLETED."""
+
+    def done(answer: Any) -> Any:
+        found = answer.found if isinstance(answer, Conflict) else answer
+        if not isinstance(found, Record) or found.status != Status.SENDING:
+            return answer
+        completed = found._replace(status=Status.COMPLETED.value)
+        return Conflict(completed) if isinstance(answer, Conflict) else completed
+
+    monkeypatch.setattr(explored_clients, "_before_sends", done)
+
+
 @pytest.mark.parametrize(
     ("plant", "setup", "faults", "rule"),
     [
+        (takes_what_is_not_sent_for_done, "2x1-sends-rollback", 1, "I4"),
         (replaces_what_it_finds, "2x1-unclaimed", 1, "SEEN"),
         (replaces_what_it_finds, "2x1-unclaimed-letters", 1, "SEEN"),
         (replaces_what_it_finds, "2x1-turned-on", 0, "SEEN"),

@@ -58,7 +58,7 @@ def facts(*edits: str, values: Mapping[str, object] | None = None, **parameters:
         table={"TableName": "Records", "TableArn": ARN.format(service="dynamodb", name="table/Records")},
         time_to_live=_time_to_live(table["TimeToLiveSpecification"]),
         denied=[],
-        denied_on_tables={},
+        denied_to_the_handler={},
         alarms=[_alarm(each["Properties"]) for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"],
         retention_seconds=int(settings["RECORD_RETENTION_DAYS"]) * DAY_SECONDS,
     )

@@ -132,7 +132,7 @@ def test_a_copied_role_is_told_what_it_lacks(aws: Aws, stack: Stack) -> None:
     with denied(aws, stack, "sqs:ChangeMessageVisibility"), variable(aws, stack, "TOTALS_TABLE", "totals"):
         facts = gather(aws.client, consumer_of(aws.client, stack.name))
     assert facts.denied == [f"sqs:ChangeMessageVisibility on {stack.outputs['QueueArn']}"]
-    assert facts.denied_on_tables == {"TOTALS_TABLE": ("totals", [f"dynamodb:{each}" for each in ON_ANY_TABLE])}
+    assert facts.denied_to_the_handler == {"TOTALS_TABLE": ("totals", [f"dynamodb:{each}" for each in ON_ANY_TABLE])}
 
 
 def asked_of(aws: Aws, stack: Stack) -> set[str]:

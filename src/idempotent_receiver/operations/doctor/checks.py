@@ -20,7 +20,7 @@ from idempotent_receiver.operations.doctor.bounds import (
 )
 from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.operations.doctor.outside_lambda import ON_A_TASK
-from idempotent_receiver.operations.doctor.roles import CHECK, ON_ANY_TABLE, READ
+from idempotent_receiver.operations.doctor.roles import CHECK, ON_ANY_TABLE, READ, SEND
 
 NAMESPACE = "IdempotentReceiver"
 
@@ -214,10 +214,12 @@ def notes(facts: Facts) -> Iterator[str]:
     states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, NotAnswered)]
     if {"Disabled", "Disabling"} & {*states}:
         yield f"the event source mapping is disabled: Lambda does not read {queue} until `receiver resume`"
-    tables = {} if isinstance(facts.denied_on_tables, NotAnswered) else facts.denied_on_tables
-    for variable, (name, refused) in tables.items():
+    denied = {} if isinstance(facts.denied_to_the_handler, NotAnswered) else facts.denied_to_the_handler
+    for variable, (name, refused) in denied.items():
         table = f"the DynamoDB table {name} (variable {variable})"
-        if len(refused) == len(ON_ANY_TABLE):
+        if SEND in refused:
+            yield f"the role may not {SEND} to {name} (variable {variable}): allow it if the handler sends there"
+        elif len(refused) == len(ON_ANY_TABLE):
             yield f"the role has no permission on {table}: if the handler uses it, allow its actions"
         elif CHECK in refused and READ not in refused:
             yield f"the role may {READ} on {table}, but not {CHECK}: allow both for what `tx.get` reads there"

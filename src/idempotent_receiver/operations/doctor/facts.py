@@ -18,7 +18,7 @@ from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, as
 from idempotent_receiver.operations.doctor.roles import (
     Role,
     denied,
-    denied_on_tables,
+    denied_to_the_handler,
     managed_by_aws,
     needed,
     needed_of_keys,
@@ -68,8 +68,10 @@ class Facts:
     time_to_live: Answer | NotAnswered
     denied: Sequence[str | NotAnswered] | NotAnswered
     """Actions that the role is denied, with their resource."""
-    denied_on_tables: Mapping[str, tuple[str, Sequence[str]]] | NotAnswered
-    """The handler's tables by the variable that names them, with the actions that the role is denied there."""
+    denied_to_the_handler: Mapping[str, tuple[str, Sequence[str]]] | NotAnswered
+    """The handler's tables and queues by the variable that names them, with the actions that the role is denied
+    there.
+    """
     alarms: Sequence[Answer] | NotAnswered
     retention_seconds: int | NotAnswered
     given: Description | NotAnswered | None = None
@@ -187,7 +189,7 @@ def _of_either(
         table=table,
         time_to_live=asked(lambda found: found["TimeToLiveDescription"], time_to_live),
         denied=asked(lambda *found: denied(iam, kms, *found), role, needs, of_keys),
-        denied_on_tables=asked(lambda *found: denied_on_tables(iam, *found), role, settings, table),
+        denied_to_the_handler=asked(lambda *found: denied_to_the_handler(iam, *found), role, settings, table),
         alarms=asked(lambda: _alarms(client("cloudwatch"))),
         retention_seconds=asked(lambda: _retention_seconds(consumer, settings)),
         given=consumer.given,

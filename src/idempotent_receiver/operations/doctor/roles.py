@@ -28,6 +28,8 @@ ON_ANY_TABLE = (
 READ, CHECK = "dynamodb:GetItem", "dynamodb:ConditionCheckItem"
 """What a transaction's `get` needs: the read, and the check of an item that is read and not written."""
 TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+QUEUE_URL = re.compile(r"https?://.+/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
+SEND = "sqs:SendMessage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +114,24 @@ def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Seque
     return [each for each in found if each != ""]
 
 
-def denied_on_tables(
+def denied_to_the_handler(
     iam: Any, role: Role, settings: Mapping[str, str], table: Answer
 ) -> dict[str, tuple[str, Sequence[str]]]:
-    """The tables named by variables like TOTALS_TABLE, where the role is denied actions, with those actions."""
-    tables = table["TableArn"].partition("/")[0]
+    """The tables and queues named by variables like TOTALS_TABLE and REFUNDS_QUEUE_URL, where the role is denied
+    actions, with those actions.
+    """
+    _, partition, _, region, *_ = table["TableArn"].split(":")
+    others = {each for each in settings if each.endswith("_QUEUE_URL")} - {"DEAD_LETTER_QUEUE_URL"}
     found: dict[str, tuple[str, Sequence[str]]] = {}
     for variable, name in settings.items():
         if variable.endswith("_TABLE") and TABLE_NAME.fullmatch(name) and name != table["TableName"]:
-            refused = _denied(iam, role, Need("dynamodb", ON_ANY_TABLE, f"{tables}/{name}"))
-            if refused:
-                found[variable] = name, refused
+            need = Need("dynamodb", ON_ANY_TABLE, f"{table['TableArn'].partition('/')[0]}/{name}")
+        elif variable in others and (queue := QUEUE_URL.fullmatch(name)) is not None:
+            need = Need("sqs", ["SendMessage"], f"arn:{partition}:sqs:{region}:{queue[1]}:{queue[2]}")
+        else:
+            continue
+        if refused := _denied(iam, role, need):
+            found[variable] = need.resource.rpartition("/")[2].rpartition(":")[2], refused
     return found
 
 

@@ -438,7 +438,7 @@ def counting(namespace: str, queue: str) -> Facts:
 
 def on_totals(*denied: str) -> Facts:
     """The shipped stack whose role is denied these actions on a table of its handler's."""
-    return replace(SHIPPED, denied_on_tables={"TOTALS_TABLE": ("totals", [f"dynamodb:{each}" for each in denied])})
+    return replace(SHIPPED, denied_to_the_handler={"TOTALS_TABLE": ("totals", [f"dynamodb:{each}" for each in denied])})
 
 
 @pytest.mark.parametrize(
@@ -458,6 +458,10 @@ def on_totals(*denied: str) -> Facts:
         (on_totals("Query", "ConditionCheckItem"), ["may dynamodb:GetItem on", "table totals", "`tx.get`"]),
         (on_totals("GetItem", "ConditionCheckItem"), []),  # it only writes
         (on_totals("Query", "Scan"), []),
+        (
+            replace(SHIPPED, denied_to_the_handler={"REFUNDS_QUEUE_URL": ("refunds", ["sqs:SendMessage"])}),
+            ["may not sqs:SendMessage to refunds (variable REFUNDS_QUEUE_URL)"],
+        ),
         (replace(UNWATCHED, dead_letter_queue=None), []),
         (replace(UNWATCHED, alarms=NotAnswered("AccessDenied")), []),
         (SHIPPED, []),

@@ -20,7 +20,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.description import DAY_SECONDS, Description
 from idempotent_receiver.operations.doctor.asking import NotAnswered
 from idempotent_receiver.operations.doctor.facts import DeployedConsumer, DeployedFunction, Facts, consumer_of, gather
-from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE
+from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE, SEND
 
 ACCOUNT = "123456789012"
 
@@ -183,7 +183,7 @@ EXPECTED = Facts(
     table={"TableName": "records", "TableArn": TABLE},
     time_to_live={"AttributeName": "expiration"},
     denied=[],
-    denied_on_tables={},
+    denied_to_the_handler={},
     alarms=[{"MetricName": "Errors"}],
     retention_seconds=45 * DAY_SECONDS,
 )
@@ -225,15 +225,15 @@ def unavailable(found: Facts) -> dict[str, str]:
         (BY_NAME, "get_function_concurrency", "reserved"),
         (BY_NAME, "get_account_settings", "account"),
         (BY_NAME, "get_queue_attributes", "queue dead_letter_queue keys denied"),
-        (BY_NAME, "describe_table", "table time_to_live denied denied_on_tables"),
+        (BY_NAME, "describe_table", "table time_to_live denied denied_to_the_handler"),
         (BY_NAME, "describe_time_to_live", "time_to_live"),
         (BY_NAME, "simulate_principal_policy", "denied"),
         (BY_NAME, "describe_key", "denied keys"),
         (BY_NAME, "describe_alarms", "alarms"),
         (WORKERS, "list_event_source_mappings", "functions"),
         (WORKERS, "get_function_configuration", "configuration instances reserved"),
-        (WORKERS, "describe_services", "container settings denied denied_on_tables retention_seconds"),
-        (WORKERS, "describe_task_definition", "container settings denied denied_on_tables retention_seconds"),
+        (WORKERS, "describe_services", "container settings denied denied_to_the_handler retention_seconds"),
+        (WORKERS, "describe_task_definition", "container settings denied denied_to_the_handler retention_seconds"),
     ],
 )
 def test_what_aws_refuses_leaves_what_rests_on_it_unknown_and_nothing_else(
@@ -420,6 +420,9 @@ def test_what_the_role_is_denied_is_named_with_its_resource(denies: list[str], d
     assert gather(Aws(denies=denies).client, BY_NAME).denied == denied
 
 
+HOST, REFUNDS = "https://sqs.us-east-1.amazonaws.com/123456789012", arn("sqs", "refunds.fifo")
+
+
 @pytest.mark.parametrize(
     ("named", "denies", "denied_there"),
     [
@@ -434,13 +437,18 @@ def test_what_the_role_is_denied_is_named_with_its_resource(denies: list[str], d
         ({"EMPTY_TABLE": ""}, [arn("dynamodb", "table/")], {}),
         ({"PAGE_TABLE": "of contents"}, [arn("dynamodb", "table/of contents")], {}),
         ({"OWN_TABLE": "records"}, [TABLE], {}),  # that is a finding
+        ({"REFUNDS_QUEUE_URL": f"{HOST}/refunds.fifo"}, [REFUNDS], {"REFUNDS_QUEUE_URL": ("refunds.fifo", [SEND])}),
+        ({"REFUNDS_QUEUE_URL": f"{HOST}/refunds.fifo"}, [], {}),
+        ({"REFUNDS_URL": f"{HOST}/refunds.fifo"}, [REFUNDS], {}),
+        ({"REFUNDS_QUEUE_URL": ""}, [REFUNDS], {}),
+        ({"DEAD_LETTER_QUEUE_URL": f"{HOST}/refunds.fifo"}, [REFUNDS], {}),  # that is one, too
     ],
 )
-def test_what_the_role_may_not_do_to_a_table_is_known_by_its_variable(
+def test_what_the_role_may_not_do_to_a_table_or_queue_is_known_by_its_variable(
     named: Any, denies: Any, denied_there: Any
 ) -> None:
     aws = deployed({"Environment": {"Variables": VARIABLES | named}}, denies=denies)
-    assert gather(aws.client, BY_NAME).denied_on_tables == denied_there
+    assert gather(aws.client, BY_NAME).denied_to_the_handler == denied_there
     of_others = [each for resource, actions, _ in aws.judgements if resource == TOTALS for each in actions]
     assert {"dynamodb:GetItem", "dynamodb:PutItem"} <= {*of_others} or "TOTALS_TABLE" not in named
 

@@ -13,7 +13,7 @@ from harness.cloud import ROOT
 from idempotent_receiver.operations.doctor.roles import (
     ON_ANY_TABLE,
     denied,
-    denied_on_tables,
+    denied_to_the_handler,
     needed,
     needed_of_keys,
     of_a_function,
@@ -116,7 +116,7 @@ class Stack:
     def denied(self, statements: Iterable[Mapping[str, Any]]) -> list[Any]:
         """What doctor finds if these are the statements of its role, and the variables of closed tables."""
         iam = Iam(statements)
-        tables = denied_on_tables(iam, self.role, self.settings, self.table)
+        tables = denied_to_the_handler(iam, self.role, self.settings, self.table)
         closed = [variable for variable, (_, refused) in tables.items() if len(refused) == len(ON_ANY_TABLE)]
         return [*denied(iam, iam, self.role, self.needs, self.of_keys), *closed]
 

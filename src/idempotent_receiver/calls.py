@@ -18,12 +18,13 @@ from idempotent_receiver.handler.attempt import MOST_RUNS, Attempt, Handle, Hand
 from idempotent_receiver.handler.outcome import Ending, NotStarted
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept
 from idempotent_receiver.payload import Payload
-from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol import answers, transitions
 from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unread, ask, commit
-from idempotent_receiver.protocol.record import record_id, usable
+from idempotent_receiver.protocol.answers import ClaimLost, HeldElsewhere, Settled, SettleResult
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask, commit
+from idempotent_receiver.protocol.record import Unread, record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Unknown
-from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, HeldElsewhere, Settled, Settlement
+from idempotent_receiver.protocol.transitions import Claim, Claimed, Settlement
 
 CallKey = Callable[..., str]
 
@@ -123,7 +124,7 @@ class KeyedCall:
         if self.too_late():
             return NotStarted()
         deadline = self.deadline
-        answer: Claimed | transitions.Refusal | Unknown = ask(self._claim, None, self._calls.store, deadline)
+        answer: Claimed | answers.Refusal | Unknown = ask(self._claim, None, self._calls.store, deadline)
         until = deadline.elapsed_seconds + wait_seconds
         longest = _FIRST_WAIT_SECONDS
         while isinstance(answer, HeldElsewhere) and self._waited(longest, until):
@@ -225,5 +226,5 @@ class KeyedCall:
             return outcome.of_failure(answer, failure, claimed, self.deadline, error)
         return self._uncommitted(claimed, answer, checks)
 
-    def _settle(self, settlement: Settlement) -> SettleAnswer:
+    def _settle(self, settlement: Settlement) -> SettleResult | Unknown:
         return ask(settlement, settlement.standing, self._calls.store, self.deadline, max_retries=SETTLE_RETRIES)

@@ -24,9 +24,9 @@ from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.options import Function
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
+from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from idempotent_receiver.protocol.store import RecordStore
-from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
 
 Result = TypeVar("Result")
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from idempotent_receiver.errors import Failure, UnusableKey, failure_of
 from idempotent_receiver.handler import outcome as ended
 from idempotent_receiver.handler.outcome import Outcome
-from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
+from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
 
 COUNTS = (
     "Claimed",

@@ -18,9 +18,11 @@ from idemkit.core.state import ClaimResult, ClaimResultType, State, StoredRecord
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import Unread, ask
+from idempotent_receiver.protocol.answers import AlreadyCompleted, HeldElsewhere, Settled
+from idempotent_receiver.protocol.exchange import ask
+from idempotent_receiver.protocol.record import Unread
 from idempotent_receiver.protocol.renewal import Renewal
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, Claim, Claimed, HeldElsewhere, Peek, Settled
+from idempotent_receiver.protocol.transitions import Claim, Claimed, Peek
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:

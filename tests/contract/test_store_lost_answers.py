@@ -17,9 +17,10 @@ from botocore.httpsession import URLLib3Session
 
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.protocol.answers import Settled
 from idempotent_receiver.protocol.exchange import Operation, ask, commit
 from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
-from idempotent_receiver.protocol.transitions import Claim, Claimed, Settled, complete
+from idempotent_receiver.protocol.transitions import Claim, Claimed, complete
 from tests.engines.engine import client_of
 from tests.engines.sample_records import claimed, credit, insert_all, settling
 from tests.manual_clock import ManualClock

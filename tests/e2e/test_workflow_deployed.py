@@ -17,7 +17,7 @@ from harness.caller import Caller, api_url
 from harness.cloud import ACCOUNT, REGION
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb.statements import attribute_values
-from idempotent_receiver.protocol.transitions import AlreadyCompleted
+from idempotent_receiver.protocol.answers import AlreadyCompleted
 from idempotent_receiver.workflow import Running, Start, Started, Workflow, accept, name_of
 from tests.e2e.deployed import Aws, Deployed, eventually
 from tests.e2e.permissions import Permission, allowed, covers, granted, needed

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver.dynamodb.statements import record_in
-from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol import answers, transitions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Status, attributes, from_attributes
 from tests.fuzz import hostile
 from tests.fuzz.hostile import NOW_MS, OURS
@@ -36,10 +36,10 @@ claims = st.builds(
 versions = st.lists(hostile.characters.filter(bool), max_size=2)
 
 ANSWERS = {
-    FREE: (transitions.Claimable, transitions.AlreadyFailed, transitions.Claimed),
-    DONE: transitions.AlreadyCompleted,
-    HELD: (transitions.HeldElsewhere, transitions.Claimed),
-    UNUSABLE: (transitions.Unreadable, transitions.OtherPayload),
+    FREE: (answers.Claimable, answers.AlreadyFailed, transitions.Claimed),
+    DONE: answers.AlreadyCompleted,
+    HELD: (answers.HeldElsewhere, transitions.Claimed),
+    UNUSABLE: (answers.Unreadable, answers.OtherPayload),
 }
 
 
@@ -53,9 +53,9 @@ def test_every_item_has_its_answer(item: dict[str, Any], claim: transitions.Clai
     assert isinstance(answer, ANSWERS[met(item, str(claim.fingerprint))])  # type: ignore[arg-type]
     if isinstance(answer, transitions.Claimed):
         assert seen.version in wrote
-    if isinstance(answer, transitions.HeldElsewhere):
+    if isinstance(answer, answers.HeldElsewhere):
         assert answer.until_ms > NOW_MS
-    if isinstance(answer, transitions.AlreadyFailed):
+    if isinstance(answer, answers.AlreadyFailed):
         assert claim.failures_are_answers
 
 
@@ -69,12 +69,12 @@ def test_no_live_claim_or_completed_record_is_claimed(
     answer = transitions.decide(seen, claim, wrote, now_ms)
 
     if lasts and seen.status == Status.COMPLETED:
-        assert isinstance(answer, transitions.AlreadyCompleted | transitions.OtherPayload)
+        assert isinstance(answer, answers.AlreadyCompleted | answers.OtherPayload)
     live = seen.lease_until_ms is not None and now_ms < seen.lease_until_ms
     if lasts and seen.status == Status.INPROGRESS and live and seen.version not in wrote:
-        assert not isinstance(answer, transitions.Claimable | transitions.Claimed)
+        assert not isinstance(answer, answers.Claimable | transitions.Claimed)
     if seen.unreadable is not None:
-        assert answer == transitions.Unreadable(seen.unreadable)
+        assert answer == answers.Unreadable(seen.unreadable)
 
 
 @given(items, claims, st.sampled_from(["complete", "fail", "release"]), hostile.items)
@@ -98,10 +98,10 @@ def test_a_claim_can_be_settled_only_by_its_owner(
     assert change.new.expiration * 1000 >= change.new.in_progress_expiration == ends_ms
     assert isinstance(settled, Change)
     assert settled.expected == {"version": "fresh"}
-    assert settlement.step(settled.new, ["later"], NOW_MS, "third") == transitions.Settled(settled.new)
+    assert settlement.step(settled.new, ["later"], NOW_MS, "third") == answers.Settled(settled.new)
     there = None if meanwhile is None else from_attributes({"id": "k", **meanwhile})
     if there is None or there.version != "fresh":
-        assert settlement.step(there, ["later" * 9], NOW_MS, "third") == transitions.ClaimLost(there)
+        assert settlement.step(there, ["later" * 9], NOW_MS, "third") == answers.ClaimLost(there)
 
 
 @given(items)

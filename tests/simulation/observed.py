@@ -102,12 +102,12 @@ EXCLUDED = {
     "decide: seen.status not in Status.__members__": FOREIGN,
     "decide: seen.status in (Status.INPROGRESS, Status.SENDING) and lease is None": FOREIGN,
     "ends: Unreadable": FOREIGN,
-    "of_claim: transitions.Unsent()": "a batch sends it",
+    "of_claim: answers.Unsent()": "a batch sends it",
     "unsent: failed_for_good": "SQS takes the contents of every message that a world sends",
 }
 """What the worlds cannot reach, and why. A world that can takes its rows out of here, or the run fails."""
 HINTS |= {
-    "of_loss: transitions.AlreadyFailed() as failed": ("handler: frozen", "pay: 500 again"),
+    "of_loss: answers.AlreadyFailed() as failed": ("handler: frozen", "pay: 500 again"),
     "sending: time_over": ("dead letter: slow", "dead-lettered: PermanentError"),
     "asked: time_over": ("take over: slow", "asked: claimed_late"),
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver import Transaction, body_field, sqs_consumer
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.payload import EVERYTHING, Document
+from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask, commit
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from idempotent_receiver.protocol.resend import (
@@ -25,7 +26,6 @@ from idempotent_receiver.protocol.resend import (
     resent,
     take_back,
 )
-from idempotent_receiver.protocol.transitions import ClaimLost, Settled
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.simulation import handlers
 from tests.simulation.explored_clients import LOST, Executor, Store, context

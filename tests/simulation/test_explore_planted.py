@@ -10,10 +10,11 @@ import pytest
 
 from idempotent_receiver.batch import items, progress, settlements
 from idempotent_receiver.handler import outcome
+from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Conflict, Unknown
-from idempotent_receiver.protocol.transitions import ClaimLost, Settled, Settlement
+from idempotent_receiver.protocol.transitions import Settlement
 from idempotent_receiver.worker import leases
 from idempotent_receiver.worker.leases import Leases
 from tests.simulation import explored_clients

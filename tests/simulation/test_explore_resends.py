@@ -11,8 +11,8 @@ import pytest
 
 from idempotent_receiver.protocol import resend
 from idempotent_receiver.protocol.action import Action
+from idempotent_receiver.protocol.answers import Settled
 from idempotent_receiver.protocol.record import Change
-from idempotent_receiver.protocol.transitions import Settled
 from tests.simulation import operators
 from tests.simulation.explore import explored
 from tests.simulation.explored_clients import LOST

@@ -13,7 +13,7 @@ import pytest
 
 from idempotent_receiver.batch.settlements import Settlements
 from idempotent_receiver.batch.turns import Turns
-from idempotent_receiver.protocol.transitions import Settled
+from idempotent_receiver.protocol.answers import Settled
 from tests.simulation.invariants import Violation
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.planted import run_planted
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from idempotent_receiver.batch.items import Item
+    from idempotent_receiver.protocol.answers import SettleResult
     from idempotent_receiver.protocol.exchange import Operation
-    from idempotent_receiver.protocol.transitions import Claimed, SettleResult
+    from idempotent_receiver.protocol.transitions import Claimed
 
 
 def test_several_hundred_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:

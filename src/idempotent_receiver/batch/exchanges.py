@@ -14,19 +14,11 @@ from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.spent import CountedStore, Spent
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Operation, Unread, exchange
+from idempotent_receiver.protocol.answers import Claimable, OtherPayload, Refusal, Unsent
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Operation, exchange
+from idempotent_receiver.protocol.record import Unread
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unknown
-from idempotent_receiver.protocol.transitions import (
-    Claimable,
-    ClaimAnswer,
-    Claimed,
-    OtherPayload,
-    Peek,
-    PeekAnswer,
-    Refusal,
-    Settlement,
-    Unsent,
-)
+from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Peek, PeekAnswer, Settlement
 
 CLAIMS_A_CALL = WRITES_A_CALL
 """The number of claims in a chunk, which is one request."""

@@ -14,8 +14,7 @@ from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Handle
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.exchange import Unread
-from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.transitions import Basis, Claim
 
 

@@ -21,7 +21,7 @@ from idempotent_receiver.handler.outcome import (
     Outcome,
     SettleFailed,
 )
-from idempotent_receiver.protocol.exchange import Unread
+from idempotent_receiver.protocol.record import Unread
 
 LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages in which an item that must stop can be let go."""

@@ -17,25 +17,11 @@ from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.attempt import MOST_RUNS
 from idempotent_receiver.handler.results import kept
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import (
-    CLAIM_RETRIES,
-    SETTLE_RETRIES,
-    AnswerT,
-    Operation,
-    SettleAnswer,
-)
+from idempotent_receiver.protocol.answers import ClaimLost, OtherPayload, Settled, SettleResult
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, SETTLE_RETRIES, AnswerT, Operation
 from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed, Unknown
-from idempotent_receiver.protocol.transitions import (
-    Basis,
-    Claimed,
-    ClaimLost,
-    OtherPayload,
-    Settled,
-    Settlement,
-    SettleResult,
-    Unclaimed,
-)
+from idempotent_receiver.protocol.transitions import Basis, Claimed, Settlement, Unclaimed
 
 Settling = Operation[SettleResult]
 Committing = Operation[SettleResult | ActionFailed]
@@ -240,7 +226,7 @@ class Settlements:
     def _completed(self, item: Item, done: Settling) -> None:
         self._end_completed(item, done.answered, in_doubt=done.in_doubt)
 
-    def _end_completed(self, item: Item, answer: SettleAnswer, *, in_doubt: bool = False) -> None:
+    def _end_completed(self, item: Item, answer: SettleResult | Unknown, *, in_doubt: bool = False) -> None:
         if isinstance(answer, ClaimLost) and not in_doubt and (again := self._once_more(item, answer)) is not None:
             item.basis = again
             self._happens(item, Event.CLAIMED)

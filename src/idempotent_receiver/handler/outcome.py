@@ -10,21 +10,19 @@ from dataclasses import dataclass
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
-from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol import answers, transitions
 from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.exchange import SettleAnswer
-from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import ActionFailed, Unknown
-from idempotent_receiver.protocol.transitions import (
-    Basis,
-    Claim,
-    Claimed,
+from idempotent_receiver.protocol.answers import (
     ClaimLost,
     HeldElsewhere,
     OtherPayload,
     Settled,
+    SettleResult,
     Unreadable,
 )
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import ActionFailed, Unknown
+from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 
 __all__ = [
     "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Ending", "Failed",
@@ -100,24 +98,24 @@ OVERTAKEN = Failure(
 )
 """The failure of an unclaimed run whose completion was refused."""
 
-Ending = Outcome | transitions.AlreadyFailed | OtherPayload
+Ending = Outcome | answers.AlreadyFailed | OtherPayload
 """The end of a call: a message's outcome, or an answer that only a call can have."""
 
 
-def of_claim(answer: transitions.Refusal | Unknown) -> Ending:
+def of_claim(answer: answers.Refusal | Unknown) -> Ending:
     """The ending of a refused claim."""
     match answer:
-        case transitions.AlreadyCompleted(record):
+        case answers.AlreadyCompleted(record):
             return Duplicate(record)
         case Unknown(why):
             return ClaimFailed(why)
-        case transitions.Unsent():
-            return transitions.NOT_SENT_HERE
+        case answers.Unsent():
+            return answers.NOT_SENT_HERE
         case _:
             return answer
 
 
-def of_completion(answer: SettleAnswer, run: Basis, deadline: Deadline) -> Ending:
+def of_completion(answer: SettleResult | Unknown, run: Basis, deadline: Deadline) -> Ending:
     """The ending of a run whose handler returned."""
     match answer:
         case Settled(record):
@@ -128,7 +126,7 @@ def of_completion(answer: SettleAnswer, run: Basis, deadline: Deadline) -> Endin
             return SettleFailed(why)
 
 
-def of_mark(answer: SettleAnswer, claim: Claim, deadline: Deadline, *, ran: bool) -> Outcome:
+def of_mark(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, *, ran: bool) -> Outcome:
     """The outcome of a message whose record had messages to send, which SQS has confirmed. `ran` tells that its handler
     ran here. A mark by another worker counts as well.
     """
@@ -139,13 +137,13 @@ def of_mark(answer: SettleAnswer, claim: Claim, deadline: Deadline, *, ran: bool
             return SettleFailed(f"its messages were sent, but that was not recorded: {why}")
         case ClaimLost(found):
             met = transitions.decide(found, claim, (), deadline.now_ms)
-            if isinstance(met, transitions.AlreadyCompleted):
+            if isinstance(met, answers.AlreadyCompleted):
                 return Duplicate(met.record)
             return SettleFailed("its messages were sent, but its record has changed")
 
 
 def of_failure(
-    answer: SettleAnswer,
+    answer: SettleResult | Unknown,
     failure: Failure,
     run: Basis,
     deadline: Deadline,
@@ -157,7 +155,7 @@ def of_failure(
     return Failed(failure, recorded=isinstance(answer, Settled), error=error)
 
 
-def of_release(answer: SettleAnswer, held: Claimed, deadline: Deadline) -> Ending:
+def of_release(answer: SettleResult | Unknown, held: Claimed, deadline: Deadline) -> Ending:
     """The ending of a claim whose handler never started."""
     if isinstance(answer, ClaimLost):
         return of_loss(answer, held, deadline)
@@ -171,9 +169,9 @@ def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | 
     """
     answer = transitions.decide(lost.found, run.claim, (), deadline.now_ms)
     match answer:
-        case transitions.AlreadyCompleted(record):
+        case answers.AlreadyCompleted(record):
             return Duplicate(record, lost=isinstance(run, Claimed))
-        case transitions.AlreadyFailed():
+        case answers.AlreadyFailed():
             return answer
         case _ if isinstance(run, Claimed):
             return lost
@@ -187,7 +185,7 @@ def as_outcome(ending: Ending) -> Outcome:
     """The outcome of a message. Its claim never treats failures as answers, and `mismatch` has already turned another
     payload into a failure.
     """
-    assert not isinstance(ending, (transitions.AlreadyFailed, OtherPayload))  # a message has neither
+    assert not isinstance(ending, (answers.AlreadyFailed, OtherPayload))  # a message has neither
     return ending
 
 

@@ -51,10 +51,10 @@ from idempotent_receiver.http.response import (
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol import namespaces
+from idempotent_receiver.protocol.answers import AlreadyFailed
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transaction import Transaction
-from idempotent_receiver.protocol.transitions import AlreadyFailed
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
 
 HandlerResponse = Any

@@ -13,9 +13,9 @@ from idempotent_receiver.errors import UnusableKey, misuse, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.http.request import MissingKey, Request
+from idempotent_receiver.protocol.answers import OtherPayload
 from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import OtherPayload
 from idempotent_receiver.telemetry import Telemetry
 
 HttpResponse = dict[str, Any]

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from idempotent_receiver.protocol.answers import Unreadable, Unsent
 from idempotent_receiver.protocol.record import Record, Status, permanent
 from idempotent_receiver.protocol.resend import resending, resent, taken_back
-from idempotent_receiver.protocol.transitions import Claim, Unreadable, Unsent, decide
+from idempotent_receiver.protocol.transitions import Claim, decide
 
 
 def lease_over(record: Record, now_ms: int) -> bool:

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.answers import AlreadyCompleted, HeldElsewhere, Settled, Unsent
 from idempotent_receiver.protocol.exchange import ask
 from idempotent_receiver.protocol.outbox import from_text
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import RecordStore, Unknown
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, Claim, HeldElsewhere, Settled, Unsent, decide
+from idempotent_receiver.protocol.transitions import Claim, decide
 from idempotent_receiver.sqs.sends import send_messages
 
 if TYPE_CHECKING:

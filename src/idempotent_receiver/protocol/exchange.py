@@ -12,7 +12,8 @@ from typing import Generic, Protocol, TypeVar
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
 from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.answers import SettleResult
+from idempotent_receiver.protocol.record import Change, Record, Unread
 from idempotent_receiver.protocol.store import (
     ActionFailed,
     Applied,
@@ -24,7 +25,7 @@ from idempotent_receiver.protocol.store import (
     Unknown,
     Written,
 )
-from idempotent_receiver.protocol.transitions import Claim, ClaimLost, Settled, Settlement
+from idempotent_receiver.protocol.transitions import Claim, Settlement
 
 MOST_CONFLICTS = 12
 """Rounds that an operation may lose to another worker's progress."""
@@ -40,14 +41,6 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 AnswerT = TypeVar("AnswerT")
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """The record has not been read yet, or is in doubt."""
-
-
-SettleAnswer = Settled | ClaimLost | Unknown
 
 
 class Transition(Protocol[AnswerT_co]):
@@ -166,7 +159,7 @@ def ask(
 
 def commit(
     settlement: Settlement, actions: Sequence[Action], store: TransactionalStore, deadline: Deadline
-) -> SettleAnswer | ActionFailed:
+) -> SettleResult | Unknown | ActionFailed:
     """Settle a claim together with a handler's own actions, or neither."""
     return ask(settlement, settlement.standing, store, deadline, max_retries=SETTLE_RETRIES, actions=actions)
 

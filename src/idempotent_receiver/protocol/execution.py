@@ -8,16 +8,9 @@ end without a claim: it names the execution instead of a version, and the record
 from collections.abc import Collection
 from typing import NamedTuple
 
+from idempotent_receiver.protocol.answers import ClaimLost, Settled, SettleResult
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status
-from idempotent_receiver.protocol.transitions import (
-    Attributes,
-    Claimed,
-    ClaimLost,
-    Settled,
-    Settlement,
-    SettleResult,
-    settlement,
-)
+from idempotent_receiver.protocol.transitions import Attributes, Claimed, Settlement, settlement
 
 
 class Conclusion(NamedTuple):

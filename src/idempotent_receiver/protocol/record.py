@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -126,6 +127,11 @@ def _whole(value: object) -> int | None:
     except (ValueError, OverflowError):  # NaN and infinities
         return None
     return number if number == value else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """In place of a record: it has not been read yet, or is in doubt."""
 
 
 class Change(NamedTuple):

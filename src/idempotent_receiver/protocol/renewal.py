@@ -8,8 +8,9 @@ before a renewal sends it, and may replace any of them.
 from collections.abc import Collection
 from typing import NamedTuple
 
+from idempotent_receiver.protocol.answers import ClaimLost, Settled, SettleResult
 from idempotent_receiver.protocol.record import Change, Record, unchanged
-from idempotent_receiver.protocol.transitions import ClaimLost, Settled, SettleResult, expiration_of
+from idempotent_receiver.protocol.transitions import expiration_of
 
 
 class Renewal(NamedTuple):

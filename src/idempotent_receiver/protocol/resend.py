@@ -19,18 +19,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from idempotent_receiver.protocol.action import Action
+from idempotent_receiver.protocol.answers import Claimable, HeldElsewhere, Refusal, Settled
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, attributes
-from idempotent_receiver.protocol.transitions import (
-    Claim,
-    Claimable,
-    HeldElsewhere,
-    Refusal,
-    Settled,
-    Settlement,
-    completed,
-    decide,
-    expiration_of,
-)
+from idempotent_receiver.protocol.transitions import Claim, Settlement, completed, decide, expiration_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.protocol.answers import ClaimLost, Settled, SettleResult
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, exchange
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.renewal import Renewal
 from idempotent_receiver.protocol.store import RecordStore, Unknown, Written
-from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, Settled, SettleResult
+from idempotent_receiver.protocol.transitions import Claimed
 
 RENEWALS_A_LEASE = 3
 

@@ -7,18 +7,17 @@ because only the function behind HTTP needs it.
 import typing
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.record import Record, Status
-from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import (
+from idempotent_receiver.protocol.answers import (
     AlreadyCompleted,
     AlreadyFailed,
     ClaimLost,
     OtherPayload,
     Settled,
     Unreadable,
-    completed,
-    failed,
 )
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, name_of
 from idempotent_receiver.workflow.starts import Closed, NothingToDo, Running, Started, accept, recover_orphan
 

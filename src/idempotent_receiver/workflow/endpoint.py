@@ -28,9 +28,9 @@ from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import Headers, HttpResponse, problem
 from idempotent_receiver.payload import EVERYTHING, Payload
+from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed
 from idempotent_receiver.protocol.record import Record, Status, usable
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed
 from idempotent_receiver.telemetry import Telemetry
 from idempotent_receiver.workflow.executions import Start, Workflow, name_of
 from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, accept

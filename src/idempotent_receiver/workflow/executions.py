@@ -14,9 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol import namespaces
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unread, ask
+from idempotent_receiver.protocol.answers import SettleResult
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
 from idempotent_receiver.protocol.execution import Conclusion
-from idempotent_receiver.protocol.record import Record, record_id
+from idempotent_receiver.protocol.record import Record, Unread, record_id
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.protocol.transitions import Attributes
 
@@ -138,7 +139,7 @@ class Workflow:
 
     def conclude(
         self, execution: str, outcome: Attributes, deadline: Deadline, revises: str | None = None
-    ) -> SettleAnswer:
+    ) -> SettleResult | Unknown:
         """Write how an execution ended into its record if that is still open; `revises` is as in `Conclusion`."""
         id = self.id_of(execution.rpartition(":")[2])
         conclusion = Conclusion(id, execution, outcome, self.retention_seconds, revises)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, ask
+from idempotent_receiver.protocol import answers, transitions
+from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed, ClaimLost, Settled, SettleResult
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
 from idempotent_receiver.protocol.execution import hand_over
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, Claim, Claimed, ClaimLost, Settled
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, executions_unavailable
 
 MOST_STARTS = 10
@@ -51,7 +52,7 @@ class NothingToDo:
     """The record needs nothing, or it has been done."""
 
 
-_Refused = AlreadyCompleted | AlreadyFailed | transitions.OtherPayload | transitions.Unreadable
+_Refused = AlreadyCompleted | AlreadyFailed | answers.OtherPayload | answers.Unreadable
 StartAnswer = Started | Running | _Refused | Unknown
 
 
@@ -102,12 +103,12 @@ def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "
         failures_are_answers=True,
         input=start.input,
     )
-    answer: Claimed | transitions.Refusal | Unknown = ask(claim, None, workflow.store, deadline)
-    if isinstance(answer, transitions.HeldElsewhere):
+    answer: Claimed | answers.Refusal | Unknown = ask(claim, None, workflow.store, deadline)
+    if isinstance(answer, answers.HeldElsewhere):
         # The claiming request's record says what to start: it will be started, by a sweep at the latest.
         return Running(workflow.arn_of(start.name))
-    if isinstance(answer, transitions.Unsent):
-        return transitions.NOT_SENT_HERE
+    if isinstance(answer, answers.Unsent):
+        return answers.NOT_SENT_HERE
     return ClaimedStart(workflow, start, deadline, answer) if isinstance(answer, Claimed) else answer
 
 
@@ -163,7 +164,7 @@ class ClaimedStart:
     def settle(self, settlement: transitions.Settlement, execution: str) -> StartAnswer:
         """Settle the claim; returns the answer that the record then gives."""
         store, held = self.workflow.store, settlement.held
-        answer: SettleAnswer = ask(settlement, held, store, self.deadline, max_retries=SETTLE_RETRIES)
+        answer: SettleResult | Unknown = ask(settlement, held, store, self.deadline, max_retries=SETTLE_RETRIES)
         match answer:
             case Settled(found):
                 return _standing(found, Started(execution))

@@ -11,8 +11,9 @@ import pytest
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import Deadline, SystemClock
 from idempotent_receiver.dynamodb.packs import PACKS_TO_GROW, Bound
+from idempotent_receiver.protocol.answers import Settled
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, Operation
-from idempotent_receiver.protocol.transitions import Claim, Settled, complete
+from idempotent_receiver.protocol.transitions import Claim, complete
 from tests.engines.engine import client
 from tests.engines.faulty import cancelled, refused
 from tests.engines.sample_records import committing, credit

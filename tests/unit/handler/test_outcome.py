@@ -18,21 +18,19 @@ from idempotent_receiver.handler.outcome import (
     NotStarted,
     SettleFailed,
 )
-from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import ActionFailed, Unknown
-from idempotent_receiver.protocol.transaction import Transaction
-from idempotent_receiver.protocol.transitions import (
+from idempotent_receiver.protocol.answers import (
     AlreadyCompleted,
     AlreadyFailed,
-    Claim,
-    Claimed,
     ClaimLost,
     HeldElsewhere,
     OtherPayload,
     Settled,
-    Unclaimed,
     Unreadable,
 )
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import ActionFailed, Unknown
+from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.protocol.transitions import Claim, Claimed, Unclaimed
 from tests.manual_clock import START_MS, ManualClock
 
 FAILURE = Failure(type="ValueError", at="here")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.exchange import Operation, Unread, ask
-from idempotent_receiver.protocol.record import Change, Record, attributes
+from idempotent_receiver.protocol.exchange import Operation, ask
+from idempotent_receiver.protocol.record import Change, Record, Unread, attributes
 from idempotent_receiver.protocol.store import Commit, NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from tests.manual_clock import START_MS, ManualClock

@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 
 from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.execution import hand_over
 from idempotent_receiver.protocol.record import Change, Record, Status
-from idempotent_receiver.protocol.transitions import ClaimLost, Settled
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, applied_claim, change_of, conclusion, existing
 
 

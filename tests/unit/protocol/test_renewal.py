@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.record import Change, Status
 from idempotent_receiver.protocol.renewal import Renewal
-from idempotent_receiver.protocol.transitions import ClaimLost, Settled
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, existing
 
 

@@ -9,6 +9,14 @@ import pytest
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.protocol.answers import (
+    AlreadyCompleted,
+    Claimable,
+    HeldElsewhere,
+    OtherPayload,
+    Settled,
+    Unreadable,
+)
 from idempotent_receiver.protocol.exchange import ask, commit
 from idempotent_receiver.protocol.record import Change, Record, attributes, from_attributes
 from idempotent_receiver.protocol.resend import (
@@ -24,15 +32,7 @@ from idempotent_receiver.protocol.resend import (
     taken_back,
 )
 from idempotent_receiver.protocol.store import ActionFailed
-from idempotent_receiver.protocol.transitions import (
-    AlreadyCompleted,
-    Claimable,
-    HeldElsewhere,
-    OtherPayload,
-    Settled,
-    Unreadable,
-    decide,
-)
+from idempotent_receiver.protocol.transitions import decide
 from idempotent_receiver.testing.memory import Table
 from tests.manual_clock import ManualClock
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, by_powertools, claim, existing

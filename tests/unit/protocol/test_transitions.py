@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver.protocol import execution, transitions
-from idempotent_receiver.protocol.record import Change, Record, Status
-from idempotent_receiver.protocol.transitions import (
+from idempotent_receiver.protocol.answers import (
     AlreadyCompleted,
     AlreadyFailed,
     Claimable,
-    Claimed,
     ClaimLost,
     HeldElsewhere,
     OtherPayload,
-    Peek,
     Settled,
-    Settlement,
-    Unclaimed,
     Unreadable,
     Unsent,
-    decide,
 )
+from idempotent_receiver.protocol.record import Change, Record, Status
+from idempotent_receiver.protocol.transitions import Claimed, Peek, Settlement, Unclaimed, decide
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, applied_claim, by_powertools, change_of, claim, existing
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from idempotent_receiver import DynamoDBStore, MemoryStore
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.exchange import ask
 from idempotent_receiver.protocol.record import attributes
 from idempotent_receiver.protocol.store import NotApplied, Unknown
-from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, Settled
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from tests.manual_clock import ManualClock
 from tests.unit.dynamodb.wire import session

@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from idempotent_receiver import MemoryStore
+from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed, ClaimLost, OtherPayload, Settled
 from idempotent_receiver.protocol.store import NotApplied
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, ClaimLost, OtherPayload, Settled
 from idempotent_receiver.workflow import Closed, NothingToDo, Running, Started, Unknown, accept, name_of
 from idempotent_receiver.workflow.executions import HAND_OVER_MARGIN_SECONDS
 from idempotent_receiver.workflow.starts import MOST_STARTS

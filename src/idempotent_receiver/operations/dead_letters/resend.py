@@ -11,8 +11,17 @@ from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict, claim_on
-from idempotent_receiver.protocol.exchange import SettleAnswer, Unread, ask, commit
-from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.answers import (
+    AlreadyCompleted,
+    ClaimLost,
+    HeldElsewhere,
+    OtherPayload,
+    Settled,
+    SettleResult,
+    Unsent,
+)
+from idempotent_receiver.protocol.exchange import ask, commit
+from idempotent_receiver.protocol.record import Change, Record, Unread
 from idempotent_receiver.protocol.resend import (
     Resend,
     ResendClaim,
@@ -25,14 +34,6 @@ from idempotent_receiver.protocol.resend import (
     taken_back,
 )
 from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown
-from idempotent_receiver.protocol.transitions import (
-    AlreadyCompleted,
-    ClaimLost,
-    HeldElsewhere,
-    OtherPayload,
-    Settled,
-    Unsent,
-)
 
 ASK_SECONDS = 30
 
@@ -216,7 +217,7 @@ class TakingBack:
                     "completes the resend"
                 )
 
-    def _given_back(self, begun: Resend, claimed: Record) -> SettleAnswer | ActionFailed:
+    def _given_back(self, begun: Resend, claimed: Record) -> SettleResult | Unknown | ActionFailed:
         records = self.records
         now_ms = records.clock.epoch_ms()
         back = take_back(claimed, now_ms, records.retention_seconds)

@@ -31,11 +31,12 @@ from idempotent_receiver.operations.dead_letters.cause import cause_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.records import released, unsent
 from idempotent_receiver.operations.text import escaped
-from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol import answers
+from idempotent_receiver.protocol.answers import Claimable
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status, permanent
 from idempotent_receiver.protocol.resend import resending, resent
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import Claim, Claimable, ClaimAnswer, decide
+from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, decide
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -125,17 +126,17 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
     if isinstance(found, Unknown):
         return Verdict.UNREADABLE, f"its record could not be read: {found.why}"
     match claim_on(dead_letter, found, now_ms):
-        case transitions.Unreadable(reason):
+        case answers.Unreadable(reason):
             return Verdict.UNREADABLE, f"this version cannot understand its record: {reason}"
-        case transitions.OtherPayload(expected, got):
+        case answers.OtherPayload(expected, got):
             why = f"its key was used for another payload: fingerprint {expected} there, {got} here"
             return Verdict.CONFLICT, why if rules.payload_known else f"{why}. {PAYLOAD_UNKNOWN}"
-        case transitions.AlreadyCompleted(completed):
+        case answers.AlreadyCompleted(completed):
             return _completed(dead_letter, completed)
-        case transitions.HeldElsewhere() if found is not None and (begun := resending(found)) is not None:
+        case answers.HeldElsewhere() if found is not None and (begun := resending(found)) is not None:
             ends = "resend it with the same body, or with --take-back"
             return Verdict.RESENDING, f"{begun.operator} began to resend it as {begun.new_id}: {ends}"
-        case transitions.HeldElsewhere(until_ms):
+        case answers.HeldElsewhere(until_ms):
             met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer will wait"
         case _:
             met = _met(found, now_ms)

@@ -20,7 +20,7 @@ from idempotent_receiver.operations.doctor.bounds import (
 )
 from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.operations.doctor.outside_lambda import ON_A_TASK
-from idempotent_receiver.operations.doctor.roles import CHECK, ON_ANY_TABLE, READ, SEND
+from idempotent_receiver.operations.doctor.roles import CHECK, ON_ANY_TABLE, READ, SEND_MESSAGE
 
 NAMESPACE = "IdempotentReceiver"
 
@@ -217,8 +217,8 @@ def notes(facts: Facts) -> Iterator[str]:
     denied = {} if isinstance(facts.denied_to_the_handler, NotAnswered) else facts.denied_to_the_handler
     for variable, (name, refused) in denied.items():
         table = f"the DynamoDB table {name} (variable {variable})"
-        if SEND in refused:
-            yield f"the role may not {SEND} to {name} (variable {variable}): allow it if the handler sends there"
+        if SEND_MESSAGE in refused:
+            yield f"the role may not {SEND_MESSAGE} to {name} (variable {variable}): allow it if the handler does"
         elif len(refused) == len(ON_ANY_TABLE):
             yield f"the role has no permission on {table}: if the handler uses it, allow its actions"
         elif CHECK in refused and READ not in refused:

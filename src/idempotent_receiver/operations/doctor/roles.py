@@ -29,7 +29,7 @@ READ, CHECK = "dynamodb:GetItem", "dynamodb:ConditionCheckItem"
 """What a transaction's `get` needs: the read, and the check of an item that is read and not written."""
 TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 QUEUE_URL = re.compile(r"https?://.+/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
-SEND = "sqs:SendMessage"
+SEND_MESSAGE = "sqs:SendMessage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.description import DAY_SECONDS, Description
 from idempotent_receiver.operations.doctor.asking import NotAnswered
 from idempotent_receiver.operations.doctor.facts import DeployedConsumer, DeployedFunction, Facts, consumer_of, gather
-from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE, SEND
+from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE, SEND_MESSAGE
 
 ACCOUNT = "123456789012"
 
@@ -437,7 +437,11 @@ HOST, REFUNDS = "https://sqs.us-east-1.amazonaws.com/123456789012", arn("sqs", "
         ({"EMPTY_TABLE": ""}, [arn("dynamodb", "table/")], {}),
         ({"PAGE_TABLE": "of contents"}, [arn("dynamodb", "table/of contents")], {}),
         ({"OWN_TABLE": "records"}, [TABLE], {}),  # that is a finding
-        ({"REFUNDS_QUEUE_URL": f"{HOST}/refunds.fifo"}, [REFUNDS], {"REFUNDS_QUEUE_URL": ("refunds.fifo", [SEND])}),
+        (
+            {"REFUNDS_QUEUE_URL": f"{HOST}/refunds.fifo"},
+            [REFUNDS],
+            {"REFUNDS_QUEUE_URL": ("refunds.fifo", [SEND_MESSAGE])},
+        ),
         ({"REFUNDS_QUEUE_URL": f"{HOST}/refunds.fifo"}, [], {}),
         ({"REFUNDS_URL": f"{HOST}/refunds.fifo"}, [REFUNDS], {}),
         ({"REFUNDS_QUEUE_URL": ""}, [REFUNDS], {}),

@@ -146,9 +146,9 @@ class Batch:
             self._begin(moment)
         for line in self._settlements.lines:
             if line.waiting:
-                may_grow = runs.running > 0 or claims.asking > 0 or self._sends.active or runs.may_start_one(moment)
+                may_grow = runs.running > 0 or claims.asking > 0 or self._sends.unanswered or runs.may_start_one(moment)
                 line.flush(moment.elapsed_seconds, hurry=not may_grow)
-        if self._sends.active:
+        if self._sends.unanswered:
             settlements = self._settlements
             hurry = runs.running == settlements.committing == 0 and not any(line.waiting for line in settlements.lines)
             self._sends.flush(moment.elapsed_seconds, hurry=hurry, late=self._late(LAST_SEND))

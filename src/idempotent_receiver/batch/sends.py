@@ -92,16 +92,12 @@ class Sends:
         self._executor = settings.executor
         self._progress = progress
         self._queues: dict[str, _Queue] = {}
-        self._unanswered: dict[Item, int] = {}
+        self.unanswered: dict[Item, int] = {}
+        """How many messages of an item wait or are in progress."""
         self._refused: set[Item] = set()
         self._calls = 0
         self.due_seconds: float | None = None
         """When the next request must leave, in seconds since the invocation's start; None if nothing waits."""
-
-    @property
-    def active(self) -> bool:
-        """Whether messages wait or are in progress."""
-        return bool(self._unanswered)
 
     def add(self, item: Item) -> None:
         """Send the messages of an item's record."""
@@ -115,7 +111,7 @@ class Sends:
             text = f"its record's outbox cannot be read: {type(error).__name__}"
             self._progress.happens(item, Event.SETTLED, SettleFailed(text))
             return
-        self._unanswered[item] = len(messages)
+        self.unanswered[item] = len(messages)
         for number, message in enumerate(messages, 1):
             queue = self._queues.setdefault(message.queue_url, _Queue())
             queue.add(_Entry(item, f"{key}-{number}", message))
@@ -162,18 +158,18 @@ class Sends:
 
     def _confirmed(self, item: Item, answer: SendAnswer) -> None:
         """Count an answer that settles a message: confirmed, or its own fault, which no retry helps."""
-        if item not in self._unanswered:
+        if item not in self.unanswered:
             return
         if answer.own:
             text = f"its effect is done, but one of its messages was refused: {answer.why}"
             item.failure = Failure(type="MessageRefused", text=text, permanent=True)
             self._refused.add(item)
-        self._unanswered[item] -= 1
-        if self._unanswered[item] == 0:
-            del self._unanswered[item]
+        self.unanswered[item] -= 1
+        if self.unanswered[item] == 0:
+            del self.unanswered[item]
             self._progress.happens(item, Event.FAILED_FOR_GOOD if item in self._refused else Event.CONFIRMED)
 
     def _not_sent(self, entry: _Entry, why: str) -> None:
-        if self._unanswered.pop(entry.item, None) is not None:
+        if self.unanswered.pop(entry.item, None) is not None:
             text = f"its effect is done, but one of its messages was not confirmed: {why}"
             self._progress.happens(entry.item, Event.SETTLED, SettleFailed(text))

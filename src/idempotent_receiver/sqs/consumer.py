@@ -319,9 +319,8 @@ class _Invocation:
         try:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)
         except Exception as error:  # noqa: BLE001  # not confirmed, whatever the reason: the message comes again
-            what = f"not sent to the dead-letter queue {queue}"
-            remedy = "check that it exists, and the permission sqs:SendMessage"
-            self.options.telemetry.report_message_error(f"{what}: {remedy}", error, self._log_fields(place))
+            what = f"not sent to the dead-letter queue {queue}: check that it exists, and allow sqs:SendMessage"
+            self.options.telemetry.report_message_error(what, error, self._log_fields(place))
             return False
         return True
 

@@ -76,9 +76,6 @@ def redrive(
             min=1, metavar="[=SECONDS]", help=f"Follow the redriven messages, for {FOLLOW_SECONDS} s by default."
         ),
     ] = None,
-    wait_held: Annotated[
-        bool, typer.Option("--wait-held", help="First wait for dead letters that another session has in flight.")
-    ] = False,
 ) -> None:
     """Redrive dead letters; delete those already completed.
 
@@ -112,7 +109,6 @@ def redrive(
         options=options,
         saved=saved,
         rate=rate,
-        wait_held=wait_held,
         follow_seconds=wait,
     )
     rules = {name: options[name] for name in ("include_permanent", "force")}

@@ -94,8 +94,7 @@ class _Command:
         """Plan, confirm, act, answer."""
         queue, acting = self.session.source, self.task.acting
         if isinstance(queue, DeadLetterQueue):
-            wait, ask = self.task.wait_held, not acting.yes
-            self.held = note_held(queue, self.terminal, wait=wait, ask=ask, stopped=self.stopped)
+            self.held = note_held(queue, self.terminal, ask=not acting.yes, stopped=self.stopped)
         plan = self.run.plan()
         told = self._shown(plan)
         if acting.save_plan is not None and not self.stopped():
@@ -265,15 +264,8 @@ class _Command:
             raise typer.Exit(Exit.LEFT)
 
 
-def note_held(
-    queue: DeadLetterQueue,
-    terminal: Terminal,
-    *,
-    wait: bool = False,
-    ask: bool = False,
-    stopped: Callable[[], bool],
-) -> int:
-    """Report how many dead letters others hold, and wait for them if asked. Returns how many others still hold."""
+def note_held(queue: DeadLetterQueue, terminal: Terminal, *, ask: bool = False, stopped: Callable[[], bool]) -> int:
+    """Report how many dead letters others hold, and offer to wait for them. Returns how many others still hold."""
     held = queue.held_elsewhere()
     if not held:
         return 0
@@ -282,7 +274,7 @@ def note_held(
         f"About {held} of {queue.count()} dead letters are held by another session, which may have been killed. They "
         f"become visible by {until}, unless its --hold is longer than {queue.hold_seconds}."
     )
-    if wait or (ask and terminal.offer("Wait for them?")):
+    if ask and terminal.offer("Wait for them?"):
         with terminal.progress("waiting", None):
             held = queue.wait_for_others(stopped)
         if held:

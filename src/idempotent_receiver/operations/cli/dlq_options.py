@@ -115,8 +115,7 @@ class Task:
 
     `asks` begins its question and `doing` labels its progress. A saved plan keeps `options`; `saved` is the plan to
     carry out. `check` returns extra values for the JSON answer, or raises UsageError for a plan that is not possible.
-    With `wait_held`, the command first waits for dead letters that others hold. With `follow_seconds`, it follows the
-    messages it returned for that long.
+    With `follow_seconds`, the command follows the messages it returned for that long.
     """
 
     command: str
@@ -130,7 +129,6 @@ class Task:
     saved: SavedPlan | None = None
     rate: float = DEFAULT_RATE
     check: Callable[[Plan], Mapping[str, str]] = lambda plan: {}
-    wait_held: bool = False
     follow_seconds: float | None = None
 
 

@@ -165,12 +165,14 @@ def test_what_a_killed_redrive_holds_is_said_and_has_an_exit_code_of_its_own(
     assert timedelta(seconds=190) < datetime.fromisoformat(said[1]) - datetime.now(UTC) < timedelta(seconds=201)
 
 
-def test_redrive_waits_for_what_another_session_holds_if_it_is_told_to(
+def test_redrive_waits_for_what_another_session_holds_if_the_operator_says_so(
     receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "POLL_SECONDS", 0.1)
+    for question in ("offer", "confirm"):
+        monkeypatch.setattr(terminal.Terminal, question, lambda *question, **yes: True)
     held = stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=4, VisibilityTimeout=1)["Messages"]
-    ran = receiver.on("dlq redrive --yes --json --wait-held --hold 5")
+    ran = receiver.on("dlq redrive --json --hold 5")
     assert (len(held), ran.code, ran.json["held_elsewhere"], ran.json["moved"]) == (4, terminal.Exit.LEFT, 0, 1)
     assert stack.keys_in(stack.queue) == {FLAKY}
 

@@ -21,7 +21,7 @@ from harness.deploy import HOST_BUILD, code_uri_of, deploy
 from harness.emulator import MACHINES
 from harness.serving import serving
 from harness.workload.stack_client import StackClient
-from idempotent_receiver.local.deployment import NO_ARRIVALS, create, packaged
+from idempotent_receiver.local.deployment import create, packaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,7 +122,7 @@ def deployed(
         changed = [*(each.lower() for each in EDITS), *(f"{setting}={value}" for setting, value in settings)]
         also = "; and a second consumer, of receipts" if next_one else ""
         said(f"template.yaml with {', '.join(changed)}; and deploy/api.yaml{also}")
-        report.note(NO_ARRIVALS)
+        report.note("DeadLetterArrivals is false: this cloud has no metric math, so no alarm rings for arrivals")
         whole = joined(stack, beside)
         yield cloud, client_of(cloud, whole if next_one is None else joined(whole, next_one))
 

@@ -24,9 +24,6 @@ PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil"})
 
 ARRIVALS = "DeadLetterArrivals"
-NO_ARRIVALS = (
-    f"{ARRIVALS} is false: this cloud does not support metric math, so no alarm fires when a dead letter arrives"
-)
 
 
 class DeployError(Exception):

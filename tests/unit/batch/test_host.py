@@ -98,6 +98,22 @@ def test_the_host_hears_of_each_write_before_it_is_sent() -> None:
     ]
 
 
+def test_the_host_hears_of_each_claim_that_is_refused() -> None:
+    """Otherwise its process would be ended when that lease would end."""
+    host = Host()
+    store = Store(host)
+    process(work("a"), store=store)
+    host.told.clear()
+
+    process(work("a"), work("b"), store=store, host=host)
+
+    assert [told for told in host.told if "claim" in told[0]] == [
+        ("claiming", "a", "b"),
+        ("not claimed", "a"),
+        ("claimed", "b"),
+    ]
+
+
 def test_nothing_starts_once_the_host_drains() -> None:
     """Not even what its worker loop would take next."""
     host = Host()

@@ -240,23 +240,26 @@ def test_nobody_shares_a_check_that_has_become_a_write() -> None:
     ],
 )
 def test_a_read_of_some_attributes_is_stale_after_a_write_of_those(write: dict[str, Any], stale: bool) -> None:
-    """Others may change: DynamoDB checks that in the end."""
-    entered, tx = Entered(), Transaction()
+    """Others may change: DynamoDB checks that in the end. A later write of another makes it no fresher."""
+    entered, tx, other = Entered(), Transaction(), Transaction()
     method = tx.put if "Item" in write else tx.update if write else tx.delete
     method(TableName="T", **({} if "Item" in write else {"Key": {"id": "x"}}), **write)
     entered.enter("keyed", "y")
     entered.enter_with("writer", tx.actions)
+    other.update(TableName="T", Key={"id": "x"}, UpdateExpression="REMOVE seen")
+    entered.enter_with("another", other.actions)
     reader = Transaction(lambda table, key: {**key, "n": 1, "seen": 0})
     reader.get(TableName="T", Key={"id": "x"}, attributes=["n"])
     entered.enter_with("reader", reader.seal())
     entered.leave("writer")
-    assert entered.names[2:] == ["reader is stale at 0" if stale else "reader"]
+    entered.leave("another")
+    assert entered.names[3:] == ["reader is stale at 0" if stale else "reader"]
 
     whole = Transaction(lambda table, key: {**key, "n": 1, "seen": 0})
     whole.get(TableName="T", Key={"id": "x"})
     entered.enter_with("of all", whole.seal())
     entered.leave("reader", applied=False)
-    assert entered.names[3:] == ["of all is stale at 0"]
+    assert entered.names[4:] == ["of all is stale at 0"]
 
 
 def test_a_write_to_no_known_item_makes_no_read_stale() -> None:

@@ -23,6 +23,9 @@ NO_CLIENT = "pass the consumer a client: sqs_consumer(store, sqs=boto3.client('s
 MOST_OTHER_ATTRIBUTES = 9
 """SQS allows ten attributes, and one is the stamp."""
 
+MOST_DELAY_SECONDS = 900
+"""SQS's limit."""
+
 STAMP = "idempotent-receiver"
 """The name of the message attribute that holds a message's key, as a JSON object."""
 
@@ -34,7 +37,11 @@ _OPTIONAL = {
 }
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """The characters that no SQS message may hold."""
-_URL, _GROUP, _NAME = re.compile(r"https?://[!-~]+"), re.compile("[!-~]{1,128}"), re.compile(r"[\w.-]{1,256}", re.ASCII)
+_URL, _GROUP = re.compile(r"https?://[!-~]+"), re.compile("[!-~]{1,128}")
+_NAME = re.compile(r"(?=.{1,256}\Z)(?!(?i:aws|amazon)\.)[\w-]+(?:\.[\w-]+)*", re.ASCII)
+_TYPE = re.compile(r"(String|Number|Binary)(?:\.[\w.-]{1,249})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+"""Source: Amazon SQS Developer Guide, "Amazon SQS message metadata"."""
 
 
 class Outgoing(NamedTuple):
@@ -77,14 +84,14 @@ def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> O
             raise misuse(TypeError(f"a transaction's send takes no {name}: see SendMessage"))
         if isinstance(value, bool) or not isinstance(value, kind):
             raise misuse(TypeError(f"a transaction's send: {name} takes {_KINDS[kind]}; it is {named_type(value)}"))
+    _check_delay(queue_url, arguments.get("DelaySeconds", 0))
     attributes = arguments.get("MessageAttributes", {})
     if STAMP in attributes or len(attributes) > MOST_OTHER_ATTRIBUTES:
         text = f"takes up to {MOST_OTHER_ATTRIBUTES} attributes besides {STAMP!r}, which holds its key"
         raise misuse(ValueError(f"a transaction's send: MessageAttributes {text}"))
     for name in ("MessageAttributes", "MessageSystemAttributes"):
-        if not all(_NAME.fullmatch(key) and _is_attribute(one) for key, one in arguments.get(name, {}).items()):
-            takes = "takes names and values like {'a': {'DataType': 'String', 'StringValue': 'b'}}, or a BinaryValue"
-            raise misuse(TypeError(f"a transaction's send: {name} {takes}"))
+        if not all(_is_name(key, of=name) and _is_attribute(one) for key, one in arguments.get(name, {}).items()):
+            raise misuse(TypeError(f"a transaction's send: {name} takes names and values like {_LIKE[name]}"))
     if "MessageGroupId" in arguments and not _GROUP.fullmatch(arguments["MessageGroupId"]):
         raise misuse(ValueError("a transaction's send: MessageGroupId takes 1 to 128 letters, digits and punctuation"))
     if queue_url.endswith(".fifo") and "MessageGroupId" not in arguments:
@@ -96,13 +103,40 @@ def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> O
     return Outgoing(queue_url, {"MessageBody": text, **copied})
 
 
+def _check_delay(queue_url: str, seconds: int) -> None:
+    if not 0 <= seconds <= MOST_DELAY_SECONDS:
+        raise misuse(ValueError(f"a transaction's send: DelaySeconds takes 0 to {MOST_DELAY_SECONDS}"))
+    if seconds and queue_url.endswith(".fifo"):
+        text = "is a FIFO queue, whose delay is the queue's own: leave out DelaySeconds"
+        raise misuse(ValueError(f"a transaction's send: {queue_url} {text}"))
+
+
+_LIKE = {
+    "MessageAttributes": "{'a': {'DataType': 'String', 'StringValue': 'b'}}, or a Number, or a Binary's BinaryValue",
+    "MessageSystemAttributes": "{'AWSTraceHeader': {'DataType': 'String', 'StringValue': 'Root=...'}}",
+}
+
+
+def _is_name(name: object, *, of: str) -> bool:
+    if of == "MessageSystemAttributes":
+        return name == "AWSTraceHeader"  # SQS has no other
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def _is_attribute(value: object) -> bool:
     match value:
-        case {"DataType": str(), "StringValue": str(text), **rest}:
-            return not rest and bool(text) and not _FORBIDDEN.search(text)
-        case {"DataType": str(), "BinaryValue": bytes(data), **rest}:
-            return not rest and bool(data)
+        case {"DataType": str(kind), "StringValue": str(text), **rest}:
+            fits = {"String": bool(text), "Number": _NUMBER.fullmatch(text) is not None}
+            return not rest and fits.get(_type_of(kind), False) and not _FORBIDDEN.search(text)
+        case {"DataType": str(kind), "BinaryValue": bytes(data), **rest}:
+            return not rest and _type_of(kind) == "Binary" and bool(data)
     return False
+
+
+def _type_of(kind: str) -> str:
+    """SQS's type, without a label of one's own; empty if there is none."""
+    found = _TYPE.fullmatch(kind)
+    return "" if found is None else found[1]
 
 
 _KINDS: dict[type, str] = {int: "an int", str: "a str", Mapping: "a mapping"}

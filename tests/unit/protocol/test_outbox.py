@@ -21,6 +21,7 @@ from idempotent_receiver.protocol.outbox import (
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/shipments"
 TEXT = {"DataType": "String", "StringValue": "a"}
+FIFO = {"QueueUrl": f"{QUEUE}.fifo", "MessageGroupId": "g"}
 
 
 class Ship(BaseModel):
@@ -103,6 +104,9 @@ def test_later_changes_change_nothing() -> None:
         ({"Typo": 1}, TypeError, "takes no Typo: see SendMessage"),
         ({"DelaySeconds": True}, TypeError, "DelaySeconds takes an int; it is a bool"),
         ({"DelaySeconds": "5"}, TypeError, "DelaySeconds takes an int"),
+        ({"DelaySeconds": -1}, ValueError, "DelaySeconds takes 0 to 900"),
+        ({"DelaySeconds": 901}, ValueError, "DelaySeconds takes 0 to 900"),
+        ({**FIFO, "DelaySeconds": 5}, ValueError, "shipments.fifo is a FIFO queue, whose delay is the queue's own"),
         ({"MessageGroupId": 5}, TypeError, "MessageGroupId takes a str"),
         ({"MessageAttributes": {"a": "b"}}, TypeError, "MessageAttributes takes names and values like"),
         ({"MessageAttributes": {"a": {"DataType": "String"}}}, TypeError, "takes names and values like"),
@@ -113,6 +117,20 @@ def test_later_changes_change_nothing() -> None:
         ({"MessageGroupId": ""}, ValueError, "MessageGroupId takes 1 to 128"),
         ({"MessageGroupId": "a b"}, ValueError, "MessageGroupId takes 1 to 128"),
         ({"MessageAttributes": {"a b": TEXT}}, TypeError, "takes names and values like"),
+        *(
+            ({"MessageAttributes": {name: TEXT}}, TypeError, "takes names and values like")
+            for name in (5, ".a", "a.", "a..b", "AWS.a", "amazon.a", "a" * 257)
+        ),
+        *(
+            ({"MessageAttributes": {"a": {**TEXT, "DataType": kind}}}, TypeError, "takes names and values like")
+            for kind in ("", "Text", "string", "Binary", "Number", "String.", "String.\ud800", "String.a b")
+        ),
+        (
+            {"MessageAttributes": {"a": {"DataType": "String", "BinaryValue": b"a"}}},
+            TypeError,
+            "takes names and values like",
+        ),
+        ({"MessageSystemAttributes": {"a": TEXT}}, TypeError, "MessageSystemAttributes takes names and values like"),
         ({"MessageAttributes": {"a": {**TEXT, "StringValue": ""}}}, TypeError, "takes names and values like"),
         ({"MessageAttributes": {"a": {**TEXT, "StringValue": "\ud800"}}}, TypeError, "takes names and values like"),
         ({"MessageAttributes": {STAMP: TEXT}}, ValueError, "besides 'idempotent-receiver', which holds its key"),
@@ -131,6 +149,16 @@ def test_what_sqs_would_not_take_is_refused_at_the_call(
 ) -> None:
     with pytest.raises(error, match=told):
         sent(**wrong)
+
+
+@pytest.mark.parametrize("delay", [0, 900])
+def test_what_sqs_takes_at_its_limits_is_not_refused(delay: int) -> None:
+    numbers = {f"n{text}": {"DataType": "Number", "StringValue": text} for text in ("0", "-1.5", "1e-5", "+.5")}
+    labels = {"a.b-c_D": {**TEXT, "DataType": "String.iso-8601"}, "Awsome.a": TEXT, "a" * 256: TEXT}
+    attributes = {name.replace("+", "p"): one for name, one in {**numbers, **labels}.items()}
+    one = sent(DelaySeconds=delay, MessageAttributes=attributes)
+    assert from_text(to_text([one])) == [one]
+    assert sent(**FIFO, DelaySeconds=0).arguments["DelaySeconds"] == 0
 
 
 def test_nine_attributes_leave_room_for_the_key() -> None:

@@ -6,48 +6,84 @@ answers.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.protocol.record import Change
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied
 from tests.engines.faulty import cancelled, refused
 from tests.engines.sample_records import claimed, committing, credit, insert_all, settling
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import DynamoDB
-    from tests.engines.faulty import Faults
+    from tests.engines.faulty import Answer, Faults, Sent
+
+    Answers = Callable[[Sent], Answer | None]
 
 
 def commits(engine: DynamoDB, count: int, start: int = 0) -> list[Commit]:
     return [committing(engine, number) for number in range(start, start + count)]
 
 
-def committed(engine: DynamoDB, commits: Sequence[Commit]) -> list[Written | ActionFailed]:
-    return list(engine.store.commit(commits))
+def committed(engine: DynamoDB, wanted: Sequence[Commit] | int) -> list[Written | ActionFailed]:
+    """The answers to these commits, or to so many with a write each."""
+    return list(engine.store.commit(commits(engine, wanted) if isinstance(wanted, int) else wanted))
+
+
+def asking(engine: DynamoDB, number: int, method: str, **arguments: Any) -> Commit:
+    """A commit with one action, on the table of accounts unless it says another."""
+    tx = Transaction()
+    getattr(tx, method)(**{"TableName": engine.accounts, **arguments})
+    return committing(engine, number, tx)
+
+
+def putting(engine: DynamoDB, number: int, count: int = 1, **item: object) -> Commit:
+    """A commit that puts so many items like this one."""
+    tx = Transaction()
+    for part in range(count):
+        tx.put(TableName=engine.accounts, Item={"account": f"{number}/{part}", **item})
+    return committing(engine, number, tx)
+
+
+def checking(engine: DynamoDB, number: int, account: str, condition: str, **values: object) -> Commit:
+    """A commit with a write of its own, and then a check."""
+    tx = credit(engine, f"account-{number}")
+    given = {"ExpressionAttributeValues": {f":{name}": value for name, value in values.items()}} if values else {}
+    tx.check(TableName=engine.accounts, Key={"account": account}, ConditionExpression=condition, **given)
+    return committing(engine, number, tx)
 
 
 def failing(engine: DynamoDB, number: int) -> Commit:
     """A commit whose second action has a condition that does not hold."""
-    tx = credit(engine, f"account-{number}")
-    tx.check(
-        TableName=engine.accounts, Key={"account": f"no-{number}"}, ConditionExpression="attribute_exists(account)"
-    )
-    return committing(engine, number, tx)
+    return checking(engine, number, f"no-{number}", "attribute_exists(account)")
+
+
+def sharing(engine: DynamoDB, number: int, amount: int = 0) -> Commit:
+    """A commit with a check that all of this amount share."""
+    return checking(engine, number, "shared", "attribute_not_exists(amount) OR amount = :a", a=amount)
+
+
+def told(answers: Sequence[object]) -> str:
+    """What each of a row of commits is told."""
+    return ", ".join(f"{len([*same])} {one}" for one, same in groupby(map(_told, answers)))
+
+
+def _told(answer: object) -> str:
+    if not isinstance(answer, NotApplied):
+        return type(answer).__name__
+    words = {"own": answer.own, "contended": answer.contended, "throttled": answer.retry and not answer.contended}
+    return " ".join(word for word, is_so in {**words, "refused": not answer.retry}.items() if is_so)
 
 
 def balance(engine: DynamoDB, number: int) -> object:
     item = engine.account(f"account-{number}")
     return None if item is None else item["balance"]
-
-
-def contended(answer: object) -> bool:
-    return isinstance(answer, NotApplied) and answer.retry and answer.contended
 
 
 # What shares a request
@@ -56,55 +92,39 @@ def contended(answer: object) -> bool:
 @pytest.mark.parametrize(("count", "requests"), [(0, 0), (1, 1), (50, 1), (51, 2), (100, 2), (120, 3)])
 def test_a_hundred_writes_are_a_request(engine: DynamoDB, faults: Faults, count: int, requests: int) -> None:
     """Records included: of messages with a write each, 50 are a transaction."""
-    assert committed(engine, commits(engine, count)) == [Applied()] * count
+    assert committed(engine, count) == [Applied()] * count
     assert len(faults.sent) == requests
     assert all(balance(engine, number) == 5 for number in range(count))
 
 
-def test_a_commit_s_actions_stay_together(engine: DynamoDB, faults: Faults) -> None:
-    """Three commits of 40 writes are two requests, of 80 and 40."""
-
-    def large(number: int) -> Commit:
-        tx = Transaction()
-        for part in range(39):
-            tx.put(TableName=engine.accounts, Item={"account": f"{number}/{part}"})
-        return committing(engine, number, tx)
-
-    assert committed(engine, [large(number) for number in range(3)]) == [Applied()] * 3
-    assert [len(sent.items) for sent in faults.sent] == [80, 40]
-
-
-def test_a_megabyte_is_a_request(engine: DynamoDB, faults: Faults) -> None:
-    """Of 300 KB each, three commits are a request; one alone may have more."""
-
-    def large(number: int, items: int = 1) -> Commit:
-        tx = Transaction()
-        for part in range(items):
-            tx.put(TableName=engine.accounts, Item={"account": f"{number}/{part}", "data": "x" * 300_000})
-        return committing(engine, number, tx)
-
-    assert committed(engine, [large(0), large(1), large(2), large(3), large(4, items=12)]) == [Applied()] * 5
-    assert faults.sizes == [3, 1, 1]
+@pytest.mark.parametrize(
+    ("counts", "data", "sizes"),
+    [
+        pytest.param([39] * 3, "", [2, 1], id="its actions stay together: of 40 writes, two are a request"),
+        pytest.param([1] * 4 + [12], "x" * 300_000, [3, 1, 1], id="a megabyte; one alone may have more"),
+    ],
+)
+def test_a_commit_that_does_not_fit_is_in_the_next_request(
+    engine: DynamoDB, faults: Faults, counts: list[int], data: str, sizes: list[int]
+) -> None:
+    wanted = [putting(engine, number, count, data=data) for number, count in enumerate(counts)]
+    assert committed(engine, wanted) == [Applied()] * len(counts)
+    assert faults.sizes == sizes
+    assert sum(len(sent.items) for sent in faults.sent) == len(counts) + sum(counts)
 
 
 def test_no_item_is_twice_in_a_request_and_nobody_overtakes(engine: DynamoDB, faults: Faults) -> None:
     """Commits on one item take effect in their order; others share their requests."""
 
-    def noting(number: int, account: str) -> Commit:
-        tx = Transaction()
-        note = {":before": number - 2, ":now": number}
+    def noting(number: int) -> Commit:
         condition = "latest = :before" if number >= 2 else "attribute_not_exists(latest) AND :before < :now"
-        tx.update(
-            TableName=engine.accounts,
-            Key={"account": account},
-            UpdateExpression="SET latest = :now",
-            ConditionExpression=condition,
-            ExpressionAttributeValues=note,
+        update = {"Key": {"account": ("even", "odd")[number % 2]}, "UpdateExpression": "SET latest = :now"}
+        values = {":before": number - 2, ":now": number}
+        return asking(
+            engine, number, "update", **update, ConditionExpression=condition, ExpressionAttributeValues=values
         )
-        return committing(engine, number, tx)
 
-    accounts = ("even", "odd")
-    assert committed(engine, [noting(number, accounts[number % 2]) for number in range(6)]) == [Applied()] * 6
+    assert committed(engine, [noting(number) for number in range(6)]) == [Applied()] * 6
     assert faults.sizes == [2, 2, 2]
     assert all(len(set(sent.items)) == len(sent.items) for sent in faults.sent)
 
@@ -112,41 +132,33 @@ def test_no_item_is_twice_in_a_request_and_nobody_overtakes(engine: DynamoDB, fa
 @pytest.mark.parametrize("table", ["{records}", "arn:aws:dynamodb:us-east-1:123456789012:table/{records}"])
 def test_a_record_that_another_s_handler_writes_counts_too(engine: DynamoDB, faults: Faults, table: str) -> None:
     """Also where the table is named by its ARN, as it is one item to DynamoDB."""
-    tx = Transaction()
-    tx.put(TableName=table.format(records=engine.records), Item={"id": "key-0", "status": "FAILED"})
-
-    committed(engine, [*commits(engine, 2), committing(engine, 2, tx)])
-
+    item = {"id": "key-0", "status": "FAILED"}
+    writing = asking(engine, 2, "put", TableName=table.format(records=engine.records), Item=item)
+    committed(engine, [*commits(engine, 2), writing])
     assert [sent.ids for sent in faults.sent] == [["key-0", "key-1"], ["key-2", "key-0"]]
 
 
 def test_what_no_transaction_may_hold_is_not_sent(engine: DynamoDB, faults: Faults) -> None:
     """Its neighbours are not affected."""
-    own, poison = Transaction(), Transaction()
-    own.delete(TableName=engine.records, Key={"id": "key-9"})
-    poison.put(TableName=engine.accounts, Item={"account": "\ud800"})
+    own = asking(engine, 9, "delete", TableName=engine.records, Key={"id": "key-9"})
     unstorable = Commit(Change(claimed("\ud800"), None), ())
 
-    answers = committed(
-        engine, [*commits(engine, 1), committing(engine, 9, own), unstorable, committing(engine, 3, poison)]
-    )
-
-    assert answers[0] == Applied()
-    assert all(isinstance(answer, NotApplied) and not answer.retry for answer in answers[1:])
+    poison = asking(engine, 3, "put", Item={"account": "\ud800"})
+    large = putting(engine, 4, cents=10**38 + 1)
+    answers = committed(engine, [*commits(engine, 1), own, unstorable, poison, large])
+    assert told(answers) == "1 Applied, 1 own refused, 1 refused, 2 own refused"
     assert [sent.ids for sent in faults.sent] == [["key-0"]]
 
 
 def test_a_neighbour_s_wrong_key_makes_no_clash(engine: DynamoDB) -> None:
     """It tells of a table's key what is not so. Whoever is on two items of it is not refused for that."""
-    wrong, two = Transaction(), Transaction()
-    wrong.delete(TableName="lines", Key={"order": "1"})
+    two = Transaction()
     for line in ("a", "b"):
         two.delete(TableName="lines", Key={"order": "1", "line": line})
+    wrong = asking(engine, 0, "delete", TableName="lines", Key={"order": "1"})
 
-    answers = committed(engine, [committing(engine, 0, wrong), committing(engine, 1, two)])
-
-    assert isinstance(answers[1], NotApplied)
-    assert "ResourceNotFoundException" in answers[1].why, "it was not sent"
+    _, answer = committed(engine, [wrong, committing(engine, 1, two)])
+    assert "ResourceNotFoundException" in str(answer), "it was not sent"
 
 
 def test_the_same_pack_is_the_same_request(engine: DynamoDB, faults: Faults) -> None:
@@ -163,39 +175,99 @@ def test_the_same_pack_is_the_same_request(engine: DynamoDB, faults: Faults) -> 
     assert balance(engine, 0) == 5
 
 
-def checking(engine: DynamoDB, number: int, amount: int = 0) -> Commit:
-    """A commit with a write of its own, and a check that all of this amount share."""
-    tx = credit(engine, f"account-{number}")
-    condition = {"ConditionExpression": "attribute_not_exists(amount) OR amount = :a"}
-    tx.check(
-        TableName=engine.accounts, Key={"account": "shared"}, ExpressionAttributeValues={":a": amount}, **condition
-    )
-    return committing(engine, number, tx)
-
-
 def test_commits_with_one_check_share_it(engine: DynamoDB, faults: Faults) -> None:
     """A hundred with one write each: 49 of them, and the check, are a transaction."""
-    assert committed(engine, [checking(engine, number) for number in range(100)]) == [Applied()] * 100
+    assert committed(engine, [sharing(engine, number) for number in range(100)]) == [Applied()] * 100
     assert len(faults.sent) == 3
     assert [sent.body.count(b'"ConditionCheck"') for sent in faults.sent] == [1, 1, 1]
 
 
 def test_other_conditions_on_one_item_do_not_share_a_request(engine: DynamoDB, faults: Faults) -> None:
-    wanted = [checking(engine, number, amount=number // 2 % 2) for number in range(8)]
+    wanted = [sharing(engine, number, amount=number // 2 % 2) for number in range(8)]
     assert committed(engine, wanted) == [Applied()] * 8
     assert len(faults.sent) == 4, "none overtakes another on the item"
 
 
 def test_a_shared_check_that_fails_is_told_to_all_that_share_it(engine: DynamoDB, faults: Faults) -> None:
-    tx = Transaction()
-    tx.put(TableName=engine.accounts, Item={"account": "shared", "amount": 7})
-    committed(engine, [committing(engine, 99, tx)])
-    wanted = [checking(engine, 0), committing(engine, 1), checking(engine, 2), checking(engine, 3, amount=7)]
+    committed(engine, [asking(engine, 99, "put", Item={"account": "shared", "amount": 7})])
+    wanted = [sharing(engine, 0), committing(engine, 1), sharing(engine, 2), sharing(engine, 3, amount=7)]
 
     assert committed(engine, wanted) == [ActionFailed(1), Applied(), ActionFailed(1), Applied()]
 
 
-# Who is named
+# Who is told what
+
+
+def always(answer: Answer) -> Answers:
+    return lambda sent: answer
+
+
+def to(answer: Answer, *numbers: int) -> Answers:
+    """To requests with one of these commits."""
+    return lambda sent: answer if {f"key-{number}" for number in numbers} & set(sent.ids) else None
+
+
+def naming(code: str) -> Answers:
+    return lambda sent: sent.naming({"account-7": code})
+
+
+def first_fails(sent: Sent) -> Answer | None:
+    return sent.naming({sent.ids[0]: "ConditionalCheckFailed"}) if len(sent.ids) > 1 else None
+
+
+INVALID, NO_TABLE, NOT_ALLOWED, SHORT = (
+    *map(refused, ("ValidationException", "ResourceNotFoundException", "AccessDeniedException")),
+    cancelled("ValidationError"),
+)
+SYNTAX = refused("ValidationException", message="Invalid UpdateExpression: Syntax error")
+FAILED = cancelled("ConditionalCheckFailed")
+FEWER = [12, 12, 12, 12, 1]
+"""The other 49, as after a conflict (`test_packs_bound.py`)."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "count", "answers", "sizes"),
+    [
+        # Who is named goes later, or, if it is invalid, not again; the others go on at once.
+        (naming("ValidationError"), 50, "7 Applied, 1 own refused, 42 Applied", [50, 49]),
+        (naming("TransactionConflict"), 50, "7 Applied, 1 own contended, 42 Applied", [50, *FEWER]),
+        (naming("ThrottlingError"), 50, "7 Applied, 1 own throttled, 42 Applied", [50, *FEWER]),
+        (naming("ProvisionedThroughputExceeded"), 50, "7 Applied, 1 own throttled, 42 Applied", [50, *FEWER]),
+        # Alone: it tells of the store, unless it is invalid. A condition without a place may be the record's or the
+        # handler's: a read must tell.
+        (always(INVALID), 1, "1 own refused", [1]),
+        (always(NOT_ALLOWED), 1, "1 refused", [1]),
+        (always(FAILED), 1, "1 Unknown", [1]),
+        # All of one bad shape, in two packs: two of each are sent alone, and the others are told the same.
+        *((always(refusal), 100, "100 refused", [50, 1, 1] * 2) for refusal in (NO_TABLE, NOT_ALLOWED)),
+        (always(SYNTAX), 100, "100 own refused", [50, 1, 1] * 2),
+        # What is invalid for what it holds tells nothing of others like it.
+        (to(INVALID, 0, 1, 2), 10, "3 own refused, 7 Applied", [10, 1, 9] + [1] * 9),
+        # Nobody is in company more than three times, however often it is somebody else who fails: then it goes alone.
+        (first_fails, 10, "3 Conflict, 7 Applied", [10, 9, 8] + [1] * 7),
+        # Reasons that are not one an action name nobody: a failed condition among them may be anybody's.
+        (lambda sent: FAILED if len(sent.ids) > 1 else None, 4, "4 Applied", [4, 1, 2, 1, 1, 1]),
+        # A throttled pack is not sent again: all of it may be tried again later.
+        (always(refused("ThrottlingException")), 50, "50 throttled", [50]),
+        (always(refused("RequestLimitExceeded")), 50, "50 throttled", [50]),
+        (always(refused("TransactionConflictException")), 50, "50 contended", [50]),
+        # Who is in doubt is in no other request, and the next pack is none of theirs.
+        (to(refused("InternalServerError", 500), 31), 100, "50 Unknown, 50 Applied", [50, 50]),
+        (to(refused("TransactionInProgressException"), 31), 100, "50 Unknown, 50 Applied", [50, 50]),
+        (to(refused("IdempotentParameterMismatchException"), 31), 100, "50 Unknown, 50 Applied", [50, 50]),
+    ],
+)
+def test_what_each_commit_is_told_and_in_how_many_requests(
+    engine: DynamoDB, faults: Faults, answer: Answers, *, count: int, answers: str, sizes: list[int]
+) -> None:
+    faults.answer = answer
+    assert (told(committed(engine, count)), faults.sizes) == (answers, sizes)
+
+
+def test_who_is_named_is_told_its_action(engine: DynamoDB, faults: Faults) -> None:
+    faults.answer = naming("ValidationError")
+    assert f"action 1 (Update on {engine.accounts})" in str(committed(engine, 50)[7])
+    assert "key-7" not in faults.sent[1].ids
 
 
 def test_ten_failing_of_a_hundred_cost_at_most_six_requests_more(engine: DynamoDB, faults: Faults) -> None:
@@ -222,219 +294,63 @@ def test_a_lost_claim_among_others_is_told_with_what_is_there(engine: DynamoDB, 
     assert len(faults.sent) == 2
 
 
-def test_what_is_invalid_at_its_place_fails_for_good(engine: DynamoDB, faults: Faults) -> None:
-    """With its action; the others go on without it."""
-    faults.answer = lambda sent: sent.naming({"account-7": "ValidationError"})
-
-    answers = committed(engine, commits(engine, 50))
-
-    assert answers[:7] + answers[8:] == [Applied()] * 49
-    assert isinstance(answers[7], NotApplied)
-    assert (answers[7].retry, answers[7].own) == (False, True)
-    assert f"action 1 (Update on {engine.accounts})" in answers[7].why
-    assert faults.sizes == [50, 49]
-
-
-@pytest.mark.parametrize(
-    ("code", "is_contended"),
-    [("TransactionConflict", True), ("ThrottlingError", False), ("ProvisionedThroughputExceeded", False)],
-)
-def test_who_met_a_conflict_goes_later(engine: DynamoDB, faults: Faults, code: str, is_contended: bool) -> None:
-    """And the others at once."""
-    faults.answer = lambda sent: sent.naming({"account-7": code})
-
-    answers = committed(engine, commits(engine, 50))
-
-    assert answers[:7] + answers[8:] == [Applied()] * 49
-    assert isinstance(answers[7], NotApplied)
-    assert (answers[7].retry, answers[7].contended, answers[7].own) == (True, is_contended, True)
-    assert all("key-7" not in sent.ids for sent in faults.sent[1:])
-
-
-@pytest.mark.parametrize(("code", "own"), [("ValidationException", True), ("AccessDeniedException", False)])
-def test_a_refused_request_of_one_tells_of_the_store_unless_it_is_invalid(
-    engine: DynamoDB, faults: Faults, code: str, own: bool
-) -> None:
-    faults.answer = lambda sent: refused(code)
-
-    (answer,) = committed(engine, commits(engine, 1))
-
-    assert isinstance(answer, NotApplied)
-    assert (answer.retry, answer.own) == (False, own)
-
-
-def test_what_is_not_sent_tells_nothing_of_the_store(engine: DynamoDB, faults: Faults) -> None:
-    tx = Transaction()
-    tx.put(TableName=engine.accounts, Item={"account": "a", "cents": 10**38 + 1})
-
-    (answer,) = committed(engine, [committing(engine, 0, tx)])
-
-    assert isinstance(answer, NotApplied)
-    assert (answer.retry, answer.own, faults.sent) == (False, True, [])
-
-
-def test_nobody_is_in_company_more_than_three_times(engine: DynamoDB, faults: Faults) -> None:
-    """However often it is somebody else who fails: then it goes alone."""
-
-    def first_fails(sent: Any) -> Any:
-        return sent.naming({sent.ids[0]: "ConditionalCheckFailed"}) if len(sent.ids) > 1 else None
-
-    faults.answer = first_fails
-
-    answers = committed(engine, commits(engine, 10))
-
-    assert answers == [Conflict()] * 3 + [Applied()] * 7
-    assert faults.sizes == [10, 9, 8] + [1] * 7
-
-
 # Nobody is named
 
 
-SHORT = cancelled("ValidationError")
-WHOLE = [refused("ValidationException"), refused("ResourceNotFoundException"), refused("AccessDeniedException"), SHORT]
+each_refusal = pytest.mark.parametrize(
+    "answer", [INVALID, NO_TABLE, NOT_ALLOWED, SHORT], ids=["invalid", "no table", "not allowed", "short reasons"]
+)
 
 
-@pytest.mark.parametrize("answer", WHOLE, ids=["invalid", "no table", "not allowed", "short reasons"])
+@each_refusal
 @pytest.mark.parametrize("bad", [0, 1, 25, 31, 49])
 def test_one_bad_among_fifty_is_found_by_halves(engine: DynamoDB, faults: Faults, answer: Any, bad: int) -> None:
     """It alone fails, and for good; also among those of its shape, which are not refused with it."""
-    faults.answer = lambda sent: answer if f"key-{bad}" in sent.ids else None
-
-    answers = committed(engine, commits(engine, 50))
-
+    faults.answer = to(answer, bad)
+    answers = committed(engine, 50)
+    assert told(answers[bad : bad + 1]).endswith("refused")
     assert answers[:bad] + answers[bad + 1 :] == [Applied()] * 49
-    assert isinstance(answers[bad], NotApplied)
-    assert not answers[bad].retry
     assert len(faults.sent) <= 12
     assert all(balance(engine, number) == (None if number == bad else 5) for number in range(50))
 
 
-@pytest.mark.parametrize("answer", WHOLE, ids=["invalid", "no table", "not allowed", "short reasons"])
+@each_refusal
 def test_one_bad_among_a_hundred_costs_fifteen_requests_wherever_it_is(
     engine: DynamoDB, faults: Faults, answer: Any
 ) -> None:
     """Two packs: if all is well, they are two requests."""
     for bad in range(0, 100, 7):
-        batch = commits(engine, 100, start=100 * bad)
-        culprit = batch[bad].change.new.id
-        faults.answer = lambda sent, culprit=culprit: answer if culprit in sent.ids else None  # type: ignore[misc]
+        faults.answer = to(answer, 101 * bad)
         faults.sent.clear()
-
-        answers = committed(engine, batch)
-
+        answers = committed(engine, commits(engine, 100, start=100 * bad))
         assert [number for number, one in enumerate(answers) if one != Applied()] == [bad]
         assert len(faults.sent) <= 15
 
 
 def test_two_bad_among_fifty_are_found_one_by_one(engine: DynamoDB, faults: Faults) -> None:
     """To go on by halves would cost two requests for each, if many are bad."""
-    faults.answer = lambda sent: WHOLE[0] if {"key-10", "key-40"} & set(sent.ids) else None
-
-    answers = committed(engine, commits(engine, 50))
-
-    assert [number for number, one in enumerate(answers) if one != Applied()] == [10, 40]
+    faults.answer = to(INVALID, 10, 40)
+    assert told(committed(engine, 50)) == "10 Applied, 1 own refused, 29 Applied, 1 own refused, 9 Applied"
     assert len(faults.sent) <= 60
-
-
-SHAPES = [
-    refused("ResourceNotFoundException"),
-    refused("AccessDeniedException"),
-    refused("ValidationException", message="Invalid UpdateExpression: Syntax error"),
-]
-
-
-@pytest.mark.parametrize("answer", SHAPES, ids=["no table", "not allowed", "wrong expression"])
-def test_all_of_one_bad_shape_cost_six_requests(engine: DynamoDB, faults: Faults, answer: Any) -> None:
-    """A hundred messages in two packs: two of each are sent alone, and the others are told the same."""
-    faults.answer = lambda sent: answer
-
-    answers = committed(engine, commits(engine, 100))
-
-    assert all(isinstance(one, NotApplied) and not one.retry for one in answers)
-    assert faults.sizes == [50, 1, 1] * 2
-
-
-def test_what_is_invalid_for_what_it_holds_tells_nothing_of_others_like_it(engine: DynamoDB, faults: Faults) -> None:
-    faults.answer = lambda sent: refused("ValidationException") if {"key-0", "key-1", "key-2"} & set(sent.ids) else None
-
-    answers = committed(engine, commits(engine, 10))
-
-    assert answers[3:] == [Applied()] * 7
 
 
 def test_another_shape_is_not_refused_with_a_bad_one(engine: DynamoDB, faults: Faults) -> None:
     """Another table, another expression, or a value of another type in it."""
+    five = ["SET balance = :five", "SET balance = :five, note = :five"]
 
     def of(number: int, kind: int) -> Commit:
-        tx = Transaction()
         if kind == 0:
-            tx.put(TableName=engine.accounts, Item={"account": f"account-{number}", "balance": 5})
-        else:
-            tx.update(
-                TableName=engine.accounts,
-                Key={"account": f"account-{number}"},
-                UpdateExpression="SET balance = :five" if kind == 1 else "SET balance = :five, note = :five",
-                ExpressionAttributeValues={":five": 5 if kind < 3 else "5"},
-            )
-        return committing(engine, number, tx)
+            return putting(engine, number, balance=5)
+        update = {"Key": {"account": f"account-{number}"}, "UpdateExpression": five[kind > 1]}
+        return asking(engine, number, "update", **update, ExpressionAttributeValues={":five": 5 if kind < 3 else "5"})
 
-    bad = {f"key-{number}" for number in range(0, 12, 4)}
-    faults.answer = lambda sent: SHAPES[0] if bad & set(sent.ids) else None
-
+    faults.answer = to(NO_TABLE, 0, 4, 8)
     answers = committed(engine, [of(number, number % 4) for number in range(12)])
-
-    assert [isinstance(one, NotApplied) for one in answers] == [number % 4 == 0 for number in range(12)]
+    assert told(answers) == "1 refused, 3 Applied, 1 refused, 3 Applied, 1 refused, 3 Applied"
     assert faults.sizes == [12, 1, 1, 9]
 
 
-def test_reasons_that_are_not_one_an_action_name_nobody(engine: DynamoDB, faults: Faults) -> None:
-    """A failed condition among them may be anybody's; only what fails alone is told so."""
-    faults.answer = lambda sent: cancelled("ConditionalCheckFailed") if len(sent.ids) > 1 else None
-
-    assert committed(engine, commits(engine, 4)) == [Applied()] * 4
-    assert faults.sizes[:2] == [4, 1]
-    assert sum(size == 1 for size in faults.sizes) == 4
-
-
-def test_alone_a_failed_condition_without_a_place_is_unknown(engine: DynamoDB, faults: Faults) -> None:
-    """It may be the record's or the handler's: a read must tell."""
-    faults.answer = lambda sent: cancelled("ConditionalCheckFailed")
-
-    assert isinstance(committed(engine, commits(engine, 1))[0], Unknown)
-
-
-@pytest.mark.parametrize("code", ["ThrottlingException", "RequestLimitExceeded", "TransactionConflictException"])
-def test_a_throttled_pack_is_not_sent_again(engine: DynamoDB, faults: Faults, code: str) -> None:
-    """All of it may be tried again later."""
-    faults.answer = lambda sent: refused(code)
-
-    answers = committed(engine, commits(engine, 50))
-
-    assert all(isinstance(answer, NotApplied) and answer.retry for answer in answers)
-    assert [contended(answer) for answer in answers] == [code.startswith("TransactionConflict")] * 50
-    assert faults.sizes == [50]
-
-
 # What nobody knows
-
-
-UNKNOWN = [
-    refused("InternalServerError", 500),
-    refused("TransactionInProgressException"),
-    refused("IdempotentParameterMismatchException"),
-]
-
-
-@pytest.mark.parametrize("answer", UNKNOWN, ids=["internal error", "in progress", "mismatch"])
-def test_who_is_in_doubt_is_in_no_other_request(engine: DynamoDB, faults: Faults, answer: Any) -> None:
-    """All members of such a pack are unknown; the next pack is none of theirs."""
-    faults.answer = lambda sent: answer if "key-31" in sent.ids else None
-
-    answers = committed(engine, commits(engine, 100))
-
-    assert all(isinstance(one, Unknown) for one in answers[:50])
-    assert answers[50:] == [Applied()] * 50
-    assert faults.sizes == [50, 50]
 
 
 def test_a_pack_whose_answer_is_lost_takes_effect_once(engine: DynamoDB, faults: Faults) -> None:
@@ -442,10 +358,7 @@ def test_a_pack_whose_answer_is_lost_takes_effect_once(engine: DynamoDB, faults:
     pack = commits(engine, 50)
     faults.losing = lambda sent: len(faults.sent) == 1
 
-    lost, again = committed(engine, pack), committed(engine, pack)
-
-    assert all(isinstance(answer, Unknown) for answer in lost)
-    assert again == [Applied()] * 50
+    assert told([*committed(engine, pack), *committed(engine, pack)]) == "50 Unknown, 50 Applied"
     assert faults.sent[0].body == faults.sent[1].body
     assert all(balance(engine, number) == 5 for number in range(50))
 
@@ -455,7 +368,5 @@ def test_the_innocent_of_a_pack_whose_second_answer_is_lost_are_unknown(engine: 
     faults.losing = lambda sent: len(sent.ids) == 9
 
     answers = committed(engine, [*commits(engine, 9), failing(engine, 9)])
-
-    assert all(isinstance(answer, Unknown) for answer in answers[:9])
-    assert answers[9] == ActionFailed(1)
+    assert (told(answers), answers[9]) == ("9 Unknown, 1 ActionFailed", ActionFailed(1))
     assert faults.sizes == [10, 9]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from decimal import Decimal
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.reads import PlainItem
 
 ITEM = {"account": "a", "balance": 5, "frozen": False, "log": [{"n": Decimal("1.50")}], "tags": {"x"}}
+ONE = {"account": "a", "n": 1}
 PLACE: dict[str, Any] = {"TableName": "accounts", "Key": {"account": "a"}}
+WHOLE: dict[str, Any] = {"TableName": "accounts", "Item": {"account": "a", "balance": 1}}
+REMOVE: dict[str, Any] = {**PLACE, "UpdateExpression": "REMOVE x"}
+TOO_MANY = r"accounts has more attributes than one condition can check .* `attributes=`"
 
 
 class Accounts:
@@ -43,23 +48,21 @@ def transaction(item: PlainItem | None = ITEM) -> Transaction:
     return Transaction(Accounts(item))
 
 
-def conditions(tx: Transaction) -> list[tuple[str, str, dict[str, str], dict[str, Any]]]:
-    """Each action's kind and condition, with names and values in place of their placeholders."""
-    return [
-        (
-            action.kind,
-            action.arguments["ConditionExpression"],
-            action.arguments.get("ExpressionAttributeNames", {}),
-            action.arguments.get("ExpressionAttributeValues", {}),
-        )
-        for action in tx.seal()
-    ]
+def checks(tx: Transaction) -> list[str]:
+    """Each action's kind and condition, with names and values in place of their placeholders, each of which is used."""
+    found = []
+    for action in tx.seal():
+        names, values = (action.arguments.get(f"ExpressionAttribute{each}", {}) for each in ("Names", "Values"))
+        places = names | {place: repr(value) for place, value in values.items()}
+        condition = action.arguments["ConditionExpression"]
+        assert {*places} == {*re.findall(r"[#:]r_?\d*", condition)}
+        found.append(f"{action.kind}: " + re.sub(r"[#:]r_?\d*", lambda place, to=places: to[place[0]], condition))
+    return found
 
 
 def test_a_get_gives_plain_values_that_the_handler_may_change() -> None:
-    tx = transaction(
-        {**ITEM, "balance": Decimal(5), "large": Decimal("1E+40"), "numbers": {Decimal(1), Decimal("1.5")}}
-    )
+    more = {"balance": Decimal(5), "large": Decimal("1E+40"), "numbers": {Decimal(1), Decimal("1.5")}}
+    tx = transaction(ITEM | more)
     account = tx.get(**PLACE)
     assert account == {**ITEM, "large": Decimal("1E+40"), "numbers": {1, Decimal("1.5")}}
     assert type(account["balance"]) is int
@@ -67,8 +70,8 @@ def test_a_get_gives_plain_values_that_the_handler_may_change() -> None:
     account["balance"] = 1
 
     assert tx.get(**PLACE)["balance"] == 5
-    ((_, _, _, values),) = conditions(tx)
-    assert [value for value in values.values() if value == 5 or isinstance(value, list)] == [5, ITEM["log"]]
+    (check,) = tx.seal()
+    assert list(check.arguments["ExpressionAttributeValues"].values()) == list((ITEM | more).values())[1:]
 
 
 def test_one_request_reads_an_item_however_often_it_is_asked_for() -> None:
@@ -81,77 +84,72 @@ def test_one_request_reads_an_item_however_often_it_is_asked_for() -> None:
     assert fetch.count == 2
 
 
+# What is checked.
+
+MISSING = "attribute_not_exists(frozen)"
+
+
 @pytest.mark.parametrize(
-    ("item", "asked", "expected"),
+    ("item", "asked", "condition"),
     [
-        (None, {}, ("attribute_not_exists(#r0)", {"#r0": "account"}, {})),
-        (None, {"attributes": ["balance"]}, ("attribute_not_exists(#r0)", {"#r0": "account"}, {})),
-        ({"account": "a"}, {}, ("attribute_exists(#r)", {"#r": "account"}, {})),
-        ({"account": "a", "n": 1}, {}, ("#r0 = :r0", {"#r0": "n"}, {":r0": 1})),
-        ({"account": "a", "n": 1}, {"attributes": ["n", "account"]}, ("#r0 = :r0", {"#r0": "n"}, {":r0": 1})),
-        (
-            {"account": "a", "n": 1, "other": 2},
-            {"attributes": ["n", "frozen"]},
-            ("#r0 = :r0 AND attribute_not_exists(#r1)", {"#r0": "n", "#r1": "frozen"}, {":r0": 1}),
-        ),
-        (
-            {"account": "a", "n": 1},
-            {"attributes": ["frozen"]},
-            ("attribute_not_exists(#r0) AND attribute_exists(#r)", {"#r0": "frozen", "#r": "account"}, {}),
-        ),
+        (None, {}, "attribute_not_exists(account)"),
+        (None, {"attributes": ["balance"]}, "attribute_not_exists(account)"),
+        ({"account": "a"}, {}, "attribute_exists(account)"),
+        (ONE, {}, "n = 1"),
+        (ONE, {"attributes": ["n", "account"]}, "n = 1"),
+        (ONE | {"other": 2}, {"attributes": ["n", "frozen"]}, f"n = 1 AND {MISSING}"),
+        (ONE, {"attributes": ["frozen"]}, f"{MISSING} AND attribute_exists(account)"),
     ],
 )
 def test_what_was_read_is_checked_by_value_or_by_absence(
-    item: PlainItem | None, asked: dict[str, Any], expected: tuple[str, dict[str, str], dict[str, Any]]
+    item: PlainItem | None, asked: dict[str, Any], condition: str
 ) -> None:
     tx = transaction(item)
     tx.get(**PLACE, **asked)
+    assert checks(tx) == [f"ConditionCheck: {condition}"]
 
-    assert conditions(tx) == [("ConditionCheck", *expected)]
+
+def look_up(item: dict[str, Any]) -> None:
+    with pytest.raises(KeyError):
+        item["frozen"]
 
 
 @pytest.mark.parametrize(
     "ask",
     [
+        look_up,
         lambda it: it.get("frozen"),
         lambda it: "frozen" in it,
-        lambda it: _missing(it, "frozen"),
         lambda it: it.pop("frozen", None),
         lambda it: it.setdefault("frozen", False),
     ],
 )
 def test_a_missing_name_that_was_asked_for_is_checked_too(ask: Callable[[Any], object]) -> None:
-    tx = transaction({"account": "a", "n": 1})
+    """Where the item is written, in that action's condition; not if it was asked of a copy that is not checked."""
+    tx = transaction(ONE)
     account = tx.get(**PLACE)
-    tx.update(**PLACE, UpdateExpression="REMOVE x")
+    tx.update(**REMOVE)
     ask(account)
+    assert checks(tx) == [f"Update: n = 1 AND {MISSING}"]
 
-    ((_, condition, names, _),) = conditions(tx)
-
-    assert condition == "#r0 = :r0 AND attribute_not_exists(#r1)"
-    assert names["#r1"] == "frozen"
-
-
-def _missing(item: dict[str, Any], name: str) -> bool:
-    with pytest.raises(KeyError):
-        item[name]
-    return True
+    tx = transaction(ONE)
+    ask(tx.get(**PLACE, check=False))
+    assert tx.get(**PLACE, attributes=["n"]) == {"n": 1}
+    ask(tx.get(**PLACE, check=False))
+    assert checks(tx) == ["ConditionCheck: n = 1"]
 
 
-def test_what_the_handler_does_to_its_copy_is_no_missing_name() -> None:
-    tx = transaction({"account": "a", "n": 1})
+def test_the_handlers_copy_is_as_a_dict_whose_changes_are_no_missing_names() -> None:
+    tx = transaction(ONE)
     account = tx.get(**PLACE)
-    del account["n"]
-    assert "n" not in account
-    assert account.get("n", 7) == 7
-    assert 3 not in account
-    assert [one[1] for one in conditions(tx)] == ["#r0 = :r0"]
-
-
-def test_a_copy_of_what_was_read_is_an_ordinary_dict() -> None:
-    account = transaction({"account": "a", "n": 1}).get(**PLACE)
     assert type(copy.deepcopy(account)) is dict
     assert json.loads(json.dumps(account)) == {**account} == account | {}
+    assert (account.pop("n"), account.pop("n", 2), account.setdefault("n", 3), account["n"]) == (1, 2, 3, 3)
+    del account["n"]
+    assert ("n" in account, account.get("n", 7), 3 in account) == (False, 7, False)
+    with pytest.raises(KeyError):
+        account.pop("n")
+    assert checks(tx) == ["ConditionCheck: n = 1"]
 
 
 def test_a_name_that_was_not_among_the_attributes_is_refused() -> None:
@@ -168,100 +166,107 @@ class Account(BaseModel):
     balance: int
     is_frozen: bool = Field(default=False, validation_alias=AliasChoices("frozen", "locked"))
 
+    @field_validator("balance")
+    @classmethod
+    def solvent(cls, balance: int) -> int:
+        if balance < 5:
+            raise PermanentError("cannot pay")
+        return balance
 
-def test_a_model_says_what_is_read_and_is_what_the_handler_gets() -> None:
-    tx = transaction()
-    assert tx.get(**PLACE, attributes=Account) == Account(balance=5, frozen=False)
-    ((_, condition, names, _),) = conditions(tx)
-    assert {names[one] for one in names} == {"balance", "frozen", "is_frozen", "locked"}
-    assert condition.count("attribute_not_exists") == 2
+
+@pytest.mark.parametrize("balance", [5, 4])
+def test_a_model_says_what_is_read_and_is_what_the_handler_gets_or_an_error_that_rests_on_it(balance: int) -> None:
+    """It is no error of the read: it may be a final answer, which is checked."""
+    tx = transaction(ITEM | {"balance": balance})
+    if balance == 5:
+        assert tx.get(**PLACE, attributes=Account) == Account(balance=5, frozen=False)
+    else:
+        with pytest.raises(PermanentError, match="cannot pay"):
+            tx.get(**PLACE, attributes=Account)
+    assert tx.unread is None
+    (check,) = checks(tx)
+    absent = {f"attribute_not_exists({name})" for name in ("is_frozen", "locked")}
+    assert check.startswith(f"ConditionCheck: balance = {balance} AND frozen = False AND ")
+    assert {*check.split(" AND ")[2:]} == absent
     assert transaction(None).get(**PLACE, attributes=Account) is None
 
 
 def test_a_later_read_of_more_checks_more_and_one_without_a_check_nothing() -> None:
-    tx = transaction({"account": "a", "n": 1, "m": 2})
-    assert tx.get(**PLACE, check=False) == {"account": "a", "n": 1, "m": 2}
+    tx = transaction(ONE | {"m": 2})
+    assert tx.get(**PLACE, check=False) == ONE | {"m": 2}
     assert tx.checks() == ()
     tx.get(**PLACE, attributes=["m"])
     tx.get(**PLACE, attributes=["n"])
-    assert [one[1:] for one in conditions(tx)] == [
-        ("#r0 = :r0 AND #r1 = :r1", {"#r0": "n", "#r1": "m"}, {":r0": 1, ":r1": 2})
-    ]
+    assert checks(tx) == ["ConditionCheck: n = 1 AND m = 2"]
     assert transaction().seal() == ()
 
 
 @pytest.mark.parametrize(
     ("own", "merged"),
     [
-        (None, "#r_0 = :r_0"),
-        ("n > :r", "#r_0 = :r_0 AND (n > :r)"),
-        ("n > :r OR m = :r", "#r_0 = :r_0 AND (n > :r OR m = :r)"),
-        ("(n > :r OR m = :r)", "#r_0 = :r_0 AND (n > :r OR m = :r)"),
-        ("(n > :r) OR (m = :r)", "#r_0 = :r_0 AND ((n > :r) OR (m = :r))"),
+        (None, "n = 1"),
+        ("n > :r", "n = 1 AND (n > 2)"),
+        ("n > :r OR m = :r", "n = 1 AND (n > 2 OR m = 2)"),
+        ("(n > :r OR m = :r)", "n = 1 AND (n > 2 OR m = 2)"),
+        ("(n > :r) OR (m = :r)", "n = 1 AND ((n > 2) OR (m = 2))"),
     ],
 )
 def test_the_check_is_merged_into_a_write_of_the_item_under_its_own_condition(own: str | None, merged: str) -> None:
-    tx = transaction({"account": "a", "n": 1})
+    tx, otherwise = transaction(ONE), PermanentError("no")
     tx.get(**PLACE)
-    condition = {} if own is None else {"ConditionExpression": own}
-    otherwise = PermanentError("no")
-    tx.update(
-        **PLACE, UpdateExpression="SET n = :r", ExpressionAttributeValues={":r": 2}, **condition, otherwise=otherwise
-    )
+    values = {} if own is None else {"ConditionExpression": own, "ExpressionAttributeValues": {":r": 2}}
+    tx.update(**REMOVE, **values, otherwise=otherwise)
 
     (action,) = tx.seal()
 
-    assert action.arguments["ConditionExpression"] == merged
-    assert action.arguments["ExpressionAttributeNames"] == {"#r_0": "n"}
-    assert action.arguments["ExpressionAttributeValues"] == {":r": 2, ":r_0": 1}
+    assert checks(tx) == [f"Update: {merged}"]
     assert action.arguments["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD"
     assert action.otherwise is otherwise
-    stale = own is None
-    assert [action.is_stale(found) for found in ({"account": "a", "n": 1}, {"account": "a", "n": True}, None)] == [
-        stale,
-        True,
-        True,
-    ]
+    assert [action.is_stale(found) for found in (ONE, ONE | {"n": True}, None)] == [own is None, True, True]
 
 
 def test_only_what_is_not_written_has_a_check_of_its_own() -> None:
     tx = transaction()
     for account in "abcd":
         tx.get(TableName="accounts", Key={"account": account})
-    tx.put(TableName="accounts", Item={"account": "a", "balance": 1})
+    tx.put(**WHOLE)
     tx.delete(TableName="accounts", Key={"account": "b"})
     tx.check(TableName="accounts", Key={"account": "c"}, ConditionExpression="attribute_exists(x)")
     tx.put(TableName="others", Item={"account": "d"})
 
-    assert [action.kind for action in tx.seal()] == ["Put", "Delete", "ConditionCheck", "Put", "ConditionCheck"]
-    assert [action.read is not None for action in tx.seal()] == [True, True, True, False, True]
+    kinds = ["Put", "Delete", "ConditionCheck", "Put", "ConditionCheck"]
+    assert [(action.kind, action.read is not None) for action in tx.seal()] == [
+        *zip(kinds, [1, 1, 1, 0, 1], strict=True)
+    ]
     assert [action.arguments["Key"]["account"] for action in tx.checks()] == list("abcd")
 
 
+# What is refused.
+
+
 def test_an_item_is_read_before_it_is_written() -> None:
-    for write in (
-        lambda tx: tx.put(TableName="accounts", Item={"account": "a"}),
-        lambda tx: tx.update(**PLACE, UpdateExpression="REMOVE x"),
-        lambda tx: tx.delete(**PLACE),
-    ):
+    for method, arguments in {"put": WHOLE, "update": REMOVE, "delete": PLACE}.items():
         tx = transaction()
         tx.get(**PLACE)
-        write(tx)
+        getattr(tx, method)(**arguments)
         with pytest.raises(ValueError, match=r"action 1 \(.* on accounts\) writes this item: read it before"):
             tx.get(**PLACE)
 
 
-def test_a_put_over_some_attributes_is_refused() -> None:
-    tx = transaction()
-    tx.get(**PLACE, attributes=["balance"])
+def test_a_put_over_some_attributes_is_refused_if_they_are_checked() -> None:
+    checked, unchecked = transaction(), transaction()
+    checked.get(**PLACE, attributes=["balance"])
     with pytest.raises(ValueError, match=r"but only `attributes=` were read: .* or use update"):
-        tx.put(TableName="accounts", Item={"account": "a", "balance": 1})
-    tx.update(**PLACE, UpdateExpression="REMOVE x")
+        checked.put(**WHOLE)
+    checked.update(**REMOVE)
+    unchecked.get(**PLACE, attributes=["balance"], check=False)
+    unchecked.put(**WHOLE)
+    assert [action.read for action in unchecked.seal()] == [None]
 
-    tx = transaction()
-    tx.get(**PLACE, attributes=["balance"], check=False)
-    tx.put(TableName="accounts", Item={"account": "a", "balance": 1})
-    assert [action.read for action in tx.seal()] == [None]
+
+def test_a_transaction_of_ones_own_has_nothing_to_read_from() -> None:
+    with pytest.raises(TypeError, match="no store to read from"):
+        Transaction().get(**PLACE)
 
 
 @pytest.mark.parametrize(
@@ -290,70 +295,28 @@ def test_a_wrong_argument_is_refused_before_anything_is_read(
     assert tx.unread is raised.value
 
 
+def wide(count: int, length: int = 1) -> PlainItem:
+    return {"account": "a"} | {f"{number:0{length}}": 1 for number in range(count)}
+
+
 def test_more_than_a_condition_can_check_is_refused_at_the_call() -> None:
-    for count, length in ((150, 1), (99, 30)):
-        fits = {"account": "a", **{f"{number:0{length}}": 1 for number in range(count)}}
+    for fits in (wide(150), wide(99, length=30)):
         tx = transaction(fits)
         tx.get(**PLACE)
         assert tx.unread is None
-    large = transaction({"account": "a", **{f"a{number}": 1 for number in range(151)}})
-    with pytest.raises(ValueError, match=r"accounts has more attributes than one condition can check .* `attributes=`"):
+    account = transaction(wide(149)).get(**PLACE)
+    assert account is not None
+    assert account.get("frozen") is None, "the last missing name that fits"
+    with pytest.raises(ValueError, match=TOO_MANY):
+        account.get("one more")
+    large = transaction(wide(151))
+    with pytest.raises(ValueError, match=TOO_MANY):
         large.get(**PLACE)
-    assert large.get(**PLACE, check=False)["a150"] == 1
-    assert large.get(**PLACE, attributes=["a0"]) == {"a0": 1}
+    assert large.get(**PLACE, check=False)["150"] == 1
+    assert large.get(**PLACE, attributes=["0"]) == {"0": 1}
     long = "n = :n" + " OR n = :n" * 410
     with pytest.raises(ValueError, match="`attributes=`"):
-        large.update(
-            **PLACE, UpdateExpression="REMOVE x", ConditionExpression=long, ExpressionAttributeValues={":n": 1}
-        )
-
-
-def test_a_missing_name_too_many_is_refused_where_it_is_asked_for() -> None:
-    tx = transaction({"account": "a", **{f"a{number}": 1 for number in range(149)}})
-    account = tx.get(**PLACE)
-    assert account.get("frozen") is None
-    with pytest.raises(ValueError, match=r"accounts has more attributes than one condition can check .* `attributes=`"):
-        account.get("one more")
-
-
-def test_a_missing_name_asked_of_an_unchecked_copy_is_not_checked() -> None:
-    tx = transaction({"account": "a", "n": 1})
-    tx.get(**PLACE, check=False).get("frozen")
-    some = tx.get(**PLACE, attributes=["n"])
-    tx.get(**PLACE, check=False).get("frozen")
-    assert some == {"n": 1}
-    assert [one[1] for one in conditions(tx)] == ["#r0 = :r0"]
-
-
-def test_after_the_handler_a_copy_is_an_ordinary_dict() -> None:
-    """It may be the handler's result."""
-    tx = transaction()
-    some = tx.get(**PLACE, attributes=["balance"])
-    tx.seal()
-    asked: list[Any] = []
-    with suppress(LookupError):
-        asked += [some.get("frozen"), "frozen" in some]
-    assert asked == [None, False]
-
-
-def test_an_error_of_the_model_rests_on_what_was_read() -> None:
-    """Not on what could not be read: it may be a final answer, which is checked."""
-
-    class Solvent(BaseModel):
-        balance: int
-
-        @field_validator("balance")
-        @classmethod
-        def enough(cls, balance: int) -> int:
-            if balance < 50:
-                raise PermanentError("cannot pay")
-            return balance
-
-    tx = transaction()
-    with pytest.raises(PermanentError, match="cannot pay"):
-        tx.get(**PLACE, attributes=Solvent)
-    assert tx.unread is None
-    assert [one[1:] for one in conditions(tx)] == [("#r0 = :r0", {"#r0": "balance"}, {":r0": 5})]
+        large.update(**REMOVE, ConditionExpression=long, ExpressionAttributeValues={":n": 1})
 
 
 def test_what_was_read_counts_among_the_actions() -> None:
@@ -363,24 +326,28 @@ def test_what_was_read_counts_among_the_actions() -> None:
     for number in range(MOST_ACTIONS - 1):
         tx.delete(TableName="others", Key={"id": number})
     tx.get(**PLACE)
-    with pytest.raises(ValueError, match="at most 99 actions"):
-        tx.get(TableName="accounts", Key={"account": "one more"})
-    with pytest.raises(ValueError, match="at most 99 actions"):
-        tx.get(TableName="accounts", Key={"account": "unchecked"})
+    for account in ("one more", "unchecked"):
+        with pytest.raises(ValueError, match="at most 99 actions"):
+            tx.get(TableName="accounts", Key={"account": account})
     tx.delete(**PLACE)
     assert len(tx.seal()) == MOST_ACTIONS
 
 
-def test_a_transaction_of_ones_own_has_nothing_to_read_from() -> None:
-    with pytest.raises(TypeError, match="no store to read from"):
-        Transaction().get(**PLACE)
-
-
-def test_after_the_handler_nothing_is_read() -> None:
+def test_after_the_handler_nothing_is_read_and_a_copy_is_an_ordinary_dict() -> None:
+    """It may be the handler's result."""
     tx = transaction()
+    some = tx.get(**PLACE, attributes=["balance"])
+    assert some is not None
     tx.seal()
     with pytest.raises(RuntimeError, match="the handler has already returned"):
         tx.get(**PLACE)
+    asked: list[Any] = []
+    with suppress(LookupError):
+        asked += [some.get("frozen"), "frozen" in some]
+    assert asked == [None, False]
+
+
+# Who asks at the same time.
 
 
 def test_a_coroutine_reads_with_aget_alone() -> None:
@@ -443,12 +410,9 @@ def test_a_get_that_is_under_way_when_the_handler_ends_has_failed() -> None:
 
 
 def test_threads_that_read_one_item_get_one_read() -> None:
-    tx = transaction({"account": "a", "n": 1})
-    threads = [Thread(target=tx.get, kwargs=PLACE) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    tx = transaction(ONE)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: tx.get(**PLACE), range(8)))
     assert len(tx.seal()) == 1
 
 
@@ -469,18 +433,9 @@ def test_threads_that_read_one_item_get_one_read() -> None:
     ],
 )
 def test_values_are_compared_as_dynamodb_compares_them(read: Any, found: Any, stands: bool) -> None:
-    one = Read("T", {"id": 1}, {"id": 1, "value": read}, None)
-    assert one.stands({"id": 1, "value": found, "new": 1}) is stands
-    assert one.stands({"id": 1}) is False
-    assert one.stands(None) is False
-    absent = Read("T", {"id": 1}, {"id": 1, "value": read}, None, {"asked"})
-    assert absent.stands({"id": 1, "value": read, "asked": 1}) is False
-    assert [Read("T", {"id": 1}, None).stands(item) for item in (None, {"id": 1})] == [True, False]
-
-
-def test_what_the_handler_takes_out_of_its_copy_or_adds_to_it_is_as_in_a_dict() -> None:
-    account = transaction({"account": "a", "n": 1}).get(**PLACE)
-    assert account is not None
-    assert (account.pop("n"), account.pop("n", 2), account.setdefault("n", 3), account["n"]) == (1, 2, 3, 3)
-    with pytest.raises(KeyError):
-        account.pop("frozen")
+    item = {"id": 1, "value": read}
+    one, asked, none = (Read("T", {"id": 1}, *more) for more in ((item, None), (item, None, {"asked"}), (None,)))
+    founds = (item | {"value": found, "new": 1}, {"id": 1}, None)
+    assert [one.stands(each) for each in founds] == [stands, False, False]
+    assert asked.stands(item | {"asked": 1}) is False
+    assert [none.stands(each) for each in (None, {"id": 1})] == [True, False]

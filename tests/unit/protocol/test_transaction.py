@@ -18,8 +18,9 @@ from idempotent_receiver.protocol.action import Action, ConditionFailed
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS
 from idempotent_receiver.protocol.values import MOST_LEVELS
 
+T: dict[str, Any] = {"TableName": "T"}
 GOOD: dict[str, Any] = {
-    "TableName": "T",
+    **T,
     "Key": {"id": "1"},
     "UpdateExpression": "SET #a = :a",
     "ConditionExpression": "attribute_exists(id)",
@@ -29,9 +30,10 @@ GOOD: dict[str, Any] = {
 }
 """All that an update takes."""
 
-DELETE: dict[str, Any] = {"TableName": "T", "Key": {"id": "3"}}
+NAMES, VALUES, RETURNED = "ExpressionAttributeNames", "ExpressionAttributeValues", "ReturnValuesOnConditionCheckFailure"
+DELETE: dict[str, Any] = {**T, "Key": {"id": "3"}}
 ACTIONS: dict[str, Action] = {
-    "put": Action("Put", {"TableName": "T", "Item": {"id": "1"}, "ConditionExpression": "attribute_not_exists(id)"}),
+    "put": Action("Put", {**T, "Item": {"id": "1"}, "ConditionExpression": "attribute_not_exists(id)"}),
     "update": Action("Update", GOOD),
     "delete": Action("Delete", DELETE),
     "check": Action("ConditionCheck", {**DELETE, "ConditionExpression": "attribute_exists(id)"}),
@@ -63,25 +65,21 @@ def test_the_hundredth_action_is_refused() -> None:
     """DynamoDB allows a hundred, and one is the record's own."""
     tx = Transaction()
     for number in range(MOST_ACTIONS):
-        tx.delete(TableName="T", Key={"id": str(number)})
-
+        tx.delete(**T, Key={"id": str(number)})
     with pytest.raises(ValueError, match="at most 99 actions"):
-        tx.delete(TableName="T", Key={"id": "one more"})
+        tx.delete(**T, Key={"id": "one more"})
     assert len(tx.actions) == 99
 
 
 def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() -> None:
     """It names action and table, also where texts are not kept, and none of its values."""
-    said = PermanentError("overdrawn")
-    tx = Transaction()
-    tx.delete(TableName="T", Key={"id": "secret"}, otherwise=said)
-    tx.delete(TableName="T", Key={"id": "secret"})
-
+    tx, said = Transaction(), PermanentError("overdrawn")
+    for otherwise in (said, None):
+        tx.delete(**T, Key={"id": "secret"}, otherwise=otherwise)
     assert tx.actions[0].error(1) is said
     failed = tx.actions[1].error(2)
     assert isinstance(failed, ConditionFailed)
-    assert "action 2 (Delete on T)" in str(failed)
-    assert failure_of(failed).reason == str(failed)
+    assert "action 2 (Delete on T)" in str(failed) == failure_of(failed).reason
     assert "secret" not in str(failed)
 
 
@@ -89,13 +87,7 @@ def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() ->
 def test_otherwise_must_be_an_error(otherwise: Any) -> None:
     """A class or a string would silently be retried for ever."""
     with pytest.raises(TypeError, match=r"otherwise must be an error, like .*; it is an? (type|str|int)$"):
-        Transaction().delete(TableName="T", Key={"id": "1"}, otherwise=otherwise)
-
-
-def test_an_argument_that_dynamodb_does_not_know_is_refused_at_once() -> None:
-    """A misspelt condition would otherwise be sent as no condition at all."""
-    with pytest.raises(TypeError, match="Put takes no ConditionExpresion, Key: see"):
-        Transaction().put(TableName="t", Item={"id": "1"}, ConditionExpresion="attribute_not_exists(id)", Key={})
+        Transaction().delete(**DELETE, otherwise=otherwise)
 
 
 # What is given is copied at the call.
@@ -104,7 +96,7 @@ def test_an_argument_that_dynamodb_does_not_know_is_refused_at_once() -> None:
 def put(**item: Any) -> Any:
     """The item as a transaction keeps it."""
     tx = Transaction()
-    tx.put(TableName="T", Item=item)
+    tx.put(**T, Item=item)
     return tx.actions[0].arguments["Item"]
 
 
@@ -114,16 +106,14 @@ def test_a_dict_that_is_filled_anew_for_each_action_is_as_many_values() -> None:
     for number, name in enumerate("xy"):
         key["id"], names["#a"], values[":a"], item["id"] = name, name, number, name
         item["lines"][0]["n"] = number  # type: ignore[index]  # a list of dicts
-        more: dict[str, Any] = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
-        tx.update(TableName="T", Key=key, UpdateExpression="SET #a = :a", **more)
+        tx.update(**T, Key=key, UpdateExpression="SET #a = :a", **{NAMES: names, VALUES: values})
         tx.put(TableName="U", Item=item)
 
     assert [action.arguments for action in tx.actions] == [
         arguments
         for number, name in enumerate("xy")
         for arguments in (
-            {"TableName": "T", "Key": {"id": name}, "UpdateExpression": "SET #a = :a"}
-            | {"ExpressionAttributeNames": {"#a": name}, "ExpressionAttributeValues": {":a": number}},
+            {**T, "Key": {"id": name}, "UpdateExpression": "SET #a = :a", NAMES: {"#a": name}, VALUES: {":a": number}},
             {"TableName": "U", "Item": {"id": name, "lines": [{"n": number}]}},
         )
     ]
@@ -164,9 +154,7 @@ class Money(Decimal):
 def test_every_plain_value_is_kept_as_the_plain_value_that_it_is(given: object, kept: object) -> None:
     """And of exactly that type, so that the store in memory returns what DynamoDB would."""
     held = put(id="1", value=given)["value"]
-
-    assert held == kept
-    assert types_in(held) == types_in(kept)
+    assert (held, types_in(held)) == (kept, types_in(kept))
 
 
 def types_in(value: Any) -> Any:
@@ -205,10 +193,8 @@ class Other:
 def test_a_value_that_is_not_plain_is_refused_at_the_call_with_its_place(value: object, told: str) -> None:
     """With the action, the argument and the path, but never the value."""
     tx = Transaction()
-
     with pytest.raises(TypeError, match=rf"a transaction's Put: Item\.value{told}") as caught:
-        tx.put(TableName="T", Item={"id": "1", "value": value})
-
+        tx.put(**T, Item={"id": "1", "value": value})
     assert "4111" not in str(caught.value)
     assert tx.actions == ()
 
@@ -217,7 +203,6 @@ def test_a_wrong_argument_is_placed_in_the_handlers_own_line() -> None:
     """Not in the library's, where it was noticed."""
     with pytest.raises(TypeError) as caught:
         put(id="1", value=[0.5])
-
     assert (failure_of(caught.value).at or "").startswith(f"{__name__}.put:")
 
 
@@ -239,7 +224,6 @@ def test_a_values_place_is_formatted_only_if_it_is_refused() -> None:
 
     put(id="1", value={name: [{"a": 1}] * 1000})
     assert name.times == 0
-
     with pytest.raises(TypeError, match=r"Item\.value\.n+\[1\]\.a is a float"):
         put(id="1", value={name: [{"a": 1}, {"a": 0.5}]})
     assert name.times == 1
@@ -260,28 +244,18 @@ def holding_itself() -> Any:
 
 @pytest.mark.parametrize("value", [nested(MOST_LEVELS), nested(100_000), holding_itself()], ids=["33", "many", "cycle"])
 def test_what_nests_too_deep_is_refused_at_the_call(value: object) -> None:
-    """DynamoDB allows 32 levels; a value that contains itself has no end."""
+    """DynamoDB allows 32 levels, the first of which is the attribute's; a value that contains itself has no end."""
+    assert put(id="1", value=nested(MOST_LEVELS - 1))["value"] == nested(MOST_LEVELS - 1)
     with pytest.raises(ValueError, match=r"a transaction's Put: Item\.value.* nests more than 32 levels") as caught:
         put(id="1", value=value)
-
     assert len(str(caught.value)) < 500
-
-
-def test_32_levels_are_kept() -> None:
-    """DynamoDB's limit: the attribute is on the first, so that its value has 31."""
-    assert put(id="1", value=nested(MOST_LEVELS - 1))["value"] == nested(MOST_LEVELS - 1)
 
 
 # Every argument is what TransactWriteItems takes, at the call.
 
 
-def update(**arguments: Any) -> None:
-    Transaction().update(**GOOD | arguments)
-
-
-def test_all_that_an_action_takes_is_taken() -> None:
-    update()
-    update(ReturnValuesOnConditionCheckFailure="NONE")
+def ask(method: str = "update", **arguments: Any) -> None:
+    getattr(Transaction(), method)(**{**ACTIONS[method].arguments, **arguments})
 
 
 @pytest.mark.parametrize("argument", GOOD)
@@ -289,33 +263,44 @@ def test_all_that_an_action_takes_is_taken() -> None:
 def test_an_argument_of_another_type_is_refused_at_the_call(argument: str, given: object) -> None:
     """None comes from a variable that is not set; it does not mean no table or no condition."""
     kind = "None" if given is None else type(given).__name__
-
     with pytest.raises(TypeError, match=rf"a transaction's Update: {argument} (is|takes) .*{kind}") as caught:
-        update(**{argument: given})
-
+        ask(**{argument: given})
     assert "4111" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("argument", "given", "error", "told"),
+    ("method", "given", "error", "told"),
     [
-        *((argument, type(given)(), ValueError, " takes ") for argument, given in GOOD.items()),
-        ("ReturnValuesOnConditionCheckFailure", "ALL_NEW", ValueError, " takes "),
-        ("ExpressionAttributeNames", {"#a": 1}, TypeError, r"\.#a takes a str; it is an int"),
-        ("ExpressionAttributeValues", {":a": 0.5}, TypeError, r"\.:a is a float"),
+        *(("update", {name: type(given)()}, ValueError, f"Update: {name} takes ") for name, given in GOOD.items()),
+        ("update", {RETURNED: "ALL_NEW"}, ValueError, f"Update: {RETURNED} takes "),
+        ("update", {NAMES: {"#a": 1}}, TypeError, rf"Update: {NAMES}\.#a takes a str; it is an int"),
+        ("update", {VALUES: {":a": 0.5}}, TypeError, rf"Update: {VALUES}\.:a is a float"),
+        ("put", {"Item": {}}, ValueError, r"Put: Item takes a non-empty mapping$"),
+        ("put", {"ConditionExpresion": "a = b", "Key": {}}, TypeError, "Put takes no ConditionExpresion, Key: see"),
     ],
 )
-def test_an_argument_that_is_empty_or_invalid_is_refused_at_the_call(
-    argument: str, given: object, error: type[Exception], told: str
+def test_an_argument_that_is_empty_invalid_or_unknown_is_refused_at_the_call(
+    method: str, given: dict[str, Any], error: type[Exception], told: str
 ) -> None:
-    """An empty condition checks nothing, and an empty name comes from an empty variable."""
-    with pytest.raises(error, match=rf"a transaction's Update: {argument}{told}"):
-        update(**{argument: given})
+    """An empty condition checks nothing, and an empty name comes from an empty variable. A misspelt condition would
+    otherwise be sent as no condition at all.
+    """
+    with pytest.raises(error, match=rf"a transaction's {told}"):
+        ask(method, **given)
 
 
-def test_an_empty_item_is_refused_at_the_call() -> None:
-    with pytest.raises(ValueError, match=r"a transaction's Put: Item takes a non-empty mapping$"):
-        Transaction().put(TableName="T", Item={})
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("update", {}),
+        ("update", {RETURNED: "NONE"}),
+        *(("delete", {"Key": {"id": part}}) for part in ("1", 0, Decimal(7), b"1", Binary(b"1"), Colour.RED)),
+    ],
+    ids=repr,
+)
+def test_all_that_an_action_takes_is_taken(method: str, given: dict[str, Any]) -> None:
+    """A key is a str, a number or bytes."""
+    ask(method, **given)
 
 
 @pytest.mark.parametrize("part", [None, True, {"S": "1"}, ["1"], {"1"}, "", b""], ids=repr)
@@ -323,16 +308,9 @@ def test_an_empty_item_is_refused_at_the_call() -> None:
 def test_a_value_that_cannot_be_a_key_is_refused_at_the_call(method: str, part: object) -> None:
     """None comes from a variable that is not set; {"S": ...} is the form of boto3's client."""
     tx, error = Transaction(), ValueError if part in ("", b"") else TypeError
-
     with pytest.raises(error, match=r"Key\.id takes a non-empty plain str, number or bytes"):
         getattr(tx, method)(**{**ACTIONS[method].arguments, "Key": {"id": part}})
-
     assert tx.actions == ()
-
-
-@pytest.mark.parametrize("part", ["1", 0, Decimal(7), b"1", Binary(b"1"), Colour.RED], ids=repr)
-def test_a_key_is_a_str_a_number_or_bytes(part: object) -> None:
-    Transaction().delete(TableName="T", Key={"id": part})
 
 
 # Once the handler has returned.
@@ -345,10 +323,8 @@ def test_a_sealed_transaction_takes_nothing_more_and_says_why(method: str, why: 
     tx, action = Transaction(), ACTIONS[method]
     tx.delete(**DELETE)
     sealed = tx.seal(*why)
-
     with pytest.raises(RuntimeError, match=rf"^a transaction's {action.kind}: {told}"):
         getattr(tx, method)(**action.arguments)
-
     assert tx.seal() == tx.actions == sealed == (ACTIONS["delete"],)
 
 
@@ -362,5 +338,5 @@ def test_an_action_that_is_under_way_when_its_transaction_is_sealed_is_refused()
             return super().items()
 
     with pytest.raises(RuntimeError, match="the handler has already returned"):
-        tx.put(TableName="T", Item=Late(id="1"))
+        tx.put(**T, Item=Late(id="1"))
     assert tx.actions == ()

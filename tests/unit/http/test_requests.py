@@ -22,25 +22,13 @@ in_each_form = pytest.mark.parametrize("form", FORMATS)
 def test_another_request_under_the_same_key_is_refused(api: Api, other: dict[str, Any], form: str) -> None:
     """Method, path and payload are compared."""
     api(request(form=form))
-
     problem(api(request(form=form, **other)), 422)
     assert len(api.runs) == 1
 
 
 QUERIES = [
     None,
-    "",
-    "&",
-    "a",
-    "a=",
-    "A=1",
-    "a=&b=",
-    "a=1&b=2",
-    "a=1=2",
-    "a=1%26b=2",
-    "b=x&a=2&a=1",
-    "a=1&a=1",
-    "b=2&a=1",
+    *("", "&", "a", "a=", "A=1", "a=&b=", "a=1&b=2", "a=1=2", "a=1%26b=2", "b=x&a=2&a=1", "a=1&a=1", "b=2&a=1"),
 ]
 QUERIES += ["a%20b=c+d", "to=%62ob", "to=%c3%bc&to=%C3%BC", "x[]=1&x[]=%5B", "to=bob&t%6f=eve"]
 
@@ -60,7 +48,6 @@ def by_hand(query: str | None, form: str) -> list[tuple[bytes, bytes]]:
 def test_a_query_string_is_read_whole_from_every_event_format(form: str, query: str | None) -> None:
     """A function may be behind several services. A REST API decodes bytes that are no text itself."""
     found = request_of(request(form=form, query=query)).query
-
     told = [tuple(text.encode("utf-8", "surrogateescape") for text in pair) for pair in found]
     assert told == by_hand(query, form) or (form == "rest" and query in ("a=%ff", "a=%fe"))
 
@@ -68,7 +55,6 @@ def test_a_query_string_is_read_whole_from_every_event_format(form: str, query: 
 @in_each_form
 def test_requests_under_one_key_have_one_query_string_however_it_is_written(api: Api, form: str) -> None:
     api(request(form=form, query="a=1&b=x&a=2"))
-
     assert replayed(api(request(form=form, query="b=%78&a=1&a=2")))
     for other in ("a=2&b=x&a=1", "b=x", None):
         assert "query string" in problem(api(request(form=form, query=other)), 422)["detail"]
@@ -78,17 +64,14 @@ def test_requests_under_one_key_have_one_query_string_however_it_is_written(api:
 def test_where_an_event_has_two_paths_the_raw_one_counts() -> None:
     event = request(form="http", path="/accounts/a%2Fb")
     event["requestContext"]["http"]["path"] = "/accounts/a/b"
-
     assert request_of(event).path == "/accounts/a%2Fb"
 
 
 def test_an_event_that_was_written_by_hand_may_have_the_short_form_of_a_query_alone() -> None:
-    rest, http = request(), request(form="http")
     parameters = {"queryStringParameters": {"b": "2", "a": "1"}}
-    short = {name: value for name, value in rest.items() if name != "multiValueQueryStringParameters"}
-
-    for event in ({**short, **parameters}, {**http, **parameters}):
-        assert request_of(event).query == (("a", "1"), ("b", "2"))
+    rest, http = request() | parameters, request(form="http") | parameters
+    del rest["multiValueQueryStringParameters"]
+    assert request_of(rest).query == request_of(http).query == (("a", "1"), ("b", "2"))
 
 
 def test_a_request_without_a_query_matches_a_record_from_before_queries_counted(api: Api) -> None:
@@ -109,7 +92,6 @@ def test_a_parameter_may_be_excluded(form: str) -> None:
         assert api(request(form=form, query=query))["statusCode"] == 201
     problem(api(request(form=form, query="amount=5&Trace=1")), 422)
     assert len(api.runs) == 1
-
     api(request("k-2", form=form, query="trace=1"))
     assert api.store.items["tests#k-2"]["validation"] == WITHOUT_A_QUERY
 
@@ -127,9 +109,7 @@ def test_equal_requests_may_be_written_differently(api: Api) -> None:
     """White space, the order of names and other headers do not matter."""
     api(request(body={"amount": 5, "to": "a"}))
     event = request(headers={"User-Agent": "another"})
-    event["body"] = '{ "to":"a",  "amount": 5 }'
-
-    assert replayed(api(event))
+    assert replayed(api({**event, "body": '{ "to":"a",  "amount": 5 }'}))
 
 
 @in_each_form
@@ -149,6 +129,9 @@ FORM = (
     b'--{b}\r\nContent-Disposition: form-data; name="amount"\r\n\r\n5\r\n'
     b'--{b}\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\n\r\n\x00\xff--x\r\n\r\n--{b}--\r\n'
 )
+
+
+TWO = b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--"
 
 
 def form_of(
@@ -177,10 +160,8 @@ def test_a_form_counts_by_its_parts_whatever_its_boundary(api: Api, form: str) -
 
 def test_with_the_payload_as_the_key_a_form_counts_by_its_parts_too() -> None:
     api = Api(key=payload_key(), scope=None)
-    answers = [api(form_of(boundary, key=None)) for boundary in ("a", "b")]
-    other = api(form_of("b", FORM.replace(b"5\r", b"6\r"), key=None))
-
-    assert [replayed(answer) for answer in (*answers, other)] == [False, True, False]
+    forms = (form_of("a", key=None), form_of("b", key=None), form_of("b", FORM.replace(b"5\r", b"6\r"), key=None))
+    assert [replayed(api(form)) for form in forms] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -204,12 +185,12 @@ def test_a_boundary_may_be_written_in_any_way(content_type: str) -> None:
         (FORM, FORM.replace(b'name="amount"', b'name="Amount"')),
         (FORM, FORM.replace(b'filename="a.bin"', b'filename="b.bin"')),
         (FORM, FORM.replace(b"\xff", b"\xfe")),
-        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n2\r\n--{b}\r\n1\r\n--{b}--"),
-        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n12\r\n--{b}--"),
-        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n1\r\n\r\n2\r\n--{b}--"),
+        (TWO, b"--{b}\r\n2\r\n--{b}\r\n1\r\n--{b}--"),
+        (TWO, b"--{b}\r\n12\r\n--{b}--"),
+        (TWO, b"--{b}\r\n1\r\n\r\n2\r\n--{b}--"),
         # In one of them, what separates the parts of the other is a part's own text.
-        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n1\r\n--a\r\n2\r\n--{b}--"),
-        (b"--{b}\r\n1\r\n--{b}\r\n2\r\n--{b}--", b"--{b}\r\n1\r\n5:\r\n2\r\n--{b}--"),
+        (TWO, b"--{b}\r\n1\r\n--a\r\n2\r\n--{b}--"),
+        (TWO, b"--{b}\r\n1\r\n5:\r\n2\r\n--{b}--"),
         (b"--{b}\r\n1\r\n--{b}--", b"--{b}\r\n1\r\n--{b}--\r\n"),
     ],
 )
@@ -222,10 +203,7 @@ def test_two_forms_that_differ_in_a_part_are_two(one: bytes, other: bytes) -> No
 @pytest.mark.parametrize(
     "parts",
     [
-        b"",
-        b"{b}",
-        b"--{b}",
-        b"--{b}\r\n1\r\n",
+        *(b"", b"{b}", b"--{b}", b"--{b}\r\n1\r\n"),
         b"--{b}\r\n--{b}--",
         b"--{b}\n1\n--{b}--\n",
         b"x--{b}\r\n1\r\n--{b}--",
@@ -239,9 +217,7 @@ def test_two_forms_that_differ_in_a_part_are_two(one: bytes, other: bytes) -> No
 )
 def test_a_body_that_its_boundary_does_not_frame_counts_by_its_bytes(parts: bytes) -> None:
     """Parsers differ in what they make of it, so nothing of it is left out. It counts as it always did."""
-    plain = form_of("a", parts, content_type="application/octet-stream")
-
-    assert same(form_of("a", parts), plain)
+    assert same(form_of("a", parts), form_of("a", parts, content_type="application/octet-stream"))
     assert same(form_of("a", parts), form_of("b", parts)) is (b"{b}" not in parts)
 
 
@@ -268,7 +244,6 @@ def test_a_body_whose_boundary_is_not_told_counts_by_its_bytes(content_type: str
 def test_two_headers_tell_no_boundary() -> None:
     twice = form_of("a")
     twice["multiValueHeaders"]["content-type"] = ["multipart/form-data; boundary=c"]
-
     assert same(twice, form_of("a", content_type="text/plain"))
 
 
@@ -278,14 +253,12 @@ def test_no_other_body_reads_like_a_form(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Payload, "_counting", lambda self, document: hashed.append(document.raw) or document.raw)
     form = request_of(form_of("a")).fingerprint(EVERYTHING)
     forged = form_of("a", hashed[0], content_type="text/plain")
-
     assert request_of(forged).fingerprint(EVERYTHING) != form
     assert hashed[0] == hashed[1]
 
 
 def test_json_counts_as_json_whatever_its_type() -> None:
     event = request(headers={"Content-Type": "multipart/form-data; boundary=a"})
-
     assert request_of(event).fingerprint(EVERYTHING) == WITHOUT_A_QUERY
 
 
@@ -303,12 +276,11 @@ def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [{"amount": 5}, [5], b'{"amount": 5}', 5])
-@pytest.mark.parametrize("form", FORMATS)
+@in_each_form
 def test_a_body_that_somebody_has_parsed_already_is_refused(form: str, body: Any) -> None:
     """A middleware may put a dict in its place. If it counted as no body, all requests would be the same one."""
     api = Api(key=payload_key(), scope=None)
-    with pytest.raises(
-        InvalidRequest, match=rf"the body is of type {type(body).__name__}, not text.*after http_endpoint"
-    ):
+    told = rf"the body is of type {type(body).__name__}, not text.*after http_endpoint"
+    with pytest.raises(InvalidRequest, match=told):
         api({**request(None, form=form), "body": body})
     assert api.untouched

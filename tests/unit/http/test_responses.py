@@ -24,22 +24,20 @@ from idempotent_receiver import (
 from tests.unit.http.api import ANSWER, FORMATS, Api, problem, raising, request
 
 
-@pytest.mark.parametrize(
-    ("status", "described"), [(400, "400 Bad Request"), (409, "409 Conflict"), (503, "503 Service")]
-)
 @pytest.mark.parametrize("form", ["alb", "alb-multi"])
-def test_a_load_balancer_gets_problems_in_its_form(api: Api, form: str, status: int, described: str) -> None:
+def test_a_load_balancer_gets_problems_in_its_form(api: Api, form: str) -> None:
     """With a status description, and with headers in the mapping that it reads; it ignores the other one."""
-    inside: list[dict[str, Any]] = []
-    api.does = lambda event: inside.append(Context().run(api, request(form=form))) or ANSWER
+    told: list[dict[str, Any]] = [api(request(None, form=form))]
+    api.does = lambda event: told.append(Context().run(api, request(form=form))) or ANSWER
     api(request(form=form))
     api.store.down = {"insert", "read"}
-    answers = {400: api(request(None, form=form)), 409: inside[0], 503: api(request("k-2", form=form))}
+    told.append(api(request("k-2", form=form)))
 
-    response = answers[status]
-    problem(response, status)
-    assert response["statusDescription"].startswith(described)
-    assert ("headers" in response, "multiValueHeaders" in response) == (form == "alb", form == "alb-multi")
+    described = {400: "400 Bad Request", 409: "409 Conflict", 503: "503 Service"}
+    for response, (status, description) in zip(told, described.items(), strict=True):
+        problem(response, status)
+        assert response["statusDescription"].startswith(description)
+        assert ("headers" in response, "multiValueHeaders" in response) == (form == "alb", form == "alb-multi")
 
 
 @pytest.mark.parametrize("form", ["rest", "http", "url"])
@@ -60,11 +58,9 @@ def cors(event: dict[str, Any]) -> dict[str, str]:
 
 def headers_in(response: dict[str, Any], form: str) -> dict[str, str]:
     """The headers in the one mapping that a way in reads."""
-    if form != "alb-multi":
-        assert "multiValueHeaders" not in response
-        return dict(response["headers"])
-    assert "headers" not in response
-    return {name: value for name, [value] in response["multiValueHeaders"].items()}
+    mapping, other = ("headers", "multiValueHeaders") if form != "alb-multi" else ("multiValueHeaders", "headers")
+    assert other not in response
+    return {name: value if form != "alb-multi" else value[0] for name, value in response[mapping].items()}
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -75,9 +71,6 @@ def test_every_response_of_the_librarys_own_has_the_headers_that_the_user_adds(f
     def ask(key: str | None, body: Any = None) -> dict[str, Any]:
         return Context().run(api, request(key, body, form=form, headers={"Origin": f"https://{key}.example"}))
 
-    def fails(event: dict[str, Any]) -> Any:
-        raise ConnectionError
-
     told = [ask(None)]
     api.does = lambda event: told.append(ask("busy")) or ANSWER
     ask("busy")
@@ -85,18 +78,18 @@ def test_every_response_of_the_librarys_own_has_the_headers_that_the_user_adds(f
     api.does = lambda event: {"statusCode": 200, "body": "x" * 400_000}
     ask("large")
     told.append(ask("large"))
-    api.does = fails
+    api.does = raising(ConnectionError())
     told += [ask("fails"), ask("fails")]
     api.store.items["tests#odd"] = {"id": "tests#odd", "status": "PAUSED"}
     told.append(ask("odd"))
     api.store.down = {"insert", "read"}
     told.append(ask("down"))
 
-    assert [each["statusCode"] for each in told] == [400, 409, 422, 410, 500, 500, 500, 503]
     keys = [None, "busy", "busy", "large", "fails", "fails", "odd", "down"]
-    origins = [headers_in(each, form)["Access-Control-Allow-Origin"] for each in told]
-    assert origins == [f"https://{key}.example" for key in keys]
-    assert {headers_in(each, form)["Content-Type"] for each in told} == {"application/problem+json"}
+    assert [each["statusCode"] for each in told] == [400, 409, 422, 410, 500, 500, 500, 503]
+    for key, headers in zip(keys, (headers_in(each, form) for each in told), strict=True):
+        assert headers["Access-Control-Allow-Origin"] == f"https://{key}.example"
+        assert headers["Content-Type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize("answer", [ANSWER, {"ok": True}])
@@ -115,12 +108,8 @@ def test_a_responses_own_headers_stay() -> None:
     api = Api(headers=lambda event: {"retry-after": "9", "CONTENT-TYPE": "text/html", "X-Added": "1"})
     api.store.down = {"insert", "read"}
 
-    assert api(request())["headers"] == {
-        "Content-Type": "application/problem+json",
-        "Cache-Control": "no-store",
-        "Retry-After": "1",
-        "X-Added": "1",
-    }
+    own = {"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Retry-After": "1"}
+    assert api(request())["headers"] == {**own, "X-Added": "1"}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +147,6 @@ def test_an_answer_without_headers_is_replayed_with_the_mark_where_a_load_balanc
     api: Api, form: str, place: str, mark: object, answer: dict[str, Any]
 ) -> None:
     api.does = lambda event: answer
-
     assert api(request(form=form)) == answer
     assert api(request(form=form)) == {**answer, place: {"Idempotency-Replayed": mark}}
 
@@ -166,14 +154,9 @@ def test_an_answer_without_headers_is_replayed_with_the_mark_where_a_load_balanc
 def test_an_answer_without_a_status_is_replayed_in_the_load_balancers_form(api: Api) -> None:
     api.does = lambda event: {"ok": True}
     api(request(form="alb-multi"))
-
-    assert api(request(form="alb-multi")) == {
-        "statusCode": 200,
-        "statusDescription": "200 OK",
-        "multiValueHeaders": {"Content-Type": ["application/json"], "Idempotency-Replayed": ["true"]},
-        "body": '{"ok":true}',
-        "isBase64Encoded": False,
-    }
+    headers = {"Content-Type": ["application/json"], "Idempotency-Replayed": ["true"]}
+    written = {"statusCode": 200, "statusDescription": "200 OK", "body": '{"ok":true}', "isBase64Encoded": False}
+    assert api(request(form="alb-multi")) == {**written, "multiValueHeaders": headers}
 
 
 def test_a_number_is_replayed_as_the_number_that_lambda_sends(api: Api) -> None:
@@ -181,7 +164,6 @@ def test_a_number_is_replayed_as_the_number_that_lambda_sends(api: Api) -> None:
     price = {"price": Decimal("12.50"), "counts": [Decimal(3), (Decimal("1E+2"),)]}
     api.does = lambda event: price
     first = api(request())
-
     assert json.dumps(first) == '{"price": 12.5, "counts": [3, [100]]}'
     assert json.loads(api(request())["body"]) == first
 
@@ -226,38 +208,35 @@ class Handlers:
 def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
+BY_PAYLOAD = {"key": payload_key("id")}
 A_SCOPE = r"scope must be a callable .*header\('X-Tenant'\); it is"
 
 
 @pytest.mark.parametrize(
-    ("option", "wrong", "error", "text"),
+    ("options", "error", "text"),
     [
-        *(("key", wrong, TypeError, "key must be") for wrong in (header, message_id, body_field)),
-        ("key", "Idempotency-Key", TypeError, r"key must be header\(name\), "),
-        ("key", payload_key("id"), ValueError, "a key made from the payload needs a scope.*lambda event: .*scope=None"),
-        *(("scope", wrong, TypeError, A_SCOPE) for wrong in ("tenant", header, payload_key("tenant"), payload_key)),
-        ("payload", Payload, TypeError, r"payload must be a Payload\(fields"),
-        ("error_texts", "false", TypeError, "error_texts must be True or False"),
-        ("required", None, TypeError, "required must be True or False"),
-        *(("wait_seconds", wrong, ValueError, "wait_seconds") for wrong in (float("nan"), -1)),
-        *(("retry_after_seconds", wrong, ValueError, "retry_after_seconds must") for wrong in (0, 0.5, None, True)),
-        ("headers", {"X": "1"}, TypeError, "headers must be a callable"),
-        ("is_final", None, TypeError, "is_final must be a callable"),
-        ("logger", 3, TypeError, "logger must be a Powertools Logger or a logging"),
-        ("metrics", 3, TypeError, "metrics must be Powertools Metrics or the like"),
-        ("on_exception", "keep", ValueError, "'retry' or 'replay'"),
+        *(({"key": wrong}, TypeError, "key must be") for wrong in (header, message_id, body_field)),
+        ({"key": "Idempotency-Key"}, TypeError, r"key must be header\(name\), "),
+        (BY_PAYLOAD, ValueError, "a key made from the payload needs a scope.*lambda event: .*scope=None"),
+        (BY_PAYLOAD | {"required": False}, ValueError, "a key made from the payload needs a scope"),
+        *(({"scope": wrong}, TypeError, A_SCOPE) for wrong in ("tenant", header, payload_key("tenant"), payload_key)),
+        ({"payload": Payload}, TypeError, r"payload must be a Payload\(fields"),
+        ({"error_texts": "false"}, TypeError, "error_texts must be True or False"),
+        ({"required": None}, TypeError, "required must be True or False"),
+        *(({"wait_seconds": wrong}, ValueError, "wait_seconds") for wrong in (float("nan"), -1)),
+        *(({"retry_after_seconds": wrong}, ValueError, "retry_after_seconds must") for wrong in (0, 0.5, None, True)),
+        ({"headers": {"X": "1"}}, TypeError, "headers must be a callable"),
+        ({"is_final": None}, TypeError, "is_final must be a callable"),
+        ({"logger": 3}, TypeError, "logger must be a Powertools Logger or a logging"),
+        ({"metrics": 3}, TypeError, "metrics must be Powertools Metrics or the like"),
+        ({"on_exception": "keep"}, ValueError, "'retry' or 'replay'"),
     ],
 )
 def test_an_option_that_cannot_work_is_refused_at_set_up(
-    option: str, wrong: Any, error: type[Exception], text: str
+    options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        http_endpoint(MemoryStore("a"), **{option: wrong})
-
-
-def test_a_key_made_of_the_payload_needs_a_scope_though_no_key_is_required() -> None:
-    with pytest.raises(ValueError, match="a key made from the payload needs a scope"):
-        http_endpoint(MemoryStore("a"), key=payload_key("id"), required=False)
+        http_endpoint(MemoryStore("a"), **options)
 
 
 TAKES = r" must take \(event, context\), or \(event, context, tx: Transaction\)"

@@ -78,77 +78,62 @@ def after(seen: Record | None) -> Record:
 
 LEASED = existing("INPROGRESS", in_progress_expiration=NOW_MS + 1)
 RELEASED = existing("INPROGRESS", in_progress_expiration=NOW_MS, owner=None, attempts=0, validation=None)
+STARTED = existing("INPROGRESS", in_progress_expiration=NOW_MS, owner=None)
+NEVER_RUN = existing("FAILED", error=ERROR, attempts=0, validation=None)
+COMPLETED = existing("COMPLETED")
 OTHER_BODY = resend("newer", "other", "bob")
+OTHERS = claimed(OTHER_BODY), claimed(resend(fingerprint="other")), claimed(owner="w")
+BOBS, RESENT = claimed(resend(operator="bob")), claimed(status="COMPLETED")
+UNKNOWN, ENDLESS = (from_attributes({"id": "k", "status": status}) for status in ("PAUSED", "INPROGRESS"))
+FOREIGN = from_attributes(attributes(claimed()) | {"attempts": "one"})
 
 
 @pytest.mark.parametrize(
     ("seen", "attempts", "error"),
     [
-        pytest.param(None, 0, None, id="nothing"),
-        pytest.param(existing("COMPLETED", expiration=NOW), 0, None, id="expired"),
-        pytest.param(claimed(OTHER_BODY, expiration=NOW, error=ERROR), 0, None, id="an expired claim of a resend"),
-        pytest.param(FAILED, 3, ERROR, id="failed"),
-        pytest.param(existing("FAILED", error=ERROR, attempts=0, validation=None), 0, ERROR, id="failed, never run"),
-        pytest.param(RELEASED, 0, None, id="released"),
-        pytest.param(existing("INPROGRESS"), 1, None, id="its lease is over"),
-        pytest.param(by_powertools("INPROGRESS"), 1, None, id="an orphan of Powertools"),
-        pytest.param(
-            claimed(in_progress_expiration=NOW_MS, error=ERROR), 0, ERROR, id="the same, but its lease is over"
-        ),
+        (None, 0, None),
+        (existing("COMPLETED", expiration=NOW), 0, None),
+        (claimed(OTHER_BODY, expiration=NOW, error=ERROR), 0, None),
+        (FAILED, 3, ERROR),
+        (NEVER_RUN, 0, ERROR),
+        (RELEASED, 0, None),
+        # A lease that is over: a worker's, of Powertools, and of this very resend.
+        (existing("INPROGRESS"), 1, None),
+        (by_powertools("INPROGRESS"), 1, None),
+        (claimed(in_progress_expiration=NOW_MS, error=ERROR), 0, ERROR),
     ],
 )
 def test_the_claim_keeps_what_the_record_said(seen: Record | None, attempts: int, error: str | None) -> None:
+    """Unless it has expired."""
     assert after(seen) == claimed(attempts=attempts, error=error)
 
 
 @pytest.mark.parametrize(
     ("seen", "answer"),
     [
-        pytest.param(LEASED, HeldElsewhere(NOW_MS + 1), id="a live worker's"),
-        pytest.param(claimed(), Settled(claimed()), id="the same body"),
-        pytest.param(
-            claimed(resend(operator="bob")),
-            Settled(claimed(resend(operator="bob"))),
-            id="the same body, by another operator",
-        ),
-        pytest.param(claimed(OTHER_BODY), HeldElsewhere(UNTIL_MS), id="another body under another key"),
-        pytest.param(claimed(resend(fingerprint="other")), HeldElsewhere(UNTIL_MS), id="another body under the key"),
-        pytest.param(claimed(owner="w"), HeldElsewhere(UNTIL_MS), id="a worker's, over an old claim of the resend"),
-        pytest.param(existing("COMPLETED"), AlreadyCompleted(existing("COMPLETED")), id="completed"),
-        pytest.param(
-            claimed(status="COMPLETED"), AlreadyCompleted(claimed(status="COMPLETED")), id="resent with this very body"
-        ),
-        pytest.param(
-            claimed(validation="another's"), OtherPayload("another's", "ours"), id="another payload's, resending too"
-        ),
+        (LEASED, HeldElsewhere(NOW_MS + 1)),
+        # The same body, by whichever operator.
+        (claimed(), Settled(claimed())),
+        (BOBS, Settled(BOBS)),
+        # Another body, under another key and under this one; and a worker's, over an old claim of the resend.
+        *((seen, HeldElsewhere(UNTIL_MS)) for seen in OTHERS),
+        (COMPLETED, AlreadyCompleted(COMPLETED)),
+        (RESENT, AlreadyCompleted(RESENT)),
+        (claimed(validation="another's"), OtherPayload("another's", "ours")),
+        (UNKNOWN, Unreadable("unknown status 'PAUSED'")),
+        (ENDLESS, Unreadable("INPROGRESS with neither a lease nor an expiration")),
+        (FOREIGN, Unreadable("unexpected type of attempts")),
     ],
 )
 def test_the_claim_has_an_answer(seen: Record, answer: object) -> None:
     assert CLAIM.step(seen, (), NOW_MS, "fresh") == answer
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        {"status": "SOMETHING_NEWER"},
-        {"status": "INPROGRESS"},
-        attributes(claimed()) | {"attempts": "one"},
-    ],
-    ids=["an unknown status", "no end", "a claim of this resend with a foreign type"],
-)
-def test_what_cannot_be_read_is_not_claimed(item: dict[str, object]) -> None:
-    assert isinstance(CLAIM.step(from_attributes({"id": "k"} | item), (), NOW_MS, "fresh"), Unreadable)
-
-
 def test_a_resent_key_is_completed_and_says_under_which_key_its_message_goes_on() -> None:
-    change = complete_resend(claimed(attempts=3, error=ERROR), DAY).step(
-        claimed(attempts=3, error=ERROR), (), NOW_MS, "done"
-    )
-
-    assert change == Change(
-        claimed(status="COMPLETED", version="done", attempts=3, in_progress_expiration=None),
-        claimed(attempts=3, error=ERROR),
-    )
+    held = claimed(attempts=3, error=ERROR)
+    change = complete_resend(held, DAY).step(held, (), NOW_MS, "done")
+    done = held._replace(status="COMPLETED", version="done", error=None, in_progress_expiration=None)
+    assert change == Change(done, held)
     assert resent(change.new) == RESEND
     assert resending(change.new) is taken_back(change.new) is None
 
@@ -156,23 +141,17 @@ def test_a_resent_key_is_completed_and_says_under_which_key_its_message_goes_on(
 @pytest.mark.parametrize(
     ("before", "then"),
     [
-        pytest.param(FAILED, FAILED._replace(owner=None), id="failed"),
-        pytest.param(
-            existing("FAILED", error=ERROR, attempts=0, validation=None),
-            existing("FAILED", error=ERROR, attempts=0, validation=None, owner=None),
-            id="failed, never run",
-        ),
-        pytest.param(RELEASED, RELEASED, id="released"),
-        pytest.param(
-            existing("INPROGRESS", in_progress_expiration=NOW_MS, owner=None), None, id="released after a run"
-        ),
-        pytest.param(None, RELEASED, id="nothing"),
+        (FAILED, FAILED._replace(owner=None)),
+        (NEVER_RUN, NEVER_RUN._replace(owner=None)),
+        (RELEASED, RELEASED),
+        (STARTED, STARTED),
+        (None, RELEASED),
     ],
+    ids=["failed", "failed, never run", "released", "released after a run", "nothing"],
 )
-def test_a_take_back_restores_what_was_there(before: Record | None, then: Record | None) -> None:
+def test_a_take_back_restores_what_was_there(before: Record | None, then: Record) -> None:
     change = take_back(after(before), NOW_MS, DAY).step(after(before), (), NOW_MS, "back")
-
-    assert change == Change((then or before)._replace(version="back"), after(before))  # type: ignore[union-attr]
+    assert change == Change(then._replace(version="back"), after(before))
     assert isinstance(decide(change.new, claim(), (), NOW_MS), Claimable)
 
 
@@ -197,7 +176,6 @@ def test_a_stale_or_unreadable_attribute_is_not_believed(read: Callable[[Record]
 def test_an_older_versions_claim_keeps_the_attribute_and_is_its_own() -> None:
     """It replaces the attributes that it knows; the item keeps the others."""
     held = from_attributes({**attributes(claimed()), **attributes(existing("COMPLETED", id="k"))})
-
     assert (held.resent, resent(held)) == (RESEND.to_json(), None)
     assert CLAIM.step(held, (), NOW_MS, "fresh") == AlreadyCompleted(held)
 
@@ -205,87 +183,74 @@ def test_an_older_versions_claim_keeps_the_attribute_and_is_its_own() -> None:
 # The new key, in the transactions of the claim and of the take-back.
 
 
-@pytest.fixture
-def table() -> Table:
-    return Table("id")
+DEADLINE = Deadline.after(ManualClock(), 60_000)
 
 
-@pytest.fixture
-def store(table: Table) -> MemoryStore:
-    store = MemoryStore(tables={"records": table})
+def store_with(there: Record | None) -> MemoryStore:
+    """A store in which `k` has failed, and its table with this record of the new key."""
+    store = MemoryStore(tables={"records": Table("id")})
     store.insert([FAILED])
+    if there is not None:
+        store.tables["records"].items[(there.id,)] = dict(attributes(there))
     return store
 
 
-@pytest.fixture
-def deadline() -> Deadline:
-    return Deadline.after(ManualClock(), 60_000)
-
-
-def put(table: Table, record: Record | None) -> None:
-    if record is not None:
-        table.items[(record.id,)] = dict(attributes(record))
+def at_rest(store: MemoryStore) -> Record:
+    (record,) = store.read(["k"])
+    assert isinstance(record, Record)
+    return record
 
 
 def new_key(status: str, **changes: Any) -> Record:
     return existing(status, id="new", **{"validation": "fixed", **changes})
 
 
+CLOSING = closing(RESEND, NOW_MS, DAY, "c")
+CIRCLE = resend("k", "ours", "bob", old_id="new")
+
+
 @pytest.mark.parametrize(
     ("there", "is_open"),
     [
-        pytest.param(None, True, id="nothing"),
-        pytest.param(new_key("COMPLETED", expiration=NOW), True, id="expired"),
-        pytest.param(new_key("FAILED"), True, id="the same body has failed"),
-        pytest.param(new_key("INPROGRESS", validation=None), True, id="released"),
-        pytest.param(new_key("FAILED", validation="other"), False, id="another payload's"),
-        pytest.param(new_key("COMPLETED"), False, id="completed"),
-        pytest.param(closing(RESEND, NOW_MS, DAY, "v"), False, id="closed by a take-back"),
-        pytest.param(
-            claimed(resend("k", "ours", "bob", old_id="new"), id="new", validation="fixed"), False, id="a circle"
-        ),
+        (None, True),
+        (new_key("COMPLETED", expiration=NOW), True),
+        # The same body has failed, or was released.
+        (new_key("FAILED"), True),
+        (new_key("INPROGRESS", validation=None), True),
+        (new_key("FAILED", validation="other"), False),
+        (new_key("COMPLETED"), False),
+        # Closed by a take-back, and a circle.
+        (CLOSING, False),
+        (claimed(CIRCLE, id="new", validation="fixed"), False),
     ],
 )
-def test_a_resend_claims_only_where_its_new_key_lets_the_body_in(
-    store: MemoryStore, table: Table, deadline: Deadline, there: Record | None, is_open: bool
-) -> None:
-    put(table, there)
-
-    answer = ask(CLAIM, FAILED, store, deadline, actions=[check_open(RESEND, "records", NOW_MS)])
-
+def test_a_resend_claims_only_where_its_new_key_lets_the_body_in(there: Record | None, is_open: bool) -> None:
+    store = store_with(there)
+    answer = ask(CLAIM, FAILED, store, DEADLINE, actions=[check_open(RESEND, "records", NOW_MS)])
     assert isinstance(answer, Settled if is_open else ActionFailed)
-    (record,) = store.read(["k"])
-    assert record is not None
+    record = at_rest(store)
     assert (resending(record) if is_open else record) == (RESEND if is_open else FAILED)
 
 
 @pytest.mark.parametrize(
     ("there", "is_free"),
     [
-        pytest.param(None, True, id="nothing"),
-        pytest.param(new_key("COMPLETED", expiration=NOW), True, id="expired"),
-        pytest.param(new_key("FAILED"), False, id="the new body has failed"),
-        pytest.param(new_key("INPROGRESS"), False, id="the new body has begun"),
-        pytest.param(new_key("COMPLETED"), False, id="the new body is done"),
+        (None, True),
+        (new_key("COMPLETED", expiration=NOW), True),
+        *((new_key(status), False) for status in ("FAILED", "INPROGRESS", "COMPLETED")),
     ],
 )
-def test_a_resend_is_taken_back_only_while_its_new_key_is_free(
-    store: MemoryStore, table: Table, deadline: Deadline, there: Record | None, is_free: bool
-) -> None:
-    put(table, there)
-    answer = ask(CLAIM, FAILED, store, deadline)
-    assert isinstance(answer, Settled)
+def test_a_resend_is_taken_back_only_while_its_new_key_is_free(there: Record | None, is_free: bool) -> None:
+    """The new key is closed then: its body has failed, has begun, or is done."""
+    store = store_with(there)
+    assert ask(CLAIM, FAILED, store, DEADLINE) == Settled(at_rest(store))
 
-    back = commit(
-        take_back(answer.record, NOW_MS, DAY), [put_closed(RESEND, "records", NOW_MS, DAY, "c")], store, deadline
-    )
+    closes = put_closed(RESEND, "records", NOW_MS, DAY, "c")
+    back = commit(take_back(at_rest(store), NOW_MS, DAY), [closes], store, DEADLINE)
 
-    (record,) = store.read(["k"])
-    assert record is not None
-    closed = from_attributes(table.items.get(("new",), {}))
+    record = at_rest(store)
+    closed = from_attributes(store.tables["records"].items.get(("new",), {}))
     assert isinstance(back, Settled if is_free else ActionFailed)
     assert (record.status, resending(record)) == (("FAILED", None) if is_free else ("INPROGRESS", RESEND))
     assert taken_back(closed) == (RESEND if is_free else None)
-    assert decide(closing(RESEND, NOW_MS, DAY, "c"), claim(fingerprint="fixed"), (), NOW_MS) == AlreadyCompleted(
-        closing(RESEND, NOW_MS, DAY, "c")
-    )
+    assert decide(CLOSING, claim(fingerprint="fixed"), (), NOW_MS) == AlreadyCompleted(CLOSING)

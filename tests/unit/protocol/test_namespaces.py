@@ -34,9 +34,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         yield MemoryStore("orders")
         return
     with mock_aws():
-        client = boto3.client(
-            "dynamodb", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
-        )
+        client = _client()
         name = f"records-{abs(hash(request.node.name))}"
         client.create_table(
             TableName=name,
@@ -46,6 +44,10 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         )
         yield DynamoDBStore(name, "orders", client)
         client.close()
+
+
+def _client() -> Any:
+    return boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
 
 
 def by_id(order: dict[str, Any]) -> str:
@@ -63,23 +65,23 @@ def reserve_stock(order: dict[str, Any]) -> str:
 once = partial(idempotent, key=by_id, lease_seconds=60)
 
 
+def refused(store: Any, function: Any, told: str = "one namespace, one function", decorate: Any = once) -> str:
+    """What is said to the function that would take another's namespace."""
+    with pytest.raises(ValueError, match=told) as caught:
+        decorate(store)(function)
+    return str(caught.value)
+
+
 def test_two_functions_of_one_namespace_are_refused_at_set_up_by_name_and_with_the_remedy(store: Store) -> None:
     """Otherwise one would return the other's result and do nothing."""
     once(store)(charge_card)
-
-    with pytest.raises(ValueError, match="one namespace, one function") as caught:
-        once(store)(reserve_stock)
-
-    said = str(caught.value)
-    assert f"{__name__}.charge_card" in said
-    assert f"{__name__}.reserve_stock" in said
-    assert "'orders'" in said
-    assert 'store.named("reserve_stock")' in said
+    said = refused(store, reserve_stock)
+    for told in (f"{__name__}.charge_card", f"{__name__}.reserve_stock", "'orders'", 'store.named("reserve_stock")'):
+        assert told in said
 
 
 def test_two_functions_of_one_table_each_take_effect_in_namespaces_of_their_own(store: Store) -> None:
     charge, reserve = once(store.named("charge"))(charge_card), once(store.named("stock"))(reserve_stock)
-
     order = {"id": "o-1"}
     assert [charge(order), reserve(order), charge(order), reserve(order)] == ["charged", "reserved"] * 2
 
@@ -88,11 +90,10 @@ def test_a_consumer_that_calls_a_step_under_its_own_key_and_namespace_is_refused
     """The step would meet the consumer's claim, and never run."""
     step = once(store)(charge_card)
 
-    with pytest.raises(ValueError, match="one namespace, one function"):
+    def take(order: dict) -> str:  # type: ignore[type-arg]
+        return step(order)
 
-        @sqs_consumer(store, key=body_field("id"))
-        def take(order: dict) -> str:  # type: ignore[type-arg]
-            return step(order)
+    refused(store, take, decorate=partial(sqs_consumer, key=body_field("id")))
 
 
 def test_a_consumer_and_its_step_complete_in_namespaces_of_their_own(store: Store) -> None:
@@ -112,8 +113,7 @@ def test_a_consumer_and_its_step_complete_in_namespaces_of_their_own(store: Stor
 def test_one_function_under_two_decorators_counts_as_two(store: Store) -> None:
     """If they are stacked, the inner one would meet the outer one's claim."""
     inner = once(store)(charge_card)
-    with pytest.raises(ValueError, match=r"charge_card \(sqs_consumer\)"):
-        sqs_consumer(store, key=body_field("id"))(inner)
+    refused(store, inner, r"charge_card \(sqs_consumer\)", partial(sqs_consumer, key=body_field("id")))
 
 
 def test_every_way_in_takes_its_namespace(store: Store) -> None:
@@ -122,14 +122,13 @@ def test_every_way_in_takes_its_namespace(store: Store) -> None:
     def handler(event: Any, context: Any) -> dict[str, int]:
         return {"statusCode": 200}
 
-    with pytest.raises(ValueError, match=r"handler \(http_endpoint\)"):
-        http_endpoint(store)(handler)
-    machines: Any = FakeStepFunctions()
+    refused(store, handler, r"handler \(http_endpoint\)", http_endpoint)
     arn = "arn:aws:states:us-east-1:123456789012:stateMachine:transfer"
+    options: Any = {"client": FakeStepFunctions(), "state_machine_arn": arn, "timeout_seconds": 60}
     with pytest.raises(ValueError, match="stateMachine:transfer"):
-        Workflow(store, client=machines, state_machine_arn=arn, timeout_seconds=60)
-    Workflow(store.named("transfer"), client=machines, state_machine_arn=arn, timeout_seconds=60)
-    Workflow(store.named("transfer"), client=machines, state_machine_arn=arn, timeout_seconds=60)
+        Workflow(store, **options)
+    for _ in range(2):
+        Workflow(store.named("transfer"), **options)
     assert http_endpoint(store.named("http"))(handler)(request("k"), Context(ManualClock()))["statusCode"] == 200
 
 
@@ -145,14 +144,10 @@ def made_anew() -> Any:
 def test_the_same_function_decorated_again_is_the_same_function(store: Store) -> None:
     """A reload, a test that decorates `__wrapped__` anew, a factory that is called again, a partial of it."""
     first = once(store)(made_anew())
-    once(store)(made_anew())
-    once(store)(first.__wrapped__)
-    once(store)(partial(made_anew()))
-    once(type(store)(*_made_of(store)))(made_anew())
-
-
-def _made_of(store: Store) -> tuple[Any, ...]:
-    return ("orders",) if isinstance(store, MemoryStore) else (store.table_name, "orders", store.client)
+    for again in (made_anew(), first.__wrapped__, partial(made_anew())):
+        once(store)(again)
+    made_of = ("orders",) if isinstance(store, MemoryStore) else (store.table_name, "orders", store.client)
+    once(type(store)(*made_of))(made_anew())
 
 
 def loaded(path: Path, name: str) -> Any:
@@ -174,37 +169,27 @@ def test_a_file_that_is_loaded_under_another_name_has_the_same_functions(store: 
 
     once(store)(first.work)
     once(store)(again.work)
-    with pytest.raises(ValueError, match=r"src\.app\.<lambda>"):
-        once(store)(again.other)
-    with pytest.raises(ValueError, match=r"copy\.work"):
-        once(store)(loaded(tmp_path / "copy.py", "copy").work)
+    refused(store, again.other, r"src\.app\.<lambda>")
+    refused(store, loaded(tmp_path / "copy.py", "copy").work, r"copy\.work")
 
 
-def test_another_object_for_the_same_dynamodb_table_is_the_same_table() -> None:
+def test_another_object_for_the_same_dynamodb_table_is_the_same_table_and_each_in_memory_is_its_own() -> None:
     once(DynamoDBStore("one-table", "orders"))(charge_card)
-
-    with pytest.raises(ValueError, match="reserve_stock"):
-        once(DynamoDBStore("one-table", "orders"))(reserve_stock)
+    refused(DynamoDBStore("one-table", "orders"), reserve_stock, "reserve_stock")
     once(DynamoDBStore("another-table", "orders"))(reserve_stock)
     once(DynamoDBStore("one-table", "stock"))(reserve_stock)
-    with pytest.raises(ValueError, match="charge_card"):
-        once(DynamoDBStore("one-table").named("stock"))(charge_card)
-
-
-def test_two_tables_in_memory_are_two() -> None:
-    once(MemoryStore("orders"))(charge_card)
-    once(MemoryStore("orders"))(reserve_stock)
+    refused(DynamoDBStore("one-table").named("stock"), charge_card, "charge_card")
+    for function in (charge_card, reserve_stock):
+        once(MemoryStore("orders"))(function)
 
 
 def test_two_lambdas_are_two_functions() -> None:
     """They have the same name, and are told apart by their lines."""
     store = MemoryStore("orders")
     once(store)(lambda order: "one")
-    with pytest.raises(ValueError, match="<lambda>"):
-        once(store)(lambda order: "another")
+    refused(store, lambda order: "another", "<lambda>")
     once(store.named("deep"))(once(store.named("inner"))(lambda order: "one"))
-    with pytest.raises(ValueError, match="<lambda>"):
-        once(store.named("deep"))(once(store.named("inmost"))(lambda order: "another"))
+    refused(store.named("deep"), once(store.named("inmost"))(lambda order: "another"), "<lambda>")
 
 
 class Charger:
@@ -218,8 +203,7 @@ def test_a_callable_object_goes_by_its_class() -> None:
     store = MemoryStore("orders")
     once(store)(Charger())
     once(store)(Charger())
-    with pytest.raises(ValueError, match="Charger"):
-        once(store)(charge_card)
+    refused(store, charge_card, "Charger")
 
 
 def test_what_could_not_be_set_up_takes_no_namespace(store: Store) -> None:
@@ -262,8 +246,7 @@ def test_a_store_of_ones_own_needs_nothing_more() -> None:
     store = Custom("orders")
     charge = once(store)(charge_card)  # type: ignore[arg-type]
     assert charge({"id": "1"}) == charge({"id": "1"}) == "charged"
-    with pytest.raises(ValueError, match="a store with a namespace of its own"):
-        once(store)(reserve_stock)  # type: ignore[arg-type]
+    refused(store, reserve_stock, "a store with a namespace of its own")
     once(Custom("orders"))(reserve_stock)  # type: ignore[arg-type]
 
 
@@ -282,27 +265,22 @@ def test_a_store_in_memory_is_not_kept_alive_by_its_namespaces() -> None:
 
 def test_a_named_store_is_the_same_table_under_a_namespace_of_its_own(store: Store) -> None:
     named = store.named("charge")
-
-    assert named.namespace == "orders.charge"
-    assert named.named("refund").namespace == "orders.charge.refund"
+    assert (named.namespace, named.named("refund").namespace) == ("orders.charge", "orders.charge.refund")
     assert store.namespace == "orders"
     once(named)(charge_card)({"id": "1"})
     assert store.read(["orders.charge#1"]) == named.read(["orders.charge#1"]) != [None]
+    refused(store.named("charge"), reserve_stock, "reserve_stock")
 
 
-def test_a_store_without_a_namespace_gives_the_name_alone() -> None:
-    assert MemoryStore().named("charge").namespace == "charge"
-    assert DynamoDBStore("records").named("charge").namespace == "charge"
+@pytest.mark.parametrize("store", [MemoryStore(), DynamoDBStore("records")])
+def test_a_store_without_a_namespace_gives_the_name_alone(store: Store) -> None:
+    assert store.named("charge").namespace == "charge"
 
 
 def test_a_named_store_in_memory_has_the_same_items_and_tables() -> None:
     store = MemoryStore("orders", tables={"Accounts": "id"})
     named = store.named("charge")
-
-    assert named.items is store.items
-    assert named.tables is store.tables
-    with pytest.raises(ValueError, match="reserve_stock"):
-        once(store.named("charge"))(charge_card) and once(named)(reserve_stock)
+    assert (named.items is store.items, named.tables is store.tables) == (True, True)
 
 
 def test_named_stores_share_one_client_that_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,14 +289,9 @@ def test_named_stores_share_one_client_that_is_built_once(monkeypatch: pytest.Mo
     monkeypatch.setattr("idempotent_receiver.dynamodb.store.default_client", lambda: built.append(1) or _client())
     store = DynamoDBStore("records", "orders")
     charge, refund = store.named("charge"), store.named("refund")
-
     assert charge.client is store.client is refund.client is refund.named("again").client
     assert built == [1]
     store.client.close()
-
-
-def _client() -> Any:
-    return boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
 
 
 @pytest.mark.parametrize(

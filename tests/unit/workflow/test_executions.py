@@ -38,6 +38,11 @@ def failure(answer: object) -> Any:
     return json.loads(answer.record.error or "")
 
 
+def result(answer: object) -> str | None:
+    assert isinstance(answer, AlreadyCompleted)
+    return answer.record.data
+
+
 def test_a_start_hands_its_claim_over_to_the_execution(requests: Requests) -> None:
     """It holds the record for as long as the state machine may run, and a little longer; a repeat starts nothing."""
     assert requests.ask() == Started(ARN)
@@ -56,17 +61,14 @@ def test_the_outcome_is_written_once_and_answers_from_then_on(requests: Requests
     requests.ask()
     assert isinstance(requests.complete('"done"'), Settled)
     assert isinstance(requests.fail("{}"), ClaimLost)
-    answer = requests.ask()
-    assert isinstance(answer, AlreadyCompleted)
-    assert answer.record.data == '"done"'
+    assert result(requests.ask()) == '"done"'
     assert (requests.sweep(), requests.machines.asked) == (NothingToDo(), 1)
 
 
 def test_a_failure_is_an_answer_and_starts_nothing_again(requests: Requests) -> None:
     requests.ask()
     requests.fail(OVERDRAWN)
-    assert failure(requests.ask()) == json.loads(OVERDRAWN)
-    assert requests.machines.asked == 1
+    assert (failure(requests.ask()), requests.machines.asked) == (json.loads(OVERDRAWN), 1)
 
 
 def test_a_request_that_is_too_late_by_either_clock_claims_nothing(requests: Requests) -> None:
@@ -96,9 +98,7 @@ def test_a_starter_that_dies_still_leaves_one_execution(requests: Requests, dies
 def test_an_execution_that_ends_before_the_hand_over_answers_itself(requests: Requests) -> None:
     killed(requests)
     requests.complete("7")
-    answer = requests.ask()
-    assert isinstance(answer, AlreadyCompleted)
-    assert answer.record.execution == ARN
+    assert (result(requests.ask()), requests.record().execution) == ("7", ARN)
 
 
 def test_a_hand_over_that_comes_after_the_outcome_says_the_outcome(
@@ -107,8 +107,7 @@ def test_a_hand_over_that_comes_after_the_outcome_says_the_outcome(
     start = requests.machines.start_execution
     fast = lambda **asked: (start(**asked), requests.complete("7"))[0]  # noqa: E731
     monkeypatch.setattr(requests.machines, "start_execution", fast)
-    assert isinstance(requests.ask(), AlreadyCompleted)
-    assert requests.record().data == "7"
+    assert result(requests.ask()) == requests.record().data == "7"
 
 
 def test_a_hand_over_that_the_store_does_not_apply_is_made_by_a_sweep(
@@ -144,10 +143,10 @@ def swept_while_refused(requests: Requests, times: int) -> object:
 
 
 def test_an_orphan_that_never_starts_is_given_up_and_says_so(requests: Requests) -> None:
-    told = failure(swept_while_refused(requests, MOST_STARTS))
-    assert requests.machines.asked == MOST_STARTS
     text = f"no execution could be started in {MOST_STARTS} attempts"
-    assert told == {"type": "NeverStarted", "text": text, "permanent": True, "status": 500}
+    told = {"type": "NeverStarted", "text": text, "permanent": True, "status": 500}
+    assert failure(swept_while_refused(requests, MOST_STARTS)) == told
+    assert requests.machines.asked == MOST_STARTS
 
 
 def test_what_was_started_while_it_was_given_up_is_not_given_up(
@@ -169,8 +168,7 @@ def test_what_was_started_while_it_was_given_up_is_not_given_up(
 
     monkeypatch.setattr(requests.machines, "describe_execution", meanwhile)
     # A sweep with enough time: this takes longer than the starter's lease.
-    assert requests.sweep(60_000) == Started(ARN)
-    assert requests.record().execution == ARN
+    assert (requests.sweep(60_000), requests.record().execution) == (Started(ARN), ARN)
 
 
 def test_an_execution_of_a_replaced_machine_never_counts_as_not_started(requests: Requests) -> None:
@@ -199,9 +197,7 @@ def test_a_key_whose_record_is_gone_finds_its_execution_by_name(requests: Reques
     requests.ask()
     requests.machines.close("SUCCEEDED", '"done"')
     requests.store.items.clear()
-    answer = requests.ask()
-    assert isinstance(answer, AlreadyCompleted)
-    assert (answer.record.data, answer.record.status) == ('"done"', "COMPLETED")
+    assert (result(requests.ask()), requests.record().status) == ('"done"', "COMPLETED")
     requests.store.items.clear()
     assert failure(requests.ask(payload=2))["status"] == 422
     assert len(requests.machines.executions) == 1
@@ -224,8 +220,7 @@ def test_an_execution_that_still_runs_is_left_alone(requests: Requests) -> None:
     requests.ask()
     requests.let_the_lease_end()
     before = requests.record()
-    assert requests.sweep() == NothingToDo()
-    assert requests.record() == before
+    assert (requests.sweep(), requests.record()) == (NothingToDo(), before)
 
 
 def test_names_tell_scopes_and_keys_apart_and_nothing_else() -> None:

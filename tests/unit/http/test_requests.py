@@ -204,15 +204,9 @@ def test_two_forms_that_differ_in_a_part_are_two(one: bytes, other: bytes) -> No
     "parts",
     [
         *(b"", b"{b}", b"--{b}", b"--{b}\r\n1\r\n"),
-        b"--{b}\r\n--{b}--",
-        b"--{b}\n1\n--{b}--\n",
-        b"x--{b}\r\n1\r\n--{b}--",
-        b"--{b}x\r\n1\r\n--{b}--",
-        b"--{b}\r\n1--{b}--",
-        b"--{b}\r\n1\r\n--{b}--more",
-        b"--{b}\r\n1\r\n--{b}--\r\nmore",
-        b"--{b}\r\n1\n--{b}\n2\r\n--{b}--",
-        b"--{b}\r\n1\r\n--{b}--\r\n--{b}\r\n2\r\n--{b}--",
+        *(b"--{b}\r\n--{b}--", b"--{b}\n1\n--{b}--\n", b"x--{b}\r\n1\r\n--{b}--", b"--{b}x\r\n1\r\n--{b}--"),
+        *(b"--{b}\r\n1--{b}--", b"--{b}\r\n1\r\n--{b}--more", b"--{b}\r\n1\r\n--{b}--\r\nmore"),
+        *(b"--{b}\r\n1\n--{b}\n2\r\n--{b}--", b"--{b}\r\n1\r\n--{b}--\r\n--{b}\r\n2\r\n--{b}--"),
     ],
 )
 def test_a_body_that_its_boundary_does_not_frame_counts_by_its_bytes(parts: bytes) -> None:
@@ -224,15 +218,10 @@ def test_a_body_that_its_boundary_does_not_frame_counts_by_its_bytes(parts: byte
 @pytest.mark.parametrize(
     "content_type",
     [
-        "multipart/form-data",
-        "multipart/form-data; boundary=",
-        "multipart/form-data; boundary={b}; boundary=c",
+        *("multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary={b}; boundary=c"),
         "multipart/form-data; boundary={b}, multipart/form-data; boundary=c",
-        'multipart/form-data; boundary="{b}',
-        "multipart/form-data; boundary={b} c",
-        "multipart/form-data; charset={b}",
-        "multipart/mixed; boundary={b}",
-        "text/plain; boundary={b}",
+        *('multipart/form-data; boundary="{b}', "multipart/form-data; boundary={b} c"),
+        *("multipart/form-data; charset={b}", "multipart/mixed; boundary={b}", "text/plain; boundary={b}"),
     ],
 )
 def test_a_body_whose_boundary_is_not_told_counts_by_its_bytes(content_type: str) -> None:

@@ -419,17 +419,14 @@ def test_threads_that_read_one_item_get_one_read() -> None:
 @pytest.mark.parametrize(
     ("read", "found", "stands"),
     [
-        (1, Decimal("1.0"), True),
-        (1, True, False),
-        (0, False, False),
-        ("a", b"a", False),
+        *(
+            (read, found, True)
+            for read, found in [(1, Decimal("1.0")), ({1, 2}, {Decimal(2), Decimal(1)}), (None, None)]
+        ),
         ({"a": [1]}, {"a": [Decimal(1)]}, True),
-        ({"a": [1]}, {"a": [True]}, False),
-        ({"a": [1]}, {"a": [1, 2]}, False),
+        *(({"a": [1]}, {"a": found}, False) for found in ([True], [1, 2])),
         ({"a": 1}, {"a": 1, "b": 2}, False),
-        ({1, 2}, {Decimal(2), Decimal(1)}, True),
-        ([1], {1}, False),
-        (None, None, True),
+        *((read, found, False) for read, found in [(1, True), (0, False), ("a", b"a"), ([1], {1})]),
     ],
 )
 def test_values_are_compared_as_dynamodb_compares_them(read: Any, found: Any, stands: bool) -> None:

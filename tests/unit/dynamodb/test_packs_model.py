@@ -13,14 +13,7 @@ from idempotent_receiver.dynamodb.errors import Misshapen
 from idempotent_receiver.dynamodb.packs import MOST_TIMES_IN_COMPANY, Packs
 from idempotent_receiver.dynamodb.transactions import Member, members_of
 from idempotent_receiver.protocol.record import Change, Record
-from idempotent_receiver.protocol.store import (
-    ActionFailed,
-    Applied,
-    Commit,
-    Conflict,
-    NotApplied,
-    Unknown,
-)
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

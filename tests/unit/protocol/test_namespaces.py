@@ -225,20 +225,12 @@ def test_a_store_without_a_namespace_serves_several_consumers() -> None:
 class Custom:
     """A custom store with only what a `RecordStore` requires; it is not hashable."""
 
-    __slots__ = ("namespace", "table")
+    __slots__ = ("insert", "namespace", "read", "replace")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, namespace: str | None) -> None:
-        self.namespace, self.table = namespace, MemoryStore()
-
-    def insert(self, records: Any) -> Any:
-        return self.table.insert(records)
-
-    def read(self, ids: Any) -> Any:
-        return self.table.read(ids)
-
-    def replace(self, changes: Any) -> Any:
-        return self.table.replace(changes)
+        table, self.namespace = MemoryStore(), namespace
+        self.insert, self.read, self.replace = table.insert, table.read, table.replace
 
 
 def test_a_store_of_ones_own_needs_nothing_more() -> None:

@@ -315,9 +315,7 @@ def test_one_bad_among_fifty_is_found_by_halves(engine: DynamoDB, faults: Faults
 
 
 @each_refusal
-def test_one_bad_among_a_hundred_costs_fifteen_requests_wherever_it_is(
-    engine: DynamoDB, faults: Faults, answer: Any
-) -> None:
+def test_one_bad_among_a_hundred_costs_at_most_15_requests(engine: DynamoDB, faults: Faults, answer: Any) -> None:
     """Two packs: if all is well, they are two requests."""
     for bad in range(0, 100, 7):
         faults.answer = to(answer, 101 * bad)

@@ -32,9 +32,7 @@ def test_the_headers_name_may_be_in_any_case(api: Api, form: str, name: str) -> 
         *(('"k-1"', f'"k-1"{behind}', "k-1") for behind in ("", ";v=1", "; v=1;w", ' ; v="2"', ";" + "x" * 300)),
     ],
 )
-def test_a_key_may_be_quoted_as_the_draft_has_it_with_parameters_behind_it(
-    api: Api, one: str, other: str, kept: str
-) -> None:
+def test_a_key_may_be_quoted_as_in_the_draft_with_parameters_behind(api: Api, one: str, other: str, kept: str) -> None:
     """A structured field may have them, and a proxy may add some: they are no part of the key."""
     assert [replayed(api(request(key))) for key in (one, other)] == [False, True]
     assert list(api.store.items) == [f"tests#{kept}"]
@@ -66,9 +64,7 @@ TWICE = {"Idempotency-Key": "k-1", "idempotency-key": "k-2"}
         ),
     ],
 )
-def test_no_key_one_that_cannot_be_used_and_two_are_bad_requests(
-    api: Api, event: dict[str, Any], title: str, detail: str
-) -> None:
+def test_without_one_usable_key_it_is_a_bad_request(api: Api, event: dict[str, Any], title: str, detail: str) -> None:
     told = problem(api(event), 400)
     assert (told["title"], detail in told["detail"]) == (title, True)
     assert api.untouched
@@ -170,9 +166,7 @@ def test_one_tenant_never_sees_anothers_answer() -> None:
         (lambda event: 7, "its scope is of type int, not a string"),
     ],
 )
-def test_a_request_without_an_owner_is_refused_even_if_no_key_is_required(
-    scope: Any, detail: str, required: bool
-) -> None:
+def test_a_request_without_owner_is_refused_even_if_no_key_is_required(scope: Any, detail: str, required: bool) -> None:
     """An authoriser may tell a tenant's number. Only a request without a key runs unprotected."""
     api = Api(scope=scope, required=required)
     told = problem(api(request()), 400)
@@ -183,9 +177,7 @@ def test_a_request_without_an_owner_is_refused_even_if_no_key_is_required(
 @pytest.mark.parametrize(
     ("scope", "replays"), [(header("X-Tenant"), [False, False, True]), (None, [False, True, True])]
 )
-def test_with_the_payload_as_the_key_clients_share_their_requests_only_if_the_scope_is_none(
-    scope: Any, replays: list[bool]
-) -> None:
+def test_with_a_payload_key_clients_share_requests_only_if_the_scope_is_none(scope: Any, replays: list[bool]) -> None:
     """Two customers may order the same."""
     api = Api(key=payload_key(), scope=scope)
     answers = [api(request(None, headers={"X-Tenant": tenant})) for tenant in ("alice", "bob", "alice")]
@@ -204,9 +196,7 @@ def test_a_tenant_whose_name_is_not_valid_text_is_a_tenant() -> None:
 @pytest.mark.parametrize("option", ["scope", "key"])
 @pytest.mark.parametrize("required", [True, False])
 @pytest.mark.parametrize("texts", [True, False])
-def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_only_logged(
-    option: str, required: bool, texts: bool
-) -> None:
+def test_a_scope_or_key_that_raises_is_a_bad_request_and_only_logged(option: str, required: bool, texts: bool) -> None:
     """The client sent something unexpected; an exception would become Lambda's error, and be retried."""
     stream = io.StringIO()
     logger = Logger(service=f"raising-{option}-{required}-{texts}", stream=stream)

@@ -232,9 +232,7 @@ A_SCOPE = r"scope must be a callable .*header\('X-Tenant'\); it is"
         ({"on_exception": "keep"}, ValueError, "'retry' or 'replay'"),
     ],
 )
-def test_an_option_that_cannot_work_is_refused_at_set_up(
-    options: dict[str, Any], error: type[Exception], text: str
-) -> None:
+def test_wrong_options_are_refused_at_set_up(options: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         http_endpoint(MemoryStore("a"), **options)
 
@@ -257,8 +255,6 @@ WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.me
         *((lambda name=name: header(name), ValueError, "Idempotency-Key") for name in ("", " ", None, 5)),
     ],
 )
-def test_what_can_be_known_of_a_handler_or_a_store_is_said_at_set_up(
-    wrong: Any, error: type[Exception], text: str
-) -> None:
+def test_what_is_known_of_a_handler_or_store_is_said_at_set_up(wrong: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         wrong() if wrong.__name__ == "<lambda>" else http_endpoint(MemoryStore("a"))(wrong)

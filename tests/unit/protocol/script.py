@@ -89,8 +89,9 @@ def existing(status: str, **changes: Any) -> Record:
     return Record(id="k", status=status, **held)
 
 
-def there(store: Script, seen: Record) -> None:
-    store.memory.items[seen.id] = dict(attributes(seen))
+def there(store: Script, seen: Record | None) -> None:
+    if seen is not None:
+        store.memory.items[seen.id] = dict(attributes(seen))
 
 
 def ask_one(store: Script, transition: Any, assumed: Record | Unread | None = None, **options: Any) -> Any:

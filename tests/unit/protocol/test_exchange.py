@@ -36,6 +36,8 @@ from tests.unit.protocol.script import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from idempotent_receiver.clock import Deadline
+
 FAILED, COMPLETED = existing("FAILED"), existing("COMPLETED")
 LEASED = existing("INPROGRESS", in_progress_expiration=START_MS + 5_000)
 
@@ -60,8 +62,7 @@ LEASED = existing("INPROGRESS", in_progress_expiration=START_MS + 5_000)
 def test_a_claim(seen: Record | None, assumed: Record | None, entries: list[Any], answer: type, calls: str) -> None:
     """Each write has a fresh version, so that a late request can still be refused, and is recognised by it."""
     store = Script(*entries)
-    if seen is not None:
-        there(store, seen)
+    there(store, seen)
 
     told = ask_one(store, claim(), assumed)
 
@@ -94,6 +95,14 @@ def test_a_claim_gives_up_soon(assumed: Unread | None, entry: Any, answer: Unkno
     assert len(clock.sleeps) == calls - 1
     assert sum(clock.sleeps) < 1
     assert store.memory.items == {}
+
+
+def scripted(*entries: Any) -> tuple[Script, Claimed]:
+    """A store in which a key is claimed, and what it does then."""
+    store = Script()
+    mine = claimed(store)
+    store.entries = [*entries]
+    return store, mine
 
 
 def told(answer: object) -> str:
@@ -141,15 +150,13 @@ DEFECTS = [AttributeError("secret"), OSError("secret"), PermanentError("secret")
 @pytest.mark.parametrize("applied", [False, True])
 def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, name: str, applied: bool) -> None:
     """It is a defect, told without its text, which no retry helps: nothing is sent again, and no claim is assumed."""
-    clock, store = ManualClock(), Script()
-    mine = claimed(store)
-    store.entries = [after(error) if applied else error]
+    clock, (store, mine) = ManualClock(), scripted(after(error) if applied else error)
 
     if name in ("insert", "read"):
         assumed = None if name == "insert" else Unread()
         answer = ask_one(store, claim(), assumed, by=deadline(clock=clock), max_retries=SETTLE_RETRIES)
     else:
-        answer = settle(store, mine, name == "commit", clock=clock)
+        answer = settle(store, mine, name == "commit", deadline(clock=clock))
 
     assert told(answer) == RAISED.replace("ValueError", type(error).__name__)
     assert (store.names, clock.sleeps) == ([name], [])
@@ -209,10 +216,8 @@ def settling(mine: Claimed, tx: Transaction) -> Operation[Any]:
     return Operation(transitions.complete(mine, "1"), mine.record, actions=tx.actions)
 
 
-def settle(
-    store: Script, mine: Claimed, committing: bool, *, clock: ManualClock | None = None, seconds: float = 30
-) -> Any:
-    by, settlement = deadline(seconds, clock), transitions.complete(mine, "1")
+def settle(store: Script, mine: Claimed, committing: bool, by: Deadline | None = None) -> Any:
+    settlement, by = transitions.complete(mine, "1"), by or deadline()
     if committing:
         return commit(settlement, put().actions, store, by)
     return ask_one(store, settlement, mine.record, by=by, max_retries=SETTLE_RETRIES)
@@ -241,9 +246,7 @@ both_ways = pytest.mark.parametrize("committing", [False, True], ids=["alone", "
 )
 def test_a_settlement_takes_effect_once(committing: bool, entries: list[Any], calls: str) -> None:
     """Its own version in place tells it so. A commit is sent again as the very same: its token allows one content."""
-    store = Script()
-    mine = claimed(store)
-    store.entries = list(entries)
+    store, mine = scripted(*entries)
 
     assert isinstance(settle(store, mine, committing), Settled)
     assert store.names == calls.replace("write", "commit" if committing else "replace").split()
@@ -256,12 +259,10 @@ def test_a_settlement_takes_effect_once(committing: bool, entries: list[Any], ca
 @pytest.mark.parametrize("status", ["INPROGRESS", "COMPLETED", "FAILED", None])
 def test_a_settlement_whose_claim_is_gone_changes_nothing(committing: bool, status: str | None) -> None:
     """A worker that lost its claim names a version that is gone; what has vanished is not resurrected."""
-    store = Script()
-    mine = claimed(store)
+    store, mine = scripted()
     store.memory.items.clear()
     found = None if status is None else existing(status)
-    if found is not None:
-        there(store, found)
+    there(store, found)
 
     assert settle(store, mine, committing) == ClaimLost(found)
     assert store.memory.items == ({} if found is None else {"k": attributes(found)})
@@ -271,11 +272,9 @@ def test_a_settlement_whose_claim_is_gone_changes_nothing(committing: bool, stat
 @both_ways
 def test_a_settlement_that_keeps_failing_is_unavailable_before_the_deadline(committing: bool) -> None:
     """A pause that would not end in time is not made, and nothing of it is visible."""
-    clock, store = ManualClock(), Script()
-    mine = claimed(store)
-    store.entries = [[THROTTLED]] * 300
+    clock, (store, mine) = ManualClock(), scripted(*[[THROTTLED]] * 300)
 
-    assert settle(store, mine, committing, clock=clock, seconds=5) == Unknown("throttled")
+    assert settle(store, mine, committing, deadline(5, clock)) == Unknown("throttled")
     assert clock.seconds < 5
     assert left(store) == ("INPROGRESS", [])
 
@@ -292,9 +291,8 @@ def test_a_commit_that_keeps_losing_to_other_transactions_is_not_an_error_but_ha
     entry: NotApplied, own: bool, most: int
 ) -> None:
     """However few errors are borne: it loses rounds, as to any other progress of others, with a pause after each."""
-    clock, store = ManualClock(), Script()
-    operation = settling(claimed(store), put())
-    store.entries = [[entry]] * 300
+    clock, (store, mine) = ManualClock(), scripted(*[[entry]] * 300)
+    operation = settling(mine, put())
 
     run_to_completion([operation], store, deadline(600, clock), max_retries=CLAIM_RETRIES)
 
@@ -323,9 +321,7 @@ IN_DOUBT = Unknown("what was read has changed, and an earlier answer was lost", 
 @pytest.mark.parametrize(("entries", "answer"), [([], ActionFailed(0, stale=True)), ([[LOST]], IN_DOUBT)])
 def test_a_stale_read_is_told_only_if_no_earlier_answer_is_missing(entries: list[Any], answer: Any) -> None:
     """An earlier copy may still take effect, so nothing may run again."""
-    store = Script()
-    mine = claimed(store)
-    store.entries = entries
+    store, mine = scripted(*entries)
     tx = Transaction(lambda table, key: {"id": "1", "amount": 5})
     tx.get(TableName="T", Key={"id": "1"})
 

@@ -25,9 +25,7 @@ def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() ->
 
 
 @pytest.mark.parametrize("revises", [None, "v7", "v6"])
-def test_a_conclusion_ends_what_is_in_progress_and_the_executions_own_or_a_failure_that_it_names(
-    revises: str | None,
-) -> None:
+def test_a_conclusion_ends_what_is_in_progress_and_its_own_or_a_failure_that_it_names(revises: str | None) -> None:
     """The lease does not matter, because nobody has taken it over; and whoever has put its cause right names a failure.
     A late conclusion changes nothing, and one whose answer was lost is recognised.
     """

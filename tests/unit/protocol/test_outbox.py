@@ -144,9 +144,7 @@ def test_later_changes_change_nothing() -> None:
         ({"MessageBody": "a" * MOST_OUTBOX_BYTES}, ValueError, "exceed 64 KB"),
     ],
 )
-def test_what_sqs_would_not_take_is_refused_at_the_call(
-    wrong: dict[str, Any], error: type[Exception], told: str
-) -> None:
+def test_what_sqs_would_refuse_is_refused_at_the_call(wrong: dict[str, Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         sent(**wrong)
 

@@ -101,9 +101,7 @@ MISSING = "attribute_not_exists(frozen)"
         (ONE, {"attributes": ["frozen"]}, f"{MISSING} AND attribute_exists(account)"),
     ],
 )
-def test_what_was_read_is_checked_by_value_or_by_absence(
-    item: PlainItem | None, asked: dict[str, Any], condition: str
-) -> None:
+def test_a_read_is_checked_by_value_or_absence(item: PlainItem | None, asked: dict[str, Any], condition: str) -> None:
     tx = transaction(item)
     tx.get(**PLACE, **asked)
     assert checks(tx) == [f"ConditionCheck: {condition}"]
@@ -284,9 +282,7 @@ def test_a_transaction_of_ones_own_has_nothing_to_read_from() -> None:
         ({**PLACE, "attributes": [""]}, ValueError, "names of attributes"),
     ],
 )
-def test_a_wrong_argument_is_refused_before_anything_is_read(
-    wrong: dict[str, Any], error: type[Exception], text: str
-) -> None:
+def test_wrong_arguments_are_refused_before_a_read(wrong: dict[str, Any], error: type[Exception], text: str) -> None:
     fetch = Accounts()
     tx = Transaction(fetch)
     with pytest.raises(error, match=text) as raised:

@@ -216,9 +216,7 @@ def test_arithmetic_has_38_digits_and_no_absent_operands() -> None:
         *(("DELETE a :v", value, [{}]) for value in (1, set[object]())),
     ],
 )
-def test_an_operation_on_an_attribute_of_another_type_is_an_error(
-    expression: str, value: Any, items: list[Item]
-) -> None:
+def test_an_operation_on_another_type_of_attribute_is_an_error(expression: str, value: Any, items: list[Item]) -> None:
     """Or on an absent one, if it needs one: arithmetic does not take it for a zero."""
     for item in items:
         with pytest.raises(ExpressionError):

@@ -101,18 +101,14 @@ def test_an_execution_that_ends_before_the_hand_over_answers_itself(requests: Re
     assert (result(requests.ask()), requests.record().execution) == ("7", ARN)
 
 
-def test_a_hand_over_that_comes_after_the_outcome_says_the_outcome(
-    requests: Requests, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hand_over_after_the_outcome_says_the_outcome(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     start = requests.machines.start_execution
     fast = lambda **asked: (start(**asked), requests.complete("7"))[0]  # noqa: E731
     monkeypatch.setattr(requests.machines, "start_execution", fast)
     assert result(requests.ask()) == requests.record().data == "7"
 
 
-def test_a_hand_over_that_the_store_does_not_apply_is_made_by_a_sweep(
-    requests: Requests, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hand_over_that_is_throttled_is_made_by_a_sweep(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     """The execution runs, and the client gets that response; its outcome needs no hand-over, but a sweep makes it."""
     with monkeypatch.context() as down:
         down.setattr(requests.store, "replace", lambda changes: [NotApplied("throttled", retry=True) for _ in changes])
@@ -149,9 +145,7 @@ def test_an_orphan_that_never_starts_is_given_up_and_says_so(requests: Requests)
     assert requests.machines.asked == MOST_STARTS
 
 
-def test_what_was_started_while_it_was_given_up_is_not_given_up(
-    requests: Requests, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_starts_while_it_is_given_up_is_not_given_up(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the read and the claim, another worker starts it and dies."""
     swept_while_refused(requests, MOST_STARTS - 1)  # one more sweep gives up the orphan
     requests.machines.refuses = None

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.handler.outcome import SettleFailed, of_mark
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.answers import AlreadyCompleted, HeldElsewhere, Settled, Unsent
+from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, HeldElsewhere, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import ask
 from idempotent_receiver.protocol.outbox import from_text
 from idempotent_receiver.protocol.record import idempotency_key
@@ -19,26 +20,38 @@ SEND_SECONDS = 60
 
 
 def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, retention_seconds: int) -> str | None:
-    """Send the messages of a record, one after the other, and mark it. Returns why not, if it did not."""
+    """Send the messages of a record, one after the other, and mark it. Returns why not, if it did not.
+
+    Those behind a message that SQS calls invalid are sent too, as a worker would.
+    """
     deadline = Deadline.after(clock, SEND_SECONDS * 1000)
     (found,) = store.read([id])
     if isinstance(found, Unknown):
         return f"its record could not be read: {found.why}"
-    met = decide(found, Claim(id, None, "operator", 0), (), deadline.now_ms)
+    claim = Claim(id, None, "operator", 0)
+    met = decide(found, claim, (), deadline.now_ms)
     if isinstance(met, HeldElsewhere):
         return f"a worker holds it until {met.until_ms} (epoch ms), and may be sending them: wait"
     if isinstance(met, AlreadyCompleted):
         return "its messages have already been sent"
+    if isinstance(met, Claimable) and found is not None and found.expired(deadline.now_ms):
+        return "its record has expired, and its key is free again"
     if not isinstance(met, Unsent):
         return "its record has no messages to send"
     try:
         messages = from_text(met.record.outbox)
     except Exception as error:  # noqa: BLE001  # anyone may have edited it
         return f"its outbox cannot be read: {type(error).__name__}"
+    refused: list[str] = []
     for number, message in enumerate(messages, 1):
         entry = (f"{idempotency_key(id)}-{number}", message.arguments)
         (answer,) = send_messages(sqs, message.queue_url, [entry])
-        if not answer.confirmed:
+        if answer.own:
+            refused.append(f"message {number}: {answer.why}")
+        elif not answer.confirmed:
             return f"message {number}: {answer.why}"
-    marked = ask(transitions.mark(met.record, retention_seconds), met.record, store, deadline)
-    return None if isinstance(marked, Settled) else "they were sent, but its record has changed or could not be written"
+    if refused:
+        return f"all others were sent, but {'; '.join(refused)}"
+    marked: SettleResult | Unknown = ask(transitions.mark(met.record, retention_seconds), met.record, store, deadline)
+    ended = of_mark(marked, claim, deadline, ran=False)
+    return ended.why if isinstance(ended, SettleFailed) else None

@@ -40,6 +40,8 @@ from tests.unit.operations.cli.stack import (
     Receiver,
     Stack,
     advised,
+    answered,
+    denied,
     section_of,
 )
 
@@ -143,7 +145,7 @@ def test_stuck_sends_from_the_record_of_a_message_that_is_gone(receiver: Receive
     assert sorted(one["Body"] for one in received) == sorted(BODIES)
     assert {key and key.key for key in keys} == {f"{idempotency_key(QUEUED)}-{number}" for number in (1, 2)}
     again = receiver(f"{asked} --yes")
-    assert (again.code, again.out) == (1, "Not sent: its messages have already been sent.\n")
+    assert (again.code, again.out) == (1, "Not done: its messages have already been sent.\n")
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,7 @@ def test_stuck_sends_from_the_record_of_a_message_that_is_gone(receiver: Receive
     [
         ({"in_progress_expiration": LONG_AGO_MS + 10**13}, "a worker holds it until"),
         ({"status": "FAILED"}, "its record has no messages to send"),
+        ({"expiration": LONG_AGO_MS // 1000}, "its record has expired, and its key is free again"),
         ({"outbox": to_text([Outgoing("https://sqs.us-east-1.amazonaws.com/1/nosuch", {"MessageBody": "a"})])},
          "message 1: SendMessageBatch on"),
     ],
@@ -162,8 +165,44 @@ def test_stuck_sends_nothing_that_a_worker_may_send_or_that_is_no_message(
     ran = receiver(f"stuck --table records --send {QUEUED} --yes")
     assert (ran.code, why in ran.out) == (1, True)
     assert (
-        receiver("stuck --table records --send nosuch --yes").out == "Not sent: its record has no messages to send.\n"
+        receiver("stuck --table records --send nosuch --yes").out == "Not done: its record has no messages to send.\n"
     )
+
+
+def test_stuck_sends_what_stands_behind_a_message_that_sqs_calls_invalid(receiver: Receiver, stack: Stack) -> None:
+    (queue,) = unsent(stack)
+
+    def refuse_the_first(operation: str, arguments: dict[str, Any]) -> Any:
+        if operation == "SendMessageBatch" and arguments["Entries"][0]["MessageBody"] == BODIES[0]:
+            return {"Failed": [{"Id": "0", "Code": "InvalidMessageContents", "SenderFault": True}]}
+        return None
+
+    with answered(refuse_the_first):
+        ran = receiver(f"stuck --table records --send {QUEUED} --yes")
+    assert ran.code == 1
+    assert ran.out.startswith("Not done: all others were sent, but message 1: SQS answered InvalidMessageContents on")
+    assert [one["Body"] for one in stack.received(queue)] == BODIES[1:]
+    assert receiver(f"{SCAN} --json").json["unsent_count"] == 1
+
+
+def test_stuck_takes_the_mark_of_another_who_sent_them_meanwhile_for_its_own(receiver: Receiver, stack: Stack) -> None:
+    unsent(stack)
+
+    def mark_first(operation: str, arguments: dict[str, Any]) -> None:
+        if operation == "SendMessageBatch":
+            stack.record(QUEUED, "COMPLETED", version="theirs")
+
+    with answered(mark_first):
+        ran = receiver(f"stuck --table records --send {QUEUED} --yes")
+    assert (ran.code, ran.out) == (0, f"Sent the messages of {QUEUED}.\n")
+
+
+def test_stuck_says_why_what_it_has_sent_is_not_recorded(receiver: Receiver, stack: Stack) -> None:
+    unsent(stack)
+    with denied("UpdateItem"):
+        ran = receiver(f"stuck --table records --send {QUEUED} --yes")
+    assert (ran.code, "Not done: its messages were sent, but that was not recorded: " in ran.out) == (1, True)
+    assert "allow dynamodb:UpdateItem" in ran.out
 
 
 def test_stuck_asks_before_it_sends(receiver: Receiver, stack: Stack, typed: Any) -> None:

@@ -27,9 +27,11 @@ SEQUENCE_DIGITS = 40
 
 
 def document(decision: Decision) -> dict[str, Any]:
-    """A dead letter as JSON: its `message` in the form of Lambda's events, and everything known about it."""
+    """A dead letter as JSON: its `message` in the form of Lambda's events, and everything known about it. What its
+    record has to send stays in the table.
+    """
     of = decision.dead_letter
-    record = None if decision.record is None else decision.record._asdict()
+    record = None if decision.record is None else decision.record._replace(outbox=None)._asdict()
     return {
         "message": lambda_record(of.raw, of.message.queue_arn),
         "key": of.key or None,

@@ -41,6 +41,7 @@ from tests.unit.operations.cli.stack import (
     Stack,
     advised,
     answered,
+    client,
     denied,
     section_of,
 )
@@ -131,6 +132,19 @@ def test_stuck_lists_what_waits_to_be_sent_without_showing_it(receiver: Receiver
     assert "receiver stuck" in shown
     assert "--send KEY" in shown
     assert not any(body in text for body in BODIES for text in (shown, told.out))
+
+
+def test_no_file_of_dead_letters_and_no_archive_has_what_waits_to_be_sent(receiver: Receiver, stack: Stack) -> None:
+    unsent(stack)
+    stack.bury(QUEUED)
+    for name in ("letters.jsonl", "letters.html"):
+        assert receiver.on(f"dlq list --out {name} --bodies").code == terminal.Exit.OK
+    assert receiver.on(f"dlq archive --key {QUEUED} --yes").code == terminal.Exit.OK
+    (kept,) = client("s3").list_objects_v2(Bucket="archive")["Contents"]
+    archived = client("s3").get_object(Bucket="archive", Key=kept["Key"])["Body"].read().decode()
+    for text in (Path("letters.jsonl").read_text("utf-8"), Path("letters.html").read_text("utf-8"), archived):
+        assert QUEUED in text
+        assert BODIES[1] not in text
 
 
 def test_stuck_sends_from_the_record_of_a_message_that_is_gone(receiver: Receiver, stack: Stack) -> None:

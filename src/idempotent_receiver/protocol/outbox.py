@@ -152,11 +152,17 @@ def _text_of(body: object) -> str:
     from pydantic_core import to_json  # noqa: PLC0415
 
     try:
-        return to_json(body).decode()
+        text = to_json(body).decode()
+        if "NaN" in text or "Infinity" in text:
+            json.loads(text, parse_constant=_refuse)
     except Exception as error:
-        raise misuse(
-            TypeError(f"a transaction's send: MessageBody is {named_type(body)}, which pydantic cannot serialise")
-        ) from error
+        told = f"MessageBody is {named_type(body)}, which pydantic cannot serialise to JSON"
+        raise misuse(TypeError(f"a transaction's send: {told}")) from error
+    return text
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def to_text(sent: Sequence[Outgoing]) -> str:

@@ -51,6 +51,7 @@ def sent(**arguments: Any) -> Outgoing:
         (Plain(5), '{"order":5}'),
         ({"a": [1, None]}, '{"a":[1,null]}'),
         (7, "7"),
+        (["NaN", "Infinity"], '["NaN","Infinity"]'),
         ("\U0001f600\n", "\U0001f600\n"),
     ],
 )
@@ -138,6 +139,8 @@ def test_later_changes_change_nothing() -> None:
         ({"MessageBody": None}, TypeError, "a str, or a value that pydantic serialises to JSON; it is None"),
         ({"MessageBody": b"a"}, TypeError, "it is a bytes"),
         ({"MessageBody": object()}, TypeError, "is an object, which pydantic cannot serialise"),
+        ({"MessageBody": {"NaN": float("nan")}}, TypeError, "is a dict, which pydantic cannot serialise to JSON"),
+        ({"MessageBody": float("-inf")}, TypeError, "is a float, which pydantic cannot serialise to JSON"),
         ({"MessageBody": ""}, ValueError, "MessageBody is empty"),
         ({"MessageBody": "a\x00"}, ValueError, "characters that SQS rejects"),
         ({"MessageBody": "a\ud800"}, ValueError, "characters that SQS rejects"),

@@ -111,6 +111,24 @@ def test_a_lease_runs_from_its_writing_and_each_renewal_gives_it_its_length_anew
     assert world.store.items["k"]["attempts"] == 1
 
 
+def test_a_renewal_is_not_tried_beyond_the_earliest_lease(world: World) -> None:
+    """The process would be ended in the middle of it, though another lease lasts longer."""
+    sent: list[Sequence[Change]] = []
+
+    def slow(changes: Sequence[Change]) -> list[Written]:
+        sent.append(changes)
+        world.clock.seconds += 2
+        return [Unknown("no answer") for _ in changes]
+
+    world.claim("a")
+    world.clock.seconds += 6
+    world.claim("b")
+    world.store.before = slow
+    world.leases.renew()
+
+    assert [len(changes) for changes in sent] == [2]
+
+
 def test_all_leases_are_renewed_in_one_call(world: World) -> None:
     for id in "abc":
         world.claim(id)

@@ -121,6 +121,12 @@ def test_a_refusal_is_warned_of_once_and_tried_again(
     worker.looks(3, "long")
     assert agent.states == [ON] * 3
 
+    agent.answer = answer
+    worker.looks(2)
+    agent.answer = taken
+    worker.looks(3)
+    assert agent.states[3:] == [OFF] * 3
+
 
 def test_an_agent_that_is_not_there_is_warned_of_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as nobody:

@@ -196,7 +196,8 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFin
             yield HandlerFinding(f"key {name}", text, remedy)
         keyless, once = (sum(call.key is None for call in some) for some in (calls, before))
         if keyless > max(once, 0 if before else 1):
-            text = f"{name} was called {keyless} times {whose}, without an idempotency key"
+            times = "once" if keyless == 1 else f"{keyless} times"
+            text = f"{name} was called {times} {whose}, without an idempotency key"
             remedy = (
                 'pass message.idempotency_key to it, in the parameter that its fake\'s key="..." names; '
                 "a call that changes nothing needs no fake of `Calls`"

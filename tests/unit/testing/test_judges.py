@@ -70,6 +70,19 @@ def test_a_call_that_only_a_later_attempt_does_not_await_is_found(calls: Calls) 
     assert "notify was called for message-1 and had not been awaited" in str(result)
 
 
+def test_one_call_without_its_key_beside_a_call_with_it_is_found(calls: Calls) -> None:
+    """Even the only one: the attempt before has made the call."""
+    calls.replace(services, "charge", key="key")
+
+    @handlers.consumer
+    def _forgets_its_key(order: dict, message: Message) -> None:
+        services.charge(1, message.idempotency_key if message.attempt == 1 else None)
+
+    result = explore(_forgets_its_key, ORDER, check=False)
+
+    assert "charge was called once for message-1, without an idempotency key" in str(result)
+
+
 @handlers.consumer
 def _idle(order: dict) -> None: ...
 

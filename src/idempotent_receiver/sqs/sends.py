@@ -33,7 +33,10 @@ def send_messages(
             # One of them is at fault, and SQS does not say which.
             return [answer for one in messages for answer in send_messages(sqs, queue_url, [one])]
         why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
-        return [SendAnswer(False, why, of_queue=not code.startswith("Invalid"))] * len(messages)
+        if code.startswith("Invalid"):
+            return [SendAnswer(False, why)] * len(messages)
+        remedy = "check that it exists, and the permission sqs:SendMessage"
+        return [SendAnswer(False, f"{why}: {remedy}", of_queue=True)] * len(messages)
     confirmed = {one["Id"] for one in answer.get("Successful", ())}
     failed = {one["Id"]: one for one in answer.get("Failed", ())}
     return [

@@ -219,6 +219,15 @@ def test_stuck_says_why_what_it_has_sent_is_not_recorded(receiver: Receiver, sta
     assert "allow dynamodb:UpdateItem" in ran.out
 
 
+def test_stuck_says_what_an_operator_lacks_who_may_not_send(receiver: Receiver, stack: Stack) -> None:
+    (queue,) = unsent(stack)
+    with denied("SendMessageBatch"):
+        ran = receiver(f"stuck --table records --send {QUEUED} --yes")
+    assert ran.code == 1
+    assert f"message 1: SendMessageBatch on {queue} failed: ClientError AccessDeniedException" in ran.out
+    assert "check that it exists, and the permission sqs:SendMessage" in ran.out
+
+
 def test_stuck_asks_before_it_sends(receiver: Receiver, stack: Stack, typed: Any) -> None:
     unsent(stack)
     typed("n\n")

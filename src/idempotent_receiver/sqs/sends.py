@@ -14,6 +14,9 @@ _OWN_FAULTS = frozenset({"InvalidMessageContents", "MessageTooLong"})
 and must not make dead letters of ten thousand messages.
 """
 
+_INVALID_FOR_ALL = frozenset({"InvalidAddress", "InvalidClientTokenId", "InvalidSecurity"})
+"""Codes that are about the queue, its region or the credentials, not about a message."""
+
 
 def send_messages(
     sqs: "SQSClient", queue_url: str, messages: Sequence[tuple[str, Mapping[str, Any]]]
@@ -29,11 +32,12 @@ def send_messages(
         answer = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
     except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is confirmed
         code = _code(error)
-        if code.startswith("Invalid") and len(messages) > 1:
+        of_one = code.startswith("Invalid") and code not in _INVALID_FOR_ALL
+        if of_one and len(messages) > 1:
             # One of them is at fault, and SQS does not say which.
             return [answer for one in messages for answer in send_messages(sqs, queue_url, [one])]
         why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
-        if code.startswith("Invalid"):
+        if of_one:
             return [SendAnswer(False, why)] * len(messages)
         remedy = "check that it exists, and the permission sqs:SendMessage"
         return [SendAnswer(False, f"{why}: {remedy}", of_queue=True)] * len(messages)

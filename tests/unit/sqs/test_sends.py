@@ -295,10 +295,11 @@ def test_a_refused_message_is_tried_again_and_then_left_to_a_redelivery(effects:
         assert store.status("m1") == ("SENDING" if failed else "COMPLETED")
 
 
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidAddress", "InvalidClientTokenId"])
 @both_modes
-def test_a_queue_that_refuses_all_is_asked_once_and_makes_no_dead_letter(effects: str) -> None:
+def test_a_queue_that_refuses_all_is_asked_once_and_makes_no_dead_letter(effects: str, code: str) -> None:
     class Denied(Exception):
-        response: ClassVar[Any] = {"Error": {"Code": "AccessDenied"}}
+        response: ClassVar[Any] = {"Error": {"Code": code}}
 
     class Gone(Sqs):
         def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803

@@ -31,6 +31,16 @@ def throw(error: Exception) -> None:
     raise error
 
 
+def caught_of_a_task_group(error: Exception) -> Exception:
+    async def run() -> None:
+        async with asyncio.TaskGroup():
+            throw(error)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(run())
+    return raised.value
+
+
 def test_of_an_ordinary_error_type_and_place_are_kept_and_no_text() -> None:
     """The texts of libraries quote their input."""
     failure = failure_of(caught(ValueError("card 4111")))
@@ -68,38 +78,21 @@ def test_of_several_errors_the_one_is_kept_that_tells_whether_a_retry_can_help(
     """An `asyncio.TaskGroup` raises a group of them. A retry cannot help what one has given up; to wait is enough only
     if all of them wait.
     """
-
-    async def run() -> None:
-        async with asyncio.TaskGroup():
-            raise ExceptionGroup("4111", errors)
-
-    with pytest.raises(ExceptionGroup) as raised:
-        asyncio.run(run())
-    failure = failure_of(raised.value)
+    failure = failure_of(caught_of_a_task_group(ExceptionGroup("4111", errors)))
     assert (failure.type, failure.permanent, failure.delay_seconds) == (type, permanent, delay_seconds)
     assert "4111" not in failure.reason
 
 
 def test_of_an_error_in_a_task_group_its_own_place_is_kept() -> None:
-    async def run() -> None:
-        async with asyncio.TaskGroup():
-            throw(ValueError("4111"))
-
-    with pytest.raises(ExceptionGroup) as raised:
-        asyncio.run(run())
-    assert str(failure_of(raised.value).at).startswith(f"{__name__}.throw:")
-
-
-def misusing() -> None:
-    raise misuse(ValueError("Item.limits.4111 is a float"), shown="Item.limits.* is a float")
+    failure = failure_of(caught_of_a_task_group(ValueError("4111")))
+    assert str(failure.at).startswith(f"{__name__}.throw:")
 
 
 def test_the_text_of_a_wrong_use_of_this_library_is_kept() -> None:
     """It says what to change, and holds no value; what of it may be data is left out unless the user enables texts."""
-    with pytest.raises(ValueError, match="4111") as raised:
-        misusing()
-    assert failure_of(raised.value).text == "Item.limits.* is a float"
-    assert failure_of(raised.value, with_text=True).text == "Item.limits.4111 is a float"
+    error = caught(misuse(ValueError("Item.limits.4111 is a float"), shown="Item.limits.* is a float"))
+    texts = [failure_of(error, with_text=with_text).text for with_text in (False, True)]
+    assert texts == ["Item.limits.* is a float", "Item.limits.4111 is a float"]
 
 
 @pytest.mark.parametrize("kept", [PermanentError, lambda text: misuse(TypeError(text))])

@@ -53,21 +53,15 @@ def test_packs_shrink_to_one(engine: DynamoDB, faults: Faults, answer: Callable[
     assert [sizes(engine, faults) for _ in range(3)] == [[50], [12, 3, *[1] * 35], [1] * 50]
 
 
-def test_one_alone_shrinks_nothing(engine: DynamoDB, faults: Faults) -> None:
-    """It cannot be sent in fewer."""
-    faults.answer = lambda sent: sent.naming({sent.ids[0]: "TransactionConflict"})
+@pytest.mark.parametrize(("code", "commits"), [("TransactionConflict", 1), ("ConditionalCheckFailed", 50)])
+def test_one_alone_and_a_failed_condition_shrink_nothing(
+    engine: DynamoDB, faults: Faults, code: str, commits: int
+) -> None:
+    """One commit cannot be sent in fewer."""
+    faults.answer = lambda sent: sent.naming({sent.ids[0]: code})
     for _ in range(10):
-        engine.store.commit(fifty(engine)[:1])
+        engine.store.commit(fifty(engine)[:commits])
     faults.answer = lambda sent: None
-
-    assert sizes(engine, faults) == [50]
-
-
-def test_a_failed_condition_shrinks_nothing(engine: DynamoDB, faults: Faults) -> None:
-    faults.answer = lambda sent: sent.naming({sent.ids[0]: "ConditionalCheckFailed"})
-    engine.store.commit(fifty(engine))
-    faults.answer = lambda sent: None
-
     assert sizes(engine, faults) == [50]
 
 

@@ -54,3 +54,8 @@ class Requests:
 
     def let_the_lease_end(self) -> None:
         self.clock.seconds += self.lease_seconds()
+
+    def sweep_then(self, milliseconds: int = 10_000) -> object:
+        """Once its lease has ended."""
+        self.let_the_lease_end()
+        return self.sweep(milliseconds)

@@ -114,8 +114,7 @@ def test_a_hand_over_that_is_throttled_is_made_by_a_sweep(requests: Requests, mo
         down.setattr(requests.store, "replace", lambda changes: [NotApplied("throttled", retry=True) for _ in changes])
         assert requests.ask() == Started(ARN)
     assert requests.record().execution is None
-    requests.let_the_lease_end()
-    assert requests.sweep() == Started(ARN)
+    assert requests.sweep_then() == Started(ARN)
     assert requests.record().execution == ARN
     assert list(requests.machines.executions) == [NAME]
 
@@ -125,16 +124,14 @@ def test_what_cannot_be_started_now_is_tried_again(requests: Requests, refusal: 
     requests.machines.refuses = refusal
     assert isinstance(requests.ask(), Unknown)
     requests.machines.refuses = None
-    requests.let_the_lease_end()
-    assert requests.sweep() == Started(ARN)
+    assert requests.sweep_then() == Started(ARN)
 
 
 def swept_while_refused(requests: Requests, times: int) -> object:
     requests.machines.refuses = THROTTLED
     answer = requests.ask()
     for _ in range(times):
-        requests.let_the_lease_end()
-        answer = requests.sweep()
+        answer = requests.sweep_then()
     return answer
 
 

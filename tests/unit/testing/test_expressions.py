@@ -15,6 +15,10 @@ TEXTS: dict[str, object] = {"S": "text", "B": b"octets", "SS": {"text"}, "BS": {
 EVERY_TYPE = TEXTS | {"N": 1, "BOOL": True, "NULL": None, "L": [1], "M": {"a": 1}, "NS": {1}}
 
 
+DOCUMENT: Item = {"l": [1, {"n": Decimal("2.50")}], "s": {1, 2}}
+TRUE, FALSE, T = "attribute_exists(t)", "attribute_exists(f)", {"t": 1}
+
+
 def is_true(condition: str, item: Item | None, names: Mapping[str, str] | None = None, **values: object) -> bool:
     """Whether a condition holds, with `a=1` for `:a`."""
     substitutes = names or {}, {f":{name}": value for name, value in values.items()}
@@ -50,14 +54,6 @@ def test_equality_is_within_a_type(left: str, right: str) -> None:
     assert is_true("a <> :v", {"a": EVERY_TYPE[left]}, v=EVERY_TYPE[right]) is (left != right)
 
 
-def test_equality_is_deep() -> None:
-    """Documents are equal if their parts are, type by type, whatever a number's notation and a set's order."""
-    document = {"l": [1, {"n": Decimal("2.50")}], "s": {1, 2}}
-    assert is_true("a = :v", {"a": document}, v={"s": {Decimal(2), Decimal(1)}, "l": [1, {"n": Decimal("2.5")}]})
-    assert not is_true("a = :v", {"a": document}, v={"l": [True, {"n": Decimal("2.5")}], "s": {1, 2}})
-    assert not is_true("a = :v", {"a": [1]}, v=[1, 2])
-
-
 @pytest.mark.parametrize("item", [None, {}, {"other": 1}])
 def test_absent_operands(item: Item | None) -> None:
     """An absent attribute is not equal to anything, so only `<>` is true of it, even of two absent ones."""
@@ -72,15 +68,6 @@ def test_ordering_types() -> None:
     """Two types have no order: the comparison is false both ways."""
     for value in (True, None, [1], {"a": 1}, {1}, "1", b"1"):
         assert not is_true("a < :v OR a > :v OR a <= :v OR a >= :v", {"a": value}, v=1)
-
-
-def test_between_and_in() -> None:
-    """BETWEEN includes its bounds, and IN takes values of any type."""
-    between = [n for n in range(5) if is_true("a BETWEEN :low AND :high", {"a": n}, low=1, high=3)]
-    assert between == [1, 2, 3]
-    assert is_true("a between low and high AND b = :v", {"a": 2, "low": 1, "high": 3, "b": "x"}, v="x")
-    assert is_true("a IN (:x, :y, b)", {"a": [1], "b": [1]}, x="1", y=1)
-    assert not is_true("a IN (:x, :y)", {"a": True}, x="1", y=1)
 
 
 # Functions
@@ -103,14 +90,6 @@ def test_existence() -> None:
     assert is_true("attribute_not_exists(a)", None)
 
 
-def test_begins_with() -> None:
-    """begins_with takes strings and binaries, each with its own type."""
-    for item, value in (({"a": "abc"}, "ab"), ({"a": b"abc"}, b"ab")):
-        assert is_true("begins_with(a, :v)", item, v=value)
-    for item, value in (({"a": "abc"}, "b"), ({"a": "abc"}, b"ab"), ({"a": 1}, "1"), ({}, "")):
-        assert not is_true("begins_with(a, :v)", item, v=value)
-
-
 def test_contains() -> None:
     """`contains` finds a substring in a string or binary, and an element in a list or set."""
     item: Item = {"s": "abc", "b": b"abc", "l": [1, [2], None], "ns": {1, 2}, "ss": {"abc"}, "m": {"abc": 1}}
@@ -128,26 +107,40 @@ def test_size() -> None:
         assert not is_true("size(a) = :n OR size(a) < :n OR size(a) >= :n", item, n=3)
 
 
-# Logical evaluations
+# Conditions
 
 
-def test_precedence() -> None:
-    """NOT binds before AND, and AND before OR; parentheses come first; keywords may be in any case."""
-    item = {"t": 1}
-    true, false = "attribute_exists(t)", "attribute_exists(f)"
-    assert is_true(f"{true} OR {true} AND {false}", item)
-    assert not is_true(f"({true} OR {true}) AND {false}", item)
-    assert not is_true(f"NOT {true} AND {false}", item)
-    assert is_true(f"not ({true} and {false})", item)
-    assert is_true(f"NOT NOT {true}", item)
-    assert is_true(f"NOT t < :v aNd {true}", item, v=1)
-
-
-def test_document_paths() -> None:
-    """A path goes through maps and lists, and a #name in it is one name, dots and all."""
-    item = {"a": {"b.c": [{"d": 1}]}, "e": [[1, 2]]}
-    assert is_true("a.#bc[0].d = e[0][0]", item, {"#bc": "b.c"})
-    assert is_true("attribute_not_exists(#abc)", item, {"#abc": "a.b.c"})
+@pytest.mark.parametrize(
+    ("condition", "item", "values", "expected"),
+    [
+        # Documents are equal if their parts are, type by type, whatever a number's notation and a set's order.
+        ("a = :v", {"a": DOCUMENT}, {"v": {"s": {Decimal(2), Decimal(1)}, "l": [1, {"n": Decimal("2.5")}]}}, True),
+        ("a = :v", {"a": DOCUMENT}, {"v": {"l": [True, {"n": Decimal("2.5")}], "s": {1, 2}}}, False),
+        ("a = :v", {"a": [1]}, {"v": [1, 2]}, False),
+        # BETWEEN includes its bounds, and IN takes values of any type.
+        *(("a BETWEEN :low AND :high", {"a": n}, {"low": 1, "high": 3}, 1 <= n <= 3) for n in range(5)),
+        ("a between low and high AND b = :v", {"a": 2, "low": 1, "high": 3, "b": "x"}, {"v": "x"}, True),
+        ("a IN (:x, :y, b)", {"a": [1], "b": [1]}, {"x": "1", "y": 1}, True),
+        ("a IN (:x, :y)", {"a": True}, {"x": "1", "y": 1}, False),
+        # begins_with takes strings and binaries, each with its own type.
+        *(("begins_with(a, :v)", {"a": text}, {"v": text[:2]}, True) for text in ("abc", b"abc")),
+        *(("begins_with(a, :v)", {"a": "abc"}, {"v": value}, False) for value in ("b", b"ab")),
+        *(("begins_with(a, :v)", item, {"v": value}, False) for item, value in (({"a": 1}, "1"), ({}, ""))),
+        # NOT binds before AND, and AND before OR; parentheses come first; keywords may be in any case.
+        (f"{TRUE} OR {TRUE} AND {FALSE}", T, {}, True),
+        (f"({TRUE} OR {TRUE}) AND {FALSE}", T, {}, False),
+        (f"NOT {TRUE} AND {FALSE}", T, {}, False),
+        (f"not ({TRUE} and {FALSE})", T, {}, True),
+        (f"NOT NOT {TRUE}", T, {}, True),
+        (f"NOT t < :v aNd {TRUE}", T, {"v": 1}, True),
+        # A path goes through maps and lists, and a #name in it is one name, dots and all.
+        ("a.#bc[0].d = e[0][0]", {"a": {"b.c": [{"d": 1}]}, "e": [[1, 2]]}, {}, True),
+        ("attribute_not_exists(#abc)", {"a": {"b.c": [{"d": 1}]}}, {}, True),
+    ],
+)
+def test_whether_a_condition_holds(condition: str, item: Item, values: Item, expected: bool) -> None:
+    names = {name: told for name, told in {"#bc": "b.c", "#abc": "a.b.c"}.items() if name in condition}
+    assert is_true(condition, item, names, **values) is expected
 
 
 # Updates

@@ -120,9 +120,8 @@ def test_no_item_is_twice_in_a_request_and_nobody_overtakes(engine: DynamoDB, fa
         condition = "latest = :before" if number >= 2 else "attribute_not_exists(latest) AND :before < :now"
         update = {"Key": {"account": ("even", "odd")[number % 2]}, "UpdateExpression": "SET latest = :now"}
         values = {":before": number - 2, ":now": number}
-        return asking(
-            engine, number, "update", **update, ConditionExpression=condition, ExpressionAttributeValues=values
-        )
+        asked = {"ConditionExpression": condition, "ExpressionAttributeValues": values}
+        return asking(engine, number, "update", **update, **asked)
 
     assert committed(engine, [noting(number) for number in range(6)]) == [Applied()] * 6
     assert faults.sizes == [2, 2, 2]
@@ -142,7 +141,6 @@ def test_what_no_transaction_may_hold_is_not_sent(engine: DynamoDB, faults: Faul
     """Its neighbours are not affected."""
     own = asking(engine, 9, "delete", TableName=engine.records, Key={"id": "key-9"})
     unstorable = Commit(Change(claimed("\ud800"), None), ())
-
     poison = asking(engine, 3, "put", Item={"account": "\ud800"})
     large = putting(engine, 4, cents=10**38 + 1)
     answers = committed(engine, [*commits(engine, 1), own, unstorable, poison, large])

@@ -55,7 +55,7 @@ def checks(tx: Transaction) -> list[str]:
         names, values = (action.arguments.get(f"ExpressionAttribute{each}", {}) for each in ("Names", "Values"))
         places = names | {place: repr(value) for place, value in values.items()}
         condition = action.arguments.get("ConditionExpression", "")
-        assert {*places} == {*re.findall(r"[#:]r_?\d*", condition)}
+        assert {*places} == {*re.findall(r"[#:]r_?\d*", condition + action.arguments.get("UpdateExpression", ""))}
         found.append(f"{action.kind}: " + re.sub(r"[#:]r_?\d*", lambda place, to=places: to[place[0]], condition))
     return found
 
@@ -203,17 +203,18 @@ def test_a_later_read_of_more_checks_more_and_one_without_a_check_nothing() -> N
     ("own", "merged"),
     [
         (None, "n = 1"),
-        ("n > :r", "n = 1 AND (n > 2)"),
-        ("n > :r OR m = :r", "n = 1 AND (n > 2 OR m = 2)"),
-        ("(n > :r OR m = :r)", "n = 1 AND (n > 2 OR m = 2)"),
-        ("(n > :r) OR (m = :r)", "n = 1 AND ((n > 2) OR (m = 2))"),
+        ("n > :r0", "n = 1 AND (n > 2)"),
+        ("n > :r0 OR m = :r0", "n = 1 AND (n > 2 OR m = 2)"),
+        ("(n > :r0 OR m = :r0)", "n = 1 AND (n > 2 OR m = 2)"),
+        ("(n > :r0) OR (m = :r0)", "n = 1 AND ((n > 2) OR (m = 2))"),
     ],
 )
 def test_the_check_is_merged_into_a_write_of_the_item_under_its_own_condition(own: str | None, merged: str) -> None:
+    """Whose placeholders stay its own."""
     tx, otherwise = transaction(ONE), PermanentError("no")
     tx.get(**PLACE)
-    values = {} if own is None else {"ConditionExpression": own, "ExpressionAttributeValues": {":r": 2}}
-    tx.update(**REMOVE, **values, otherwise=otherwise)
+    asked = {**PLACE, "UpdateExpression": "SET n = :r0", "ExpressionAttributeValues": {":r0": 2}}
+    tx.update(**asked, **({} if own is None else {"ConditionExpression": own}), otherwise=otherwise)
 
     (action,) = tx.seal()
 

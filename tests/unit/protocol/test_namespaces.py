@@ -173,13 +173,17 @@ def test_a_file_that_is_loaded_under_another_name_has_the_same_functions(store: 
     refused(store, loaded(tmp_path / "copy.py", "copy").work, r"copy\.work")
 
 
-def test_another_object_for_the_same_dynamodb_table_is_the_same_table_and_each_in_memory_is_its_own() -> None:
+def test_another_object_for_the_same_dynamodb_table_is_the_same_table() -> None:
     once(DynamoDBStore("one-table", "orders"))(charge_card)
     refused(DynamoDBStore("one-table", "orders"), reserve_stock, "reserve_stock")
     once(DynamoDBStore("another-table", "orders"))(reserve_stock)
     once(DynamoDBStore("one-table", "stock"))(reserve_stock)
     refused(DynamoDBStore("one-table").named("stock"), charge_card, "charge_card")
-    for function in (charge_card, reserve_stock):
+
+
+def test_each_table_in_memory_is_its_own_also_where_another_was() -> None:
+    """Python gives the place of one that is gone to the next."""
+    for function in (charge_card, reserve_stock) * 20:
         once(MemoryStore("orders"))(function)
 
 

@@ -197,8 +197,6 @@ class Monitor(TableMonitor):
         message = next(message for message in invocation.messages if message.key == entry["MessageBody"])
         key = stamp_in(entry)["key"]
         keys = self._sent.setdefault(message.key, set())
-        if not keys and message.queue.fifo:
-            self.check(self._in_order, invocation.name, message)
         keys.add(key)
         item, fifo = self.item(message.key), queue_url.endswith(".fifo")
         if item is None or item["status"] not in ("SENDING", "COMPLETED"):

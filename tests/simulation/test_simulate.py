@@ -86,7 +86,7 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
     ("bug", "rule", "towards"),
     [
         ("acknowledged before it is recorded", "I", None),
-        ("a take-over without compare-and-swap", "I", "peek: frozen"),
+        ("a take-over without compare-and-swap", "SEEN", "peek: frozen"),
         ("one's own version is not recognised", "I9", None),
         ("the wall clock is not asked before a start", "I2", "handler: suspended"),
     ],
@@ -158,8 +158,8 @@ def test_a_planted_bug_is_found_by_what_clients_see_alone(bug: str, rule: str, w
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Turns, "enter", lambda self, index, actions, begin: begin())
-    monkeypatch.setattr(Turns, "leave", lambda self, index: None)
+    monkeypatch.setattr(Turns, "enter", lambda self, index, actions, begin, since: begin(None))
+    monkeypatch.setattr(Turns, "leave", lambda self, index, *, applied: None)
 
 
 @pytest.mark.parametrize(

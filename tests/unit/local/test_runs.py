@@ -35,6 +35,8 @@ class Cloud:
     redrive_policy: dict[str, Any] = field(default_factory=lambda: {"maxReceiveCount": 5})
     refuses: frozenset[str] = frozenset({"refused"})
     leaves_something: bool = False
+    strange: str | None = None
+    """The faults with which there is an item that no message writes."""
     sent: dict[str, str] = field(default_factory=dict)
     at_once: bool = False
 
@@ -62,7 +64,9 @@ class Cloud:
     def tables(self) -> ContentByTable:
         done = [name for name in (*self.sent, *self.twice) if name not in self.refuses or self.leaves_something]
         total = sum(CENTS[name] for name in done if name in self.sent)
-        return {"Totals": TableContent(("of",), [{"of": {"S": "all"}, "cents": {"N": str(total)}}] if done else [])}
+        items = [{"of": {"S": "all"}, "cents": {"N": str(total)}}] if done else []
+        strange = [{"of": {"S": "nobody"}}] if self.faults == self.strange else []
+        return {"Totals": TableContent(("of",), [*items, *strange])}
 
     def evidence(self, reference: Any = None) -> Evidence:
         lines: list[dict[str, Any]] = [{"what": "consumer", "claims": True, "table": "t", "process": 1, "at_ms": 0}]
@@ -167,6 +171,12 @@ def test_where_everything_fails_there_is_nothing_to_compare(clouds: Clouds) -> N
     found = clouds.found(refuses=frozenset(CENTS))
     assert (len(clouds.made), found.fine) == (1, False)
     assert {each.verdict for each in found.messages} == {EffectVerdict.DEAD_LETTER}
+
+
+@pytest.mark.parametrize("faults", [witness.KILLS, witness.ONE_FAILS])
+def test_what_no_message_writes_is_found_in_every_run_with_faults(clouds: Clouds, faults: str) -> None:
+    found = clouds.found(strange=faults)
+    assert ([each.place.table for each in found.unexplained], found.fine) == (["Totals"], False)
 
 
 def test_a_queue_without_a_redrive_policy_is_found(clouds: Clouds) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from io import BytesIO
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from idempotent_receiver.local import witness
 from idempotent_receiver.local.cloud import NotInstalled, interpreter
-from idempotent_receiver.local.consumers import chosen_function
+from idempotent_receiver.local.consumers import QueueConsumer, chosen_function
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
+from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, QUIET_POLLS, Trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +66,160 @@ def test_which_consumer_is_meant_is_asked_where_there_are_several() -> None:
     for name in (None, "Refunds"):
         with pytest.raises(TrialError, match="use --function: Orders, Returns"):
             chosen_function(several, name)
+
+
+class Clients:
+    """A cloud whose queue holds what it is told to hold, and which notes what is asked."""
+
+    def __init__(self, *attributes: dict[str, str], timeout: int | str = 3) -> None:
+        self.attributes = list(attributes)
+        self.timeout = timeout
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.received: list[dict[str, Any]] = []
+        self.exceptions = SimpleNamespace(ClientError=ClientError)
+
+    def client(self, service: str) -> Any:
+        return self
+
+    def get_queue_attributes(self, **asked: object) -> Any:
+        return {"Attributes": self.attributes.pop(0) if len(self.attributes) > 1 else self.attributes[0]}
+
+    def get_queue_url(self, *, QueueName: str) -> Any:  # noqa: N803
+        return {"QueueUrl": QueueName}
+
+    def receive_message(self, **asked: object) -> Any:
+        found, self.received = self.received, []
+        return {"Messages": found} if found else {}
+
+    def get_function_configuration(self, **asked: object) -> Any:
+        return {"Timeout": self.timeout, "Handler": "app.handler"}
+
+    def get_waiter(self, name: str) -> Any:
+        return SimpleNamespace(wait=lambda **asked: None)
+
+    def invoke(self, **asked: object) -> Any:
+        return {"Payload": BytesIO(b'{"consumer": true}')}
+
+    def get_paginator(self, operation: str) -> Any:
+        def paginate(*, TableName: str, **asked: object) -> Any:  # noqa: N803
+            return [{"Items": [{"id": {"S": TableName}}]}]
+
+        return SimpleNamespace(paginate=paginate)
+
+    def __getattr__(self, request: str) -> Any:
+        def note(**asked: Any) -> Any:
+            self.asked.append((request, asked))
+            return {"MessageId": f"sent-{len(self.asked)}"}
+
+        return note
+
+    def all(self, request: str, argument: str) -> list[Any]:
+        """What was asked for, request by request."""
+        return [asked[argument] for one, asked in self.asked if one == request]
+
+
+EMPTY = {"ApproximateNumberOfMessages": "0"}
+DEAD = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:aws:sqs:r:1:dead", "maxReceiveCount": 5})}
+
+
+def trial_of(clients: Clients, folder: Path, *noted: dict[str, Any], faults: str = witness.NONE) -> Trial:
+    """A trial of which the witness has noted this."""
+    orders = QueueConsumer(name="Orders", function="orders", queue_url="orders", mapping="1", partial=True)
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in noted))
+    stack = SimpleNamespace(name="trial")
+    return Trial(clients, stack, [orders], orders, folder, faults, sent={"m": "a", "n": "b"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hidden", ["", "NotVisible", "Delayed"])
+def test_a_queue_is_empty_once_nothing_has_been_in_it_for_several_looks_in_a_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hidden: str
+) -> None:
+    """A message that comes again is hidden meanwhile, and SQS's counts are approximate."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    looks = [0] * (QUIET_POLLS - 1) + [1] + [0] * QUIET_POLLS
+    clients = Clients(*({f"ApproximateNumberOfMessages{hidden}": str(left)} for left in looks), EMPTY)
+    seen: list[int] = []
+
+    assert trial_of(clients, tmp_path).wait(60, lambda done, of: seen.append(of - done))
+
+    assert seen == looks
+
+
+@pytest.mark.parametrize(
+    ("noted", "failed"),
+    [
+        ({"what": "raised", "ids": ["m"]}, True),
+        ({"what": "answered", "ids": [], "failed": ["m"]}, True),
+        ({"what": "answered", "ids": ["m"], "failed": []}, False),
+    ],
+)
+def test_an_attempt_ends_with_an_answer_or_an_exception(tmp_path: Path, noted: dict[str, Any], failed: bool) -> None:
+    trial = trial_of(Clients(EMPTY), tmp_path, noted)
+
+    assert [trial.wait_for(name, 0.1) for name in "ab"] == [True, False]
+    assert [trial.failed(name) for name in "ab"] == [failed, False]
+
+
+def test_each_failure_is_offered_again_once_by_its_latest_receipt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Offered for an earlier failure, a message would be taken from whoever has it now."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    noted = [
+        {"what": "delivered", "handles": {"m": "m1", "n": "n1"}},
+        {"what": "answered", "ids": [], "failed": ["m"]},
+        {"what": "delivered", "handles": {"m": "m2"}},
+        {"what": "raised", "ids": ["m"]},
+    ]
+    clients = Clients(EMPTY)
+    trial = trial_of(clients, tmp_path, *noted[:2])
+    for known in (2, 2, 4):
+        (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in noted[:known]))
+        trial.wait(60)
+
+    assert clients.all("change_message_visibility", "ReceiptHandle") == ["m1", "m2"]
+
+
+def test_with_killed_workers_a_message_with_its_own_key_is_sent_once_more_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    clients = Clients(EMPTY)
+    trial = trial_of(clients, tmp_path, {"what": "keyed", "id": "sent-1", "key": "k"}, faults=witness.KILLS)
+    trial.send([Sample("c", {"body": "{}"})])
+
+    trial.wait(60)
+
+    assert clients.all("send_message", "MessageBody") == ["{}", "{}"]
+
+
+def test_a_dead_letter_goes_by_the_id_under_which_it_was_sent(tmp_path: Path) -> None:
+    """A consumer that sends its dead letters itself gives them new ones."""
+    clients = Clients(DEAD)
+    stamp = {"idempotent-receiver": {"StringValue": json.dumps({"key": "k", "original_id": "m"})}}
+    clients.received = [{"MessageId": "new", "MessageAttributes": stamp}, {"MessageId": "n"}]
+
+    assert [*trial_of(clients, tmp_path)._dead()] == ["m", "n"]
+
+
+def test_the_records_are_none_of_the_tables_that_are_compared(tmp_path: Path) -> None:
+    trial = trial_of(Clients(EMPTY), tmp_path, {"what": "consumer", "table": "records-1"})
+    trial.__dict__["_own_tables"] = [("Records", "records-1", ("id",)), ("Orders", "orders-1", ("id",))]
+
+    assert trial.tables() == {"Orders": (("id",), [{"id": {"S": "orders-1"}}])}
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [("900", 10), (3, 3)])
+def test_a_lease_ends_within_the_trial_and_before_its_message_comes_again(
+    tmp_path: Path, timeout: int | str, seconds: int
+) -> None:
+    clients = Clients(EMPTY, timeout=timeout)
+
+    assert trial_of(clients, tmp_path).prepare() == seconds
+
+    assert clients.all("update_function_configuration", "Timeout") == [seconds]
+    hidden = {"VisibilityTimeout": str(seconds + LEASE_MARGIN_SECONDS)}
+    assert clients.all("set_queue_attributes", "Attributes") == [hidden]
 
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,15 @@ def test_a_run_after_one_whose_time_was_up_is_none() -> None:
         assert (message.verdict, message.why) == (verdict, f"its handler fails: {OVERRAN}")
 
 
+@pytest.mark.parametrize(("at", "times"), [(30, 1), (50, 0)])
+def test_a_runs_time_is_that_of_its_own_batch(at: int, times: int) -> None:
+    """Its process had earlier batches, whose time was up before."""
+    batches = [line(1, "delivered", ids=["n"], until_ms=10), line(20, "delivered", ids=["m"], until_ms=40)]
+    overran = line(21, "started", key="m", record="m", attempt=1)
+    message = ended(CONSUMER, batches, overran, run(at, "m", 2), answered(60, "m", process=2), records=COMPLETED)
+    assert message.twice == times
+
+
 def test_dead_letters_alone_are_no_success() -> None:
     """As when the handler's model has changed, and the sample events have not."""
     dead, done = line(1, "delivered", ids=["d"]), [*run(1, "m"), answered(10, "m")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +39,32 @@ def test_elsewhere_than_on_linux_it_does_not_begin(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(ValueError, match="receiver work needs Linux"):
         main({})
+
+
+def test_what_a_process_died_with_runs_alone_for_two_leases_after_its_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one that comes again late would take its neighbours along."""
+    alone: list[tuple[str, float]] = []
+    told: list[tuple[str, float]] = []
+
+    def nothing(*given: Any, **named: Any) -> Any: ...
+
+    process = SimpleNamespace(run_alone=lambda *one: alone.append(one), run=nothing)
+    reports = SimpleNamespace(owner="o", suspect=lambda *one: told.append(one), works=nothing)
+    for name, fake in {
+        **dict.fromkeys(("die_with", "os.register_at_fork", "logging.root.setLevel", "_complete_logging"), nothing),
+        **dict.fromkeys(("queue_of", "require_records", "Leases", "ReportedTimer", "signal.signal"), nothing),
+        "_told": StringIO,
+        "loaded": lambda handler: consumer(),
+        "give_back": lambda *given, **named: {"m": 700},
+        "Process": lambda *given, **named: process,
+        "Reports": lambda *given: reports,
+    }.items():
+        monkeypatch.setattr(f"idempotent_receiver.worker.__main__.{name}", fake)
+
+    task = {"supervisor": 1, "handler": "h", "limits": {"lease_seconds": 60.0}, "pipe": 1, "queue_url": "q"}
+    main({**task, "orphans": [], "suspects": [("n", 5)]})
+
+    assert (alone, told) == ([("n", 5), ("m", 820)], [("m", 820)])
 
 
 def test_the_margin_is_the_consumers() -> None:

@@ -9,13 +9,15 @@ import subprocess
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idempotent_receiver.clock import since_boot_seconds
 from idempotent_receiver.worker.reports import Reports
-from idempotent_receiver.worker.supervisor import MOST_ORPHANS, WRONG_USAGE, Child, Supervisor
+from idempotent_receiver.worker.scale_in import ScaleInProtection
+from idempotent_receiver.worker.supervisor import MOST_ORPHANS, MOST_SUSPECTS, WRONG_USAGE, Child, Supervisor
 from idempotent_receiver.worker.suspects import Suspects
 from tests.manual_clock import ManualClock
 
@@ -134,7 +136,10 @@ def test_a_new_process_is_given_no_more_than_fits_its_command_line(supervisor: S
 
     [child] = supervisor._children
     assert child.given == [largest] * MOST_ORPHANS
-    assert len(child.process.arguments[0][-1]) < 128 * 1024  # type: ignore[attr-defined]  # Linux's limit
+    task = child.process.arguments[0][-1]  # type: ignore[attr-defined]
+    assert len(task) < 128 * 1024, "Linux's limit"
+    latest = [f"{number:0100}" for number in range(1000)][-MOST_SUSPECTS:]
+    assert [id for id, _ in json.loads(task)["suspects"]] == latest
 
 
 def test_what_does_not_fit_one_new_process_is_given_to_the_next_that_starts_with_it(supervisor: Supervisor) -> None:
@@ -272,6 +277,28 @@ def test_a_process_that_has_closed_its_pipe_is_waited_for(supervisor: Supervisor
     supervisor._look(0)
 
     assert supervisor._pipes.select(0) == []
+
+
+def test_what_runs_in_any_process_is_protected_from_scaling_in(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protection = SimpleNamespace(running=frozenset[str]())
+    monkeypatch.setattr(ScaleInProtection, "started", lambda environment: protection)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    monkeypatch.setattr(Child, "status", lambda child: None)
+    looks = iter("ab")
+
+    def look(seconds: float) -> None:
+        if next(looks) == "b":
+            raise InterruptedError
+        for child, id in zip(supervisor._children, ("m", "n"), strict=True):
+            child.running.add(id)
+
+    monkeypatch.setattr(supervisor, "_look", look)
+    with pytest.raises(InterruptedError):
+        supervisor.run()
+
+    assert protection.running == {"m", "n"}
 
 
 # Starting and ending.

@@ -174,6 +174,38 @@ def test_the_threads_of_a_cancelled_coroutine_are_waited_for() -> None:
     collecting.close()
 
 
+def test_a_task_that_outlives_its_cancelled_coroutine_is_waited_for_however_little_time_is_left() -> None:
+    """Its message comes again, and must not run beside it."""
+    collecting, running, go_on, ends = Collecting(), threading.Event(), threading.Event(), list[str]()
+
+    async def stubborn() -> None:
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+        ends.append("task")
+
+    async def handle() -> str:
+        task = asyncio.create_task(stubborn())
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+            running.set()
+            await asyncio.Event().wait()
+        return f"cancelled beside {task.get_name()[:4]}"
+
+    collecting.start_async(handle)
+    assert running.wait(PATIENCE)
+    collecting.executor.cancel_async()
+    assert collecting.wait() == ["cancelled beside Task"]
+    thread, answers = closing(collecting, 0)
+    thread.join(0.05)
+    assert (thread.is_alive(), ends) == (True, [])
+
+    go_on.set()
+    thread.join(PATIENCE)
+
+    assert (answers, ends) == ([None], ["task"])
+
+
 def test_where_no_time_is_left_a_step_does_not_wait() -> None:
     began = time.monotonic()
     Collecting().executor.step(-1)

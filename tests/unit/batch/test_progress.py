@@ -50,6 +50,14 @@ def test_what_is_under_way_when_the_time_is_over_is_nobodys_success(events: list
     assert progress.unresolved == 0
 
 
+def test_a_claim_whose_release_was_not_answered_is_not_told_as_released() -> None:
+    progress, (item,) = progress_of(work())
+    for event in (Event.ASKS, Event.CLAIMED, Event.TURN, Event.STOPPED):
+        progress.happens(item, event)
+
+    assert progress.outcomes() == [NotStarted(released=False)]
+
+
 def test_behind_a_failure_nothing_of_its_group_may_start() -> None:
     progress, (first, second, other) = progress_of(work("1", "g"), work("2", "g"), work("3", "h"))
     for event in (Event.ASKS, Event.CLAIMED, Event.TURN, Event.RAISED):

@@ -210,6 +210,17 @@ def test_a_callable_object_goes_by_its_class() -> None:
     refused(store, charge_card, "Charger")
 
 
+class Refunder(Charger):
+    """Another, which has no source of its own either."""
+
+
+def test_callable_objects_of_two_classes_are_two_functions() -> None:
+    store = MemoryStore("orders")
+    once(store)(Charger())
+    with pytest.raises(ValueError, match="Charger"):
+        once(store)(Refunder())
+
+
 def test_what_could_not_be_set_up_takes_no_namespace(store: Store) -> None:
     def broken(order: dict[str, Any]) -> Any:
         yield order

@@ -504,6 +504,27 @@ def test_a_message_for_which_sqs_refuses_a_whole_request_keeps_no_other_back(eff
     assert len(sqs.sent) == 19
 
 
+@both_modes
+def test_a_message_that_sqs_refuses_by_a_whole_request_of_its_own_keeps_no_later_request_back(effects: str) -> None:
+    """Those of a FIFO group leave one by one."""
+
+    class Invalid(Exception):
+        response: ClassVar[Any] = {"Error": {"Code": "InvalidParameterValue"}}
+
+    class Strict(Sqs):
+        def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+            if Entries[0]["MessageBody"] == "1":
+                raise Invalid
+            return super().send_message_batch(QueueUrl=QueueUrl, Entries=Entries)
+
+    def handler(body: dict, tx: Transaction) -> None:
+        tx.send(QueueUrl=f"{SHIPMENTS}.fifo", MessageBody=str(body["n"]), MessageGroupId="g")
+
+    sqs = Strict()
+    assert deliver(Orders(), sqs, handler, *messages(4), effects=effects) == ["m1"]
+    assert sorted(sqs.bodies) == ["0", "2", "3"]
+
+
 def test_a_long_fifo_group_takes_no_longer_for_each_of_its_messages() -> None:
     """Those behind are not looked at for each that leaves."""
     queue, looked = sends._Queue(), 0

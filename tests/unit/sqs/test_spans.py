@@ -365,6 +365,7 @@ def test_messages_of_one_key_end_once_each(tracing: Tracing) -> None:
         "message-3": "Duplicate",
     }
     assert len(tracing.of_messages) == 3
+    assert [len(span.links) for span in tracing.named("claim")] == [1, 1], "the second is the second message's"
 
 
 # What must not break a batch.

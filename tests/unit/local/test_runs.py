@@ -81,7 +81,8 @@ class Cloud:
             sent=self.sent,
             lines=lines if self.inside else lines[1:],
             records={name: {"status": "COMPLETED"} for name in able},
-            dead=frozenset(self.refuses & {*self.sent}),
+            dead=frozenset(self.refuses & {*self.sent}) if self.redrive_policy else frozenset(),
+            left=0 if self.redrive_policy else len(self.refuses & {*self.sent}),
             tables=self.tables(),
             reference=reference,
         )
@@ -182,6 +183,13 @@ def test_what_no_message_writes_is_found_in_every_run_with_faults(clouds: Clouds
 def test_a_queue_without_a_redrive_policy_is_found(clouds: Clouds) -> None:
     found = clouds.found(redrive_policy={}, refuses=frozenset())
     assert (found.missing, found.fine) == ([NO_REDRIVE], False)
+
+
+def test_what_is_still_queued_after_the_first_run_is_in_no_other(clouds: Clouds) -> None:
+    """Without a dead-letter queue, what always fails never leaves."""
+    found = clouds.found(redrive_policy={})
+    assert [sent for _, sent in clouds.made[1:]] == [["b", "a", "ax"], ["ax", "a", "b"], ["b", "a", "ax"]]
+    assert [each.verdict for each in found.messages if each.name == "refused"] == [EffectVerdict.UNFINISHED]
 
 
 def test_which_of_several_functions_is_asked_before_anything_is_deployed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from idempotent_receiver.local import witness
 from idempotent_receiver.local.cloud import NotInstalled, interpreter
-from idempotent_receiver.local.consumers import QueueConsumer, chosen_function
+from idempotent_receiver.local.consumers import QueueConsumer, chosen_function, consumers_of
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, QUIET_POLLS, Trial
 
@@ -66,6 +66,29 @@ def test_which_consumer_is_meant_is_asked_where_there_are_several() -> None:
     for name in (None, "Refunds"):
         with pytest.raises(TrialError, match="use --function: Orders, Returns"):
             chosen_function(several, name)
+
+
+@pytest.mark.parametrize(
+    ("said", "partial"),
+    [
+        ({}, False),
+        ({"FunctionResponseTypes": []}, False),
+        ({"FunctionResponseTypes": ["ReportBatchItemFailures"]}, True),
+    ],
+)
+def test_only_a_mapping_that_says_so_reads_partial_responses(said: dict[str, Any], partial: bool) -> None:
+    arn = "arn:aws:lambda:r:1:function:orders"
+    mapping = {"UUID": "1", "EventSourceArn": "arn:aws:sqs:r:1:queue", "FunctionArn": arn, **said}
+    pages = [{"EventSourceMappings": [mapping, {**mapping, "EventSourceArn": "arn:aws:kinesis:r:1:stream/s"}]}]
+    client = SimpleNamespace(
+        get_paginator=lambda operation: SimpleNamespace(paginate=lambda: pages),
+        exceptions=SimpleNamespace(QueueDoesNotExist=ClientError),
+        get_queue_url=lambda **asked: {"QueueUrl": "url"},
+    )
+    cloud: Any = SimpleNamespace(client=lambda service: client)
+    stack: Any = SimpleNamespace(resources={"Orders": "orders"})
+    wanted = QueueConsumer(name="Orders", function="orders", queue_url="url", mapping="1", partial=partial)
+    assert consumers_of(cloud, stack) == [wanted]
 
 
 class Clients:
@@ -165,7 +188,7 @@ def test_each_failure_is_offered_again_once_by_its_latest_receipt(
 ) -> None:
     """Offered for an earlier failure, a message would be taken from whoever has it now."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    noted = [
+    noted: list[dict[str, Any]] = [
         {"what": "delivered", "handles": {"m": "m1", "n": "n1"}},
         {"what": "answered", "ids": [], "failed": ["m"]},
         {"what": "delivered", "handles": {"m": "m2"}},

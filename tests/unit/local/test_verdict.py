@@ -85,6 +85,11 @@ SAID: dict[str, tuple[list[Any], dict[str, Any], tuple[EffectVerdict, int]]] = {
         {"records": COMPLETED},
         (EffectVerdict.ONCE, 0),
     ),
+    "run when its worker was killed in its first run": (
+        [CONSUMER, run(1, "m")[:2], killed(7), *OTHERS],
+        {"records": COMPLETED},
+        (EffectVerdict.ONCE, 0),
+    ),
     "two runs at once": (
         [CONSUMER, run(1, "m"), run(3, "m", 2), answered(30, "m")],
         {"records": COMPLETED},
@@ -276,6 +281,28 @@ def test_the_message_that_ran_again_has_doubled_the_money() -> None:
     assert (doubled.record, doubled.tables, doubled.verdict) == ("COMPLETED", EffectVerdict.TWICE, EffectVerdict.TWICE)
     assert doubled.differs == ("Totals customer=alice: cents is 3250, and 2000 without faults",)
     assert [messages[name].verdict for name in ("other.json", "third.json")] == [EffectVerdict.ONCE, EffectVerdict.ONCE]
+
+
+@pytest.mark.parametrize(
+    ("left", "record", "verdict"), [(1000, "COMPLETED", EffectVerdict.TWICE), (2000, "INPROGRESS", EffectVerdict.NEVER)]
+)
+def test_money_that_goes_out_is_counted_like_money_that_comes_in(
+    left: int, record: str, verdict: EffectVerdict
+) -> None:
+    paid = referred([Step(["order.json"], totals(alice=2000), totals(alice=1500))], totals(alice=1500))
+    records = {**ALL_COMPLETED, "m": {"status": record}}
+    again = [*run(0, "m", 3), killed(7, 3)]
+    messages, _ = by_tables(totals(alice=left), CONSUMER, again, RAN, records=records, reference=paid)
+    assert messages["order.json"].tables is verdict
+
+
+def test_what_appears_in_an_item_is_blamed_on_who_writes_there_and_ran_again() -> None:
+    tables = totals(alice=2000, bob=300)
+    noted = [{**item, "note": {"S": "x"}} for item in tables["Totals"].items[:1]]
+    tables = {"Totals": TableContent(("customer",), [*noted, *tables["Totals"].items[1:]])}
+    messages, evidence = by_tables(tables, CONSUMER, run(0, "n", 3), killed(7, 3), RAN)
+    assert [each.tables for each in messages.values()] == [EffectVerdict.ONCE, EffectVerdict.TWICE, EffectVerdict.ONCE]
+    assert unexplained(evidence) == []
 
 
 def test_among_those_that_ran_again_the_amount_tells_which() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,18 @@ def test_only_the_first_acknowledgement_of_a_message_is_lost(folder: Path) -> No
     assert folder
     assert witness._answered(["m"]) == failures("n", "m")
     assert witness._answered(["m"]) == failures("n")
+    assert witness._answered(["n"]) == failures("m", "n")
+
+
+def test_the_first_worker_waits_until_a_second_has_its_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own delivery is none of another's."""
+    assert folder
+    own, other = ({"what": "delivered", "process": os.getpid() + more, "ids": ["m"]} for more in (0, 1))
+    looks = iter([[own], [own, {**other, "ids": ["n"]}], [own, other]])
+    monkeypatch.setattr(witness, "lines", lambda: next(looks))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    witness.meet("m", "h", 60)
+    assert [*looks] == []
 
 
 def test_without_partial_responses_the_whole_answer_is_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

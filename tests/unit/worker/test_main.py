@@ -50,7 +50,7 @@ def test_what_a_process_died_with_runs_alone_for_two_leases_after_its_backoff(mo
 
     process = SimpleNamespace(run_alone=lambda *one: alone.append(one), run=nothing)
     reports = SimpleNamespace(owner="o", suspect=lambda *one: told.append(one), works=nothing)
-    for name, fake in {
+    fakes: dict[str, Any] = {
         **dict.fromkeys(("die_with", "os.register_at_fork", "logging.root.setLevel", "_complete_logging"), nothing),
         **dict.fromkeys(("queue_of", "require_records", "Leases", "ReportedTimer", "signal.signal"), nothing),
         "_told": StringIO,
@@ -58,7 +58,8 @@ def test_what_a_process_died_with_runs_alone_for_two_leases_after_its_backoff(mo
         "give_back": lambda *given, **named: {"m": 700},
         "Process": lambda *given, **named: process,
         "Reports": lambda *given: reports,
-    }.items():
+    }
+    for name, fake in fakes.items():
         monkeypatch.setattr(f"idempotent_receiver.worker.__main__.{name}", fake)
 
     task = {"supervisor": 1, "handler": "h", "limits": {"lease_seconds": 60.0}, "pipe": 1, "queue_url": "q"}

@@ -167,9 +167,10 @@ class Stack:
         typed = {name: {"N": str(held)} if isinstance(held, int) else {"S": held} for name, held in item.items()}
         self.dynamodb.put_item(TableName="records", Item=typed)
 
-    def log(self, *lines: dict[str, Any]) -> None:
+    def log(self, *lines: dict[str, Any], ago_seconds: int = 0) -> None:
         """Lines in the log of the function, as Powertools writes them."""
-        group, stream, now_ms = self.outputs["ConsumerLogGroup"], "s", SystemClock().epoch_ms()
+        group, stream = self.outputs["ConsumerLogGroup"], "s"
+        now_ms = SystemClock().epoch_ms() - ago_seconds * 1000
         client("logs").create_log_stream(logGroupName=group, logStreamName=stream)
         events: Any = [{"timestamp": now_ms, "message": json.dumps(each)} for each in lines]
         client("logs").put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)

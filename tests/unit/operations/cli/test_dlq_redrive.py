@@ -11,6 +11,7 @@ import pytest
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import terminal
 from idempotent_receiver.operations.dead_letters import following, queue
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from tests.unit.operations.cli.stack import (
     CLOSED,
     CONFLICT,
@@ -96,6 +97,18 @@ def test_what_comes_up_behind_is_not_moved_without_a_yes_either(receiver: Receiv
     assert "SQS delivers nothing else of their message groups" in ran.err
     assert re.search(r"Move or drop (1 dead letter and )?any that appear later\? \[y/N\]", ran.err)
     assert (ran.code, ran.json["moved"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("unseen", "code"), [(0, terminal.Exit.OK), (1, terminal.Exit.LEFT)])
+def test_redrive_has_not_done_it_all_while_there_are_letters_that_it_has_not_seen(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch, unseen: int, code: terminal.Exit
+) -> None:
+    """A script that asks for everything must not take it for done."""
+    _, dead = stack.queues("t", ".fifo")
+    stack.bury("never-run", url=dead)
+    monkeypatch.setattr(DeadLetterQueue, "unseen", lambda self: unseen)
+    ran = receiver(f"dlq redrive --queue t.fifo --dlq {dead} --table records --consumer ids.json --yes --json")
+    assert (ran.json["moved"], ran.json["unseen"], ran.code) == (1, unseen, code)
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,15 @@ def test_the_log_tells_what_happened_under_the_key_and_never_a_body(receiver: Re
     assert SECRET not in ran.out + ran.err
 
 
+def test_the_log_is_searched_from_an_hour_before_the_earliest_that_is_known(receiver: Receiver, stack: Stack) -> None:
+    """The record was written two days ago, and its dead letter has just been sent."""
+    days = 2 * 86_400
+    written = SystemClock().epoch_ms() // 1000 - days
+    stack.record(FLAKY, "FAILED", "flaky", error=TRANSIENT, expiration=written + DEFAULT_RETENTION_SECONDS)
+    stack.log({"key": FLAKY, "message": "failed", "receive_count": 1}, ago_seconds=days + 1800)
+    assert texts(receiver.on(f"{TRACE} --json").json, "log") == ["failed"]
+
+
 def test_no_secret_of_a_body_is_told_and_a_result_is_told_whole(receiver: Receiver, stack: Stack) -> None:
     stack.bury("k-1", json.dumps({"card": SECRET}))
     stack.record("k-1", "COMPLETED", data='{"posted": "t-1"}')

@@ -33,6 +33,7 @@ def test_a_message_that_was_moved_is_followed_to_its_end() -> None:
         assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
         bank.receive_once()
         assert next(looks) == {Fate.COMPLETED: 2, Fate.FAILED: 1, Fate.DEAD: 1}
+        assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages), "looked at, and let go"
         bank.mended = True
         bank.deliver()
         assert next(looks) == {Fate.COMPLETED: 3, Fate.DEAD: 1}

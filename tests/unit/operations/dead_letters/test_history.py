@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -308,6 +309,12 @@ def test_a_later_success_with_the_same_letter_or_key_leaves_no_doubt(later: Act,
         assert in_doubt([doubt, later]) == in_doubt([later, doubt]) == ({doubt} if open_ else set())
     pauses = [replace(each, message_id="", key=each.id) for each in (DOUBT, DONE)]
     assert in_doubt(pauses) == {pauses[0]}, "no messageId is no letter"
+
+
+def test_of_several_successes_the_latest_leaves_no_doubt_in_whatever_order_they_are_read() -> None:
+    earlier = replace(DONE, id="2027-01-15T08:00:00.000Z-1")
+    for acts in permutations((earlier, DOUBT, DONE)):
+        assert in_doubt(acts) == set()
 
 
 def test_what_a_later_version_wrote_is_still_told(history: History, dynamodb: Counting) -> None:

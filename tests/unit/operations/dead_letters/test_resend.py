@@ -320,7 +320,9 @@ def test_what_has_gone_on_meanwhile_or_never_began_is_not_taken_back() -> None:
     assert bank.done == Counter(["fixed"])
 
 
-def test_a_resend_that_was_taken_back_while_it_was_sent_keeps_its_dead_letter() -> None:
+@pytest.mark.parametrize("then", [None, "mended"])
+def test_a_resend_that_was_taken_back_while_it_was_sent_keeps_its_dead_letter(then: str | None) -> None:
+    """Also if another body has been sent since: what was sent first never runs."""
     bank = begun()
     writes = records(bank)
     decision = taken(bank)
@@ -328,6 +330,8 @@ def test_a_resend_that_was_taken_back_while_it_was_sent_keeps_its_dead_letter() 
         again = NewBody(records=writes, edited=lambda letter: edited(session, letter, body("fixed")))
         again.before(decision)
         TakingBack(records=writes).before(decision)
+        if then is not None:
+            assert resend(bank, then).verb == "resent"
         with pytest.raises(NotResent, match="its resend was taken back meanwhile"):
             again.after(decision)
 

@@ -583,6 +583,20 @@ def test_tables_and_state_are_as_they_were_afterwards() -> None:
     assert tables["accounts"].items == accounts()["accounts"].items
 
 
+def test_what_is_inside_of_tables_and_state_is_as_it_was_afterwards(calls: Calls) -> None:
+    """A fake may change it in place."""
+    tables = {"accounts": Table("account", {"account": "alice", "balance": 100, "log": []})}
+    kept: dict[str, list[int]] = {"log": []}
+
+    def note(cents: int, key: str) -> None:
+        for log in (tables["accounts"].items["alice",]["log"], kept["log"]):
+            log.append(cents)
+
+    calls.replace(services, "charge", key="key", returns=note)
+    explore(handlers.keyed, ORDER, tables=tables, state={"kept": kept}, check=False)
+    assert (tables["accounts"].items["alice",]["log"], kept) == ([], {"log": []})
+
+
 def test_a_fake_may_read_a_table(calls: Calls) -> None:
     tables = accounts()
     found: list[int] = []

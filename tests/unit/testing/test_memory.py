@@ -41,6 +41,14 @@ def move(tx: Transaction, id: str, amount: int) -> None:
     )
 
 
+def test_what_was_read_is_the_readers_own(store: MemoryStore) -> None:
+    store.tables["Accounts"].items["a",]["limits"] = {"day": [5]}
+    found: Any = store.get("Accounts", {"id": "a"})
+    found["limits"]["day"].append(7)
+
+    assert store.get("Accounts", {"id": "a"}) == {"id": "a", "balance": 10, "limits": {"day": [5]}}
+
+
 def test_a_claim_that_is_gone_goes_before_every_condition(store: MemoryStore) -> None:
     """Nothing is written."""
     other = Record(id="k", status="INPROGRESS", version="other")

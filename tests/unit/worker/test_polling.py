@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idempotent_receiver.clock import since_boot_seconds
 from idempotent_receiver.worker import __main__ as main
-from idempotent_receiver.worker.polling import send_in_tens
+from idempotent_receiver.worker.polling import PolledQueue, send_in_tens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,18 @@ def test_each_entry_that_was_refused_is_asked_for_once_more_alone(raises: bool) 
 
     alone = [[[entry] for entry in chunk if raises or entry % 3 == 0] for chunk in (range(10), range(10, 12))]
     assert asked == [[*range(10)], *alone[0], [10, 11], *alone[1]]
+
+
+def test_an_entry_that_was_refused_is_known_by_its_id() -> None:
+    """SQS names those in any order, and others may have been before them."""
+    failed = {"Failed": [{"Id": "3"}, {"Id": "1"}]}
+    sqs: Any = SimpleNamespace(
+        change_message_visibility_batch=lambda **asked: failed, delete_message_batch=lambda **asked: failed
+    )
+    queue = PolledQueue(sqs, "url", "arn")
+
+    assert queue.change([(handle, 7) for handle in "abcd"]) == [("d", 7), ("b", 7)]
+    assert queue.delete([*"abcd"]) == ["d", "b"]
 
 
 class Reports:

@@ -56,7 +56,7 @@ class RetryLater(Exception):
 
     A consumer with an SQS client sets the message's visibility timeout to that, up to eleven hours and forty minutes:
     SQS counts its twelve hours from the receive. Without a client, the queue's own visibility timeout applies. The
-    message counts as failed, and each delay uses a receive. The log has it as INFO, not as an error.
+    message counts as failed, and each delay uses a receive. It is logged at INFO, not as an error.
 
     Its text is stored and logged as the reason, so leave out anything confidential. Raises ValueError for seconds
     outside these bounds, and TypeError for a value that is not a number.

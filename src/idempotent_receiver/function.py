@@ -211,11 +211,11 @@ class _Wrapped:
         try:
             data = fetched(record, self.calls.results)
         except ResultGone as error:
-            raise errors.ResultUnavailable(key, f"the effect is done; {error}") from error
+            raise errors.ResultUnavailable(key, f"it took effect; {error}") from error
         try:
             return None if data is None else self._validated(data)
         except Exception as error:  # a user's type may raise anything, which is not the function's error
-            text = f"the effect is done; its result no longer fits the return type {self.result_type!r}"
+            text = f"it took effect; its result no longer fits the return type {self.result_type!r}"
             raise errors.ResultUnavailable(key, text) from error
 
     @cached_property
@@ -223,7 +223,7 @@ class _Wrapped:
         # Imported here because the first call of a key does not need it.
         from pydantic import TypeAdapter  # noqa: PLC0415
 
-        # By the fields' names, under which results are stored, or by aliases, as older results were.
+        # By field name, as results are stored, or by alias, as older ones were.
         return partial(TypeAdapter(self.result_type).validate_json, by_alias=True, by_name=True)
 
 

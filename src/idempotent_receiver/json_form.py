@@ -18,7 +18,7 @@ from idempotent_receiver.payload import Document, json_of
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Stands for a value without a form: its path for `without`, and its type."""
+    """A value without a JSON form: its path, for `without`, and its type."""
 
     path: str
     kind: str

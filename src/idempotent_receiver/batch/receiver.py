@@ -114,7 +114,7 @@ class Batch:
             self._executor.step(self._timeout_seconds())
 
     def abandon(self) -> None:
-        """Settle what has finished, release what has not started, and wait for no handler."""
+        """Settle finished items and release unstarted ones, without waiting for handlers."""
         self._stop()
         while self._step() and self._progress.unresolved > self._runs.running and not self._late(ANSWER):
             self._executor.step(self._timeout_seconds())
@@ -125,9 +125,9 @@ class Batch:
         return Processed(self._progress.outcomes(), claims.claimed, claims.taken_over, released, self._spent)
 
     def _step(self) -> bool:
-        """Stop late items, pass on ends, then peek, claim, run, settle and send whatever can start.
+        """Stop late items, notify waiters, then peek, claim, run, settle and send whatever can start.
 
-        Returns False once there is nothing left to wait for.
+        Returns False once nothing is left to wait for.
         """
         progress, claims, runs = self._progress, self._claims, self._runs
         if progress.unresolved == 0:

@@ -25,7 +25,7 @@ class Spent:
 
     def ran(self, seconds: float, reads: Sequence[float]) -> None:
         """Add a run and its reads, which together may take longer than the run if they were concurrent."""
-        read = min(sum(reads), seconds) if reads else 0.0
+        read = min(sum(reads), seconds)
         self.read += read
         self.handler += seconds - read
         self.longest_handler = max(self.longest_handler, seconds - read)

@@ -1,4 +1,4 @@
-"""What an error from DynamoDB, or on the way to it, says about a write: one table for all requests.
+"""What an error from DynamoDB, or in reaching it, says about a write: one map for all requests.
 
 The texts are for the person on call. They name the table, AWS's code and the remedy, and never an item's content.
 """
@@ -129,7 +129,7 @@ CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed",
 """The codes for a failed condition: of a whole request, of a statement or action, and of an INSERT."""
 
 NO_SUCH_OPERATION: Final = "UnknownOperationException"
-"""The code of an engine that lacks an operation of DynamoDB's."""
+"""The code of an engine that lacks a DynamoDB operation."""
 
 
 def conflict(response: Mapping[str, Any]) -> Conflict:

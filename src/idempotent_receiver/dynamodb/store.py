@@ -91,7 +91,7 @@ class DynamoDBStore:
     def __init__(self, table_name: str, namespace: str | None = None, client: "DynamoDBClient | None" = None) -> None:
         if not table_name or not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", table_name):
             remedy = " (nor is an ARN)" if table_name else ": is a variable not set?"
-            raise ValueError(f"{table_name!r} is not a DynamoDB table's name{remedy}")
+            raise ValueError(f"{table_name!r} is not a DynamoDB table name{remedy}")
         if client is not None:
             require_client(client, "dynamodb", "client")
         self.table_name = table_name

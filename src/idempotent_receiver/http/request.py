@@ -169,7 +169,7 @@ def header(name: str) -> Callable[[Any], str]:
 
 
 def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
-    """What the user's strategy `name`, a `key` or a `scope`, returns for an event.
+    """What the user's `key` or `scope` callable (`name`) returns for an event.
 
     Raises UnusableKey for any exception: the client sent something unexpected, so a retry does not help. The error's
     own text is not for the client.

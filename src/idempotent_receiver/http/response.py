@@ -112,7 +112,7 @@ def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> 
 def without_answer(
     ended: Ending | Unknown, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS
 ) -> HttpResponse:
-    """The response to a call without a response of the handler's. If another request is in progress, the client is
+    """The response if the handler gave none. If another request is in progress, the client is
     asked to retry after `retry_after_seconds`, or when the other's lease ends if that is sooner.
     """
     match ended:

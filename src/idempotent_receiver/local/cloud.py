@@ -26,7 +26,7 @@ from idempotent_receiver.local.server import Server, ServerError, running
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 PORT = 4566
-"""The usual port of a local cloud that stays, for people and for a project's own files."""
+"""The default port of a long-lived local cloud, for people and a project's own files."""
 LSOF_SECONDS = 5.0
 
 # A proxy in the environment must not be used for loopback.

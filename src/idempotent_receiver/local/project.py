@@ -39,7 +39,7 @@ class LocalProject:
         return template_of(self.text).consumers
 
     def deployed(self, cloud: Cloud, stack: str, *, text: str | None = None, witnessed: bool = False) -> Stack:
-        """Deploy the project to a cloud, with its template or an edited text, and optionally with the witness next to
+        """Deploy the project to a cloud, with its template or an edited one, and optionally with the witness next to
         its code.
 
         Raises DeployError or TrialError.

@@ -197,7 +197,7 @@ class _Message:
             return None
         return max(blamed, key=list(EffectVerdict).index, default=EffectVerdict.ONCE)
 
-    # The notes about it.
+    # Its witness notes.
 
     def _all(self, what: str) -> list[WitnessLine]:
         return [line for line in self.evidence.lines if line["what"] == what]

@@ -40,7 +40,7 @@ NONE, ONE_FAILS, KILLS = "none", "one fails", "kills"
 PING = {"receiver local": "are you there?"}
 """An event that only imports the handler."""
 MEETING_SECONDS, LONGEST_MEETING_SECONDS, MEETING_LOOK_SECONDS = 0.5, 3.0, 0.05
-"""How long the first handler waits for the second worker to take its message, and stays afterwards."""
+"""How long the first handler waits for the second worker to take its message, and then lingers."""
 
 settings: dict[str, Any] = json.loads(os.environ.get(VARIABLE, "{}"))
 

@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.record import Record, Status, error_of, perman
 from idempotent_receiver.protocol.resend import resend_of, resending, resent, taken_back
 
 Hook = Callable[[str, Record | None], Iterable[tuple[datetime | None, str]]]
-"""A hook of the application: given a key and its record, it returns times and texts. A time without a zone is UTC; None
+"""An application hook: given a key and its record, it returns (time, text) pairs. A time without a zone is UTC; None
 means now.
 """
 

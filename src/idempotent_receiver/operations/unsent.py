@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.handler.outcome import SettleFailed, of_mark
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, HeldElsewhere, SettleResult, Unsent
+from idempotent_receiver.protocol.answers import AlreadyCompleted, HeldElsewhere, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import ask
 from idempotent_receiver.protocol.outbox import from_text
 from idempotent_receiver.protocol.record import idempotency_key
@@ -34,7 +34,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
         return f"a worker holds it until {met.until_ms} (epoch ms), and may be sending them: wait"
     if isinstance(met, AlreadyCompleted):
         return "its messages have already been sent"
-    if isinstance(met, Claimable) and found is not None and found.expired(deadline.now_ms):
+    if found is not None and found.expired(deadline.now_ms):
         return "its record has expired, and its key is free again"
     if not isinstance(met, Unsent):
         return "its record has no messages to send"

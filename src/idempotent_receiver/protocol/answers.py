@@ -1,4 +1,4 @@
-"""What a record answers a claim that is not made, a peek and a settlement. `transitions` says when."""
+"""The answers to a claim that was refused, to a peek and to a settlement. `transitions` decides which."""
 
 from dataclasses import dataclass
 

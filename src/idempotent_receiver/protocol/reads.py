@@ -126,7 +126,7 @@ class Read:
         }
 
     def stands(self, found: PlainItem | None) -> bool:
-        """Whether what was read is still so in the item found."""
+        """Whether the item found still matches what was read."""
         if found is None or self.item is None:
             return found is self.item
         present, absent = self._expected()

@@ -88,7 +88,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """The run holds no claim. `over`, read or assumed to be absent, still stands, and others may run concurrently.
+    """The run holds no claim. `over`, as read or assumed absent, is still there, and others may run concurrently.
 
     `record` is what a claim would have written; only the run's end is written.
     """

@@ -1,4 +1,4 @@
-"""Calls the function for one message: its parameters are found by their annotations."""
+"""Calls the function for one message; annotations say what each parameter gets."""
 
 import inspect
 import json

@@ -274,7 +274,7 @@ class _Invocation:
 
     @property
     def _send_messages(self) -> SendMessages | None:
-        """How transactions send: into a store in memory, whose tests must not reach AWS, or else by the client."""
+        """How transactions send: into an in-memory store, so that tests never reach AWS, or by the client."""
         sqs = self.options.sqs
         into_memory: SendMessages | None = getattr(self.options.store, "send_messages", None)
         return into_memory or (None if sqs is None else partial(send_messages, sqs))

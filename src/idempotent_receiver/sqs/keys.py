@@ -176,7 +176,7 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
         try:
             document = json_of(body)
             found = expression.search(document)
-            # Without an envelope the body stays unchanged to the byte: a JSON round trip would change numbers.
+            # Without an envelope the body is kept byte for byte: a JSON round trip would change numbers.
             if found is None or found is document:
                 return body
             return found if isinstance(found, str) else json.dumps(found)

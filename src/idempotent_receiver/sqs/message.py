@@ -35,7 +35,7 @@ class Message:
     rest: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The event's other fields, such as `md5OfBody`: Powertools' keys may include them."""
     receive_count: int = field(init=False, repr=False, compare=False)
-    """How often SQS has delivered the message, including this time."""
+    """Deliveries of the message so far, including this one."""
     fifo: bool = field(init=False, repr=False, compare=False)
     """Whether the queue is FIFO. The queue's name tells; a group id does not."""
 

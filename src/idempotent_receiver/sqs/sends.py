@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 _OWN_FAULTS = frozenset({"InvalidMessageContents", "MessageTooLong"})
-"""SQS's error codes that refuse one message for good. Any other refusal, such as a missing permission, may be mended,
-and must not make dead letters of ten thousand messages.
+"""SQS's error codes that refuse one message for good. Any other refusal, such as a missing permission, can be fixed,
+and must not dead-letter ten thousand messages.
 """
 
 _INVALID_FOR_ALL = frozenset({"InvalidAddress", "InvalidClientTokenId", "InvalidSecurity"})
@@ -39,8 +39,8 @@ def send_messages(
         why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
         if of_one:
             return [SendAnswer(False, why)] * len(messages)
-        remedy = "check that it exists, and the permission sqs:SendMessage"
-        return [SendAnswer(False, f"{why}: {remedy}", of_queue=True)] * len(messages)
+        why += ": check that it exists, and allow sqs:SendMessage"
+        return [SendAnswer(False, why, of_queue=True)] * len(messages)
     confirmed = {one["Id"] for one in answer.get("Successful", ())}
     failed = {one["Id"]: one for one in answer.get("Failed", ())}
     return [

@@ -99,7 +99,7 @@ def visibility_seconds(
 
 
 def in_groups(failed: Sequence[Message], seconds: Mapping[str, int]) -> dict[str, int]:
-    """Gives all failed messages of a FIFO group the visibility of its first one, so that they come again in order."""
+    """Gives all failed messages of a FIFO group the visibility of its first one, so that they return in order."""
     firsts: dict[str, int] = {}
     together = dict(seconds)
     for message in failed:

@@ -53,7 +53,7 @@ def _one_each(option: str, bodies: Sequence[object], given: Any, otherwise: Sequ
     if given is None:
         return otherwise
     if isinstance(given, str) or len(given) != len(bodies):
-        raise ValueError(f"{option} must be one for each of the {len(bodies)} messages; it is {given!r}")
+        raise ValueError(f"{option} must have one value per message, {len(bodies)} in all; it is {given!r}")
     return list(given)
 
 

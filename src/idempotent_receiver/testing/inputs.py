@@ -72,7 +72,7 @@ def require_reason(why: object, option: str) -> None:
 def require_mapping(value: object, option: str) -> None:
     """Raise TypeError unless it is a mapping of names to values, or None."""
     if value is not None and not isinstance(value, Mapping):
-        raise TypeError(f"{option} must be a dict with a name for each, {{'orders': ...}}; it is {value!r:.100}")
+        raise TypeError(f"{option} must be a dict keyed by name, {{'orders': ...}}; it is {value!r:.100}")
 
 
 def require_store_class(store: object) -> None:

@@ -41,8 +41,8 @@ class Exploration:
 
     schedules: int = 0
     complete: bool = False
-    """Whether all schedules that `faults` allows were played: not if `most_schedules`, `replay` or the third violation
-    ended it.
+    """Whether all schedules that `faults` allows ran; False if `most_schedules`, `replay` or the third violation cut it
+    short.
     """
     violations: list[Violation] = field(default_factory=list)
     effects: dict[str, list[TableItem]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 
 NEXT_WORKER_SECONDS = 0.5
 MOST_RECEIVES = 3
-"""How often a message is received before it is redriven, and again after that."""
+"""Receives per message before its redrive, and as many after it."""
 
 
 class ExploredRuns:

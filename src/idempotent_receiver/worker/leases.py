@@ -136,7 +136,7 @@ class Leases:
             return replace(claimed, record=held.record)
 
     def resumed(self, claimed: Claimed, batch: object = None) -> Claimed | None:
-        """Renew this claim's lease again, because its handler runs again instead of being settled. None if another
+        """Resume renewing this claim's lease: its handler runs again, so it is not settled. None if another
         renewal might come too late.
         """
         with self._lock:

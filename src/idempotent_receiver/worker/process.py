@@ -40,7 +40,7 @@ PROCESS_LOOK_SECONDS = 0.5
 """How often a process checks whether it should drain."""
 
 LONGEST_LOG_SECONDS = 0.5
-"""How long a process that must end waits to log its reason."""
+"""How long a dying process waits for its last log line."""
 
 LONGEST_END_SECONDS = 5.0
 """How long a process that has answered every message waits for each batch to write its metrics."""

@@ -239,7 +239,7 @@ NOT_NAMES = ["a b", 'a"b', "arn:aws:dynamodb:us-east-1:123456789012:table/record
 )
 def test_what_is_not_a_table_s_name_is_refused_at_set_up(name: Any, told: str) -> None:
     """Before it becomes part of a statement, and not by an error of `re`."""
-    with pytest.raises(ValueError, match=f"not a DynamoDB table's name{told}$"):
+    with pytest.raises(ValueError, match=f"not a DynamoDB table name{told}$"):
         DynamoDBStore(name)
 
 

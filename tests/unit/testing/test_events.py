@@ -73,19 +73,23 @@ def test_a_fifo_queue_has_groups() -> None:
     assert [one.group_id for one in received(sqs_event("a"))] == [None]
 
 
-def test_message_attributes_are_carried() -> None:
-    (message,) = received(sqs_event("a", attributes={"order": "o-1"}), key=message_attribute("order"))
+@pytest.mark.parametrize("order", ["o-1", {"DataType": "String", "StringValue": "o-1"}])
+def test_message_attributes_are_carried(order: Any) -> None:
+    """As texts, or as they are sent; an event has bytes in Base64."""
+    attributes = {"order": order, "seal": {"DataType": "Binary", "BinaryValue": b"\xff"}}
+    (message,) = received(sqs_event("a", attributes=attributes), key=message_attribute("order"))
     assert message.key == "o-1"
+    assert message.message_attributes["seal"] == {"dataType": "Binary", "binaryValue": "/w=="}
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "told"),
     [
         ({"bodies": [object()]}, TypeError, "can be written as JSON"),
-        ({"bodies": ["a", "b"], "ids": ["m"]}, ValueError, "ids must be one for each of the 2 messages"),
-        ({"bodies": ["a"], "ids": "m"}, ValueError, "ids must be one for each"),
+        ({"bodies": ["a", "b"], "ids": ["m"]}, ValueError, "ids must have one value per message, 2 in all"),
+        ({"bodies": ["a"], "ids": "m"}, ValueError, "ids must have one value per message"),
         ({"bodies": ["a", "b"], "ids": ["m", "m"]}, ValueError, "ids must differ"),
-        ({"bodies": ["a"], "groups": ["x", "y"]}, ValueError, "groups must be one for each of the 1 messages"),
+        ({"bodies": ["a"], "groups": ["x", "y"]}, ValueError, "groups must have one value per message, 1 in all"),
     ],
 )
 def test_an_event_that_lambda_would_not_send_is_refused(

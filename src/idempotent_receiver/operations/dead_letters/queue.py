@@ -30,7 +30,7 @@ MAX_HELD_FIFO = 20_000
 
 MAX_A_ROUND = 10_000
 MAX_BYTES_A_ROUND = 32 * 1024 * 1024
-"""The most bytes of bodies that a command holds in memory at a time."""
+"""The most body bytes that a command holds in memory at a time."""
 
 MAX_TRIES = 3
 

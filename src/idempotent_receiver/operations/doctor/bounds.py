@@ -120,7 +120,7 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
             f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
         )
         yield (
-            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the rest are throttled",
+            f"Lambda takes up to {most} batches at once, but only {reserved} may run: the rest are throttled",
             f"set {setting} or less, or reserve more concurrency",
         )
 
@@ -136,7 +136,7 @@ def account_limit(facts: Facts) -> Iterator[Problem]:
         if most >= shared and known(function.instances) is None:
             setting = "MaximumPollers" if mapping.get("ProvisionedPollerConfig") else "MaximumConcurrency"
             yield (
-                f"Lambda takes up to {most} batches at a time, and all functions of the account share {shared}",
+                f"Lambda takes up to {most} batches at once; the account's functions share {shared}",
                 f"request a higher quota of concurrent executions, or set {setting} for fewer than {shared} batches",
             )
 

@@ -222,7 +222,7 @@ def notes(facts: Facts) -> Iterator[str]:
         elif len(refused) == len(ON_ANY_TABLE):
             yield f"the role has no permission on {table}: if the handler uses it, allow its actions"
         elif CHECK in refused and READ not in refused:
-            yield f"the role may {READ} on {table}, but not {CHECK}: allow both for what `tx.get` reads there"
+            yield f"the role may {READ} on {table}, but not {CHECK}: allow both if `tx.get` reads there"
 
 
 def check_name(check: Callable[[Facts], Iterator[Problem]]) -> str:

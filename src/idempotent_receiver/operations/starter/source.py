@@ -60,7 +60,7 @@ def _wheel(origin: dict[str, Any], folder: Path) -> Path:
 
 
 def _built(checkout: Path, folder: Path) -> Path:
-    """Build the wheel with its own pip, because a uv environment has none."""
+    """Build the wheel with pip from a new venv: a uv environment has none."""
     with tempfile.TemporaryDirectory() as tools:
         python = Path(tools, "bin", "python")
         _run(sys.executable, "-m", "venv", tools)

@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, str]] = [
     # Which consumer.
     ("trace k", "give --stack or --table"),
     ("trace k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
-    ("trace k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
+    ("trace k --table arn:aws:dynamodb", "not a DynamoDB table name"),
     (f"dlq list {BOTH}", "give --stack or --consumer"),
     (f"dlq list --queue transfers-dead {BOTH[18:]}", "name the dead-letter queue with --dlq"),
     ("dlq list --stack transfers --endpoint-url nonsense", "--endpoint-url nonsense"),

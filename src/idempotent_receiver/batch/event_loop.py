@@ -1,8 +1,8 @@
 """Event loops for coroutine handlers: one per invocation, run on a worker thread.
 
-An idle loop is kept for the next invocation, because a handler's clients are bound to it. Nothing started on it,
-neither tasks nor `asyncio.to_thread` threads, may outlive its invocation. A loop with work that cannot be stopped in
-time is left alone, and no other invocation gets it before it is idle.
+An idle loop is kept for the next invocation, because a handler's clients are bound to it. No task or
+`asyncio.to_thread` thread started on it may outlive the invocation. A loop whose work cannot be stopped in time is
+abandoned: no other invocation gets it until it is idle.
 """
 
 import asyncio
@@ -17,17 +17,15 @@ from functools import partial
 from typing import Any
 
 MOST_ROUNDS = 100
-"""How often remaining tasks are cancelled: a cancelled task may start another."""
+"""Maximum rounds of cancelling the remaining tasks: a cancelled task may start another."""
 
 MOST_LEFT_BEHIND = 16
-"""How many loops may be left alone. Each costs threads and file descriptors, of which a process has few."""
+"""Maximum number of abandoned loops. Each costs threads and file descriptors, which a process has few of."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What was still running when the wait ended: tasks and generators by their functions' names, and the number of
-    threads.
-    """
+    """Work still running when the wait ended: the function names of tasks and generators, and the number of threads."""
 
     tasks: list[str]
     generators: list[str]
@@ -35,7 +33,7 @@ class LeftBehind:
 
 
 class Loops:
-    """A consumer's event loops, which close with it. The oldest idle loop is used first, so that successive invocations
+    """A consumer's event loops, closed with it. The oldest idle loop is used first, so that successive invocations
     share one even if one of them had to use another.
     """
 
@@ -77,10 +75,10 @@ def _close(resting: dict[int, asyncio.AbstractEventLoop]) -> None:
 
 
 class Loop:
-    """An event loop in one invocation: it runs on a worker thread and is stopped once.
+    """An event loop during one invocation: it runs on a worker thread and is stopped once.
 
-    `come_to_rest` is called when nothing of the invocation is left on it. `crowded` tells that many others were left
-    alone.
+    `come_to_rest` is called when the invocation has no work left on it. `crowded` means that too many loops are
+    abandoned.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, come_to_rest: Callable[[], None], *, crowded: bool) -> None:
@@ -97,12 +95,12 @@ class Loop:
         self._at_rest = False
 
     def turn(self) -> None:
-        """Run until `stop`, and until nothing is left. For a worker thread."""
+        """Run until `stop` is called and no work is left. Runs on a worker thread."""
         loop = self._loop
         asyncio.set_event_loop(loop)
         try:
             while not self._stopping:
-                # A leftover task may raise an exception that ends the loop; the other tasks still need it.
+                # A leftover task may raise an exception that stops the loop; the other tasks still need it.
                 with suppress(KeyboardInterrupt, SystemExit):
                     loop.run_forever()
             self._closing = loop.create_task(self._end_all())
@@ -135,7 +133,7 @@ class Loop:
         loop = self._loop
 
         def cancel_tasks() -> None:
-            # Leftovers of a handler that has returned are no reason to wait for threads.
+            # Tasks that a handler left behind when it returned are no reason to wait for threads.
             self._cancelled = any(not task.done() for task in self._tasks)
             for task in asyncio.all_tasks(loop):
                 # Deferred, so that a task just spawned takes its first step and can report its end.
@@ -149,11 +147,11 @@ class Loop:
             await asyncio.wait([asyncio.wrap_future(future) for future in tuple(self._threads.running)])
 
     def stop(self, within_seconds: float | None) -> LeftBehind | None:
-        """End `turn`: cancel what is left and wait for at most this long. Returns what still runs.
+        """End `turn`: cancel the remaining tasks and wait at most this long. Returns the work still running.
 
-        There is no time limit after a coroutine was cancelled: its message comes again, and the coroutine must not
-        resume alongside it. Nor is there one when too many loops are left alone: a timeout then ends the process with
-        all of them.
+        There is no time limit once a coroutine has been cancelled: its message is redelivered, and the coroutine must
+        not resume alongside the next attempt. Nor is there one when too many loops are abandoned: a timeout then ends
+        the process and all of them.
         """
 
         def end() -> None:
@@ -179,7 +177,7 @@ class Loop:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-        # Only the loop knows them.
+        # Only the loop tracks its generators.
         self._generators = sorted(one.__qualname__ for one in getattr(self._loop, "_asyncgens", ()))
         await self._loop.shutdown_asyncgens()
         self._generators = []

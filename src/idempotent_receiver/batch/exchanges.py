@@ -1,7 +1,7 @@
 """A batch's store requests before the handlers run: peeks and claims, in chunks ahead of them.
 
 The requests run on other threads. Each answer becomes an event of the table in `items.py`, via `handler/outcome.py` if
-it ends the item. An operation reports its answer only to its own item.
+it ends the item. An operation's answer affects only its own item.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ CLAIMS_A_CALL = WRITES_A_CALL
 """The number of claims in a chunk, which is one request."""
 
 MOST_CLAIMED_AHEAD = 8 * CLAIMS_A_CALL
-"""How many claims may be held or in progress without having started: at a deadline, eight requests release them."""
+"""Maximum claims that are held or in progress for unstarted items: at the deadline, eight requests release them."""
 
 MOST_PEEKED = 8 * READS_A_CALL
-"""How many items may be read at once: each request takes a thread and a connection."""
+"""Maximum items read at once: each request takes a thread and a connection."""
 
 
 class Exchanges:
@@ -45,7 +45,7 @@ class Exchanges:
         *,
         max_retries: int,
     ) -> None:
-        """Send these operations. Those that met an error continue after the others' answers are used."""
+        """Send these operations. Failed ones are retried after the others' answers have been used."""
 
         def send() -> tuple[list[Operation[AnswerT]], float, int]:
             store, began_seconds = CountedStore(self._store), self._deadline.elapsed_seconds
@@ -68,8 +68,8 @@ class Exchanges:
 
 
 class ClaimLine:
-    """The items of a batch that are not claimed yet, the number of claims made, and how many of those took over from a
-    worker that never settled.
+    """A batch's unclaimed items, the number of claims made, and how many of the claims took over from a worker that
+    never settled.
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, exchanges: Exchanges) -> None:
@@ -91,15 +91,15 @@ class ClaimLine:
         heappush(line, (item.index, item))
 
     def peek(self) -> None:
-        """Read items that were received before: one that is already done costs one read and no write."""
+        """Read items that were received before: a completed one costs one read and no write."""
         while self.unread and self._peeking < MOST_PEEKED and (chunk := self._take(self.unread, READS_A_CALL)):
             self._peek(chunk)
 
     def claim(self, ahead: int) -> None:
         """Claim the next items in batch order, unless too many are claimed `ahead` or in progress.
 
-        No claims are sent while peeks are in progress: on a standard queue, messages received most often go first. This
-        order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
+        No claims are sent while peeks are in progress: on a standard queue, the messages with the most receives go
+        first. This order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
         """
         while self.waiting and not self.unread and self._peeking == 0:
             if self._unclaimed:
@@ -110,12 +110,12 @@ class ClaimLine:
                 self._claim(chunk)
 
     def ask(self, item: Item) -> None:
-        """Read or claim an item at once, even if much is claimed ahead: claimed items may be waiting for it."""
+        """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for it."""
         item.assumed = Unread()
         self._peek([item]) if self._unclaimed else self._claim([item])
 
     def _take(self, line: list[tuple[int, Item]], most: int) -> list[Item]:
-        """The next items in line that have not ended meanwhile."""
+        """The next items in line, without those that have ended."""
         taken: list[Item] = []
         while line and len(taken) < most:
             _, item = heappop(line)
@@ -155,7 +155,7 @@ class ClaimLine:
         for operation in operations:
             operation.on_done(operation)
         if (self.unread or self.waiting) and (silence := _out_of_reach(operations)) is not None:
-            # Further requests would only make the others wait.
+            # Further requests would only delay the other items.
             for item in [*self._take(self.unread, len(self.unread)), *self._take(self.waiting, len(self.waiting))]:
                 self._refused(item, silence)
 
@@ -193,7 +193,7 @@ class ClaimLine:
 
 
 def _out_of_reach(operations: Sequence[Operation[AnswerT]]) -> Unknown | None:
-    """The answer for all waiting items if the store failed a whole request. A single operation that was refused at once
+    """The answer for all waiting items if the store failed a whole request. A lone operation that was refused at once
     may itself be at fault.
     """
     silent = [operation.answer for operation in operations if isinstance(operation.answer, Unknown)]

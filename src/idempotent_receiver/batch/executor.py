@@ -1,7 +1,7 @@
-"""The only entry point for concurrency: jobs go out, and their results come back to the waiting caller.
+"""The only entry point for concurrency: runs jobs elsewhere and returns their results to the waiting caller.
 
-The receiver is a single thread of control that starts jobs and collects results, so it needs no locks. A test that
-supplies another executor controls every interleaving.
+The receiver is a single thread of control that starts jobs and collects results, so it needs no locks. A test can
+supply its own executor to control every interleaving.
 """
 
 import threading
@@ -26,25 +26,25 @@ class Executor(Protocol):
         """Run `job` elsewhere; a later `step` calls `on_done` with its result."""
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
-        """The same for a coroutine function, on an event loop of its own."""
+        """Like `start`, for a coroutine function, on its own event loop."""
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
-        """From within a job: have the caller's `step` call `on_done` with this before the job ends."""
+        """Called within a job: have the caller's `step` call `on_done` with this result before the job ends."""
 
     def step(self, timeout_seconds: float | None) -> None:
         """Wait until a job finishes or reports something, or the timeout expires; then call the callbacks."""
 
     def cancel_async(self) -> None:
-        """Cancel the running coroutines; each still finishes as a job, however it handles the cancellation."""
+        """Cancel the running coroutines. Each still ends as a job, however it handles the cancellation."""
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Stop everything that can be stopped within that time, or without limit if None. Results of the rest are
-        ignored. Returns what coroutines left running.
+        """Stop all jobs that can be stopped within this time (None: no limit). The results of the others are ignored.
+        Returns the work that coroutines left running.
         """
 
 
 Jobs = SimpleQueue[Callable[[], None] | None]
-"""A thread's jobs; None ends it."""
+"""A thread's jobs; None ends the thread."""
 
 
 class ThreadPool:
@@ -83,9 +83,9 @@ def _end(idle: list[Jobs]) -> None:
 
 
 class ThreadExecutor:
-    """An `Executor` on threads, with an event loop of its own for coroutines.
+    """An `Executor` on threads, with its own event loop for coroutines.
 
-    Threads and loops are kept between invocations. The caller limits how many jobs run at once.
+    Threads and loops are kept between invocations. The caller limits the number of concurrent jobs.
     """
 
     def __init__(self, pool: ThreadPool, loops: "Loops | None") -> None:
@@ -118,7 +118,7 @@ class ThreadExecutor:
         loop.spawn(follow)
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
-        """Queue it for `step`."""
+        """Queue the result for `step`."""
         self._finished.put(partial(on_done, result))
 
     def step(self, timeout_seconds: float | None) -> None:
@@ -130,12 +130,12 @@ class ThreadExecutor:
                 ended = self._finished.get_nowait()
 
     def cancel_async(self) -> None:
-        """Cancel what runs on the event loop."""
+        """Cancel all tasks on the event loop."""
         if self._loop is not None:
             self._loop.cancel()
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Cancel and await what a handler left on the event loop, and stop the loop. Hanging threads are abandoned."""
+        """Cancel and await tasks that a handler left on the event loop, and stop the loop. Hung threads are abandoned."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)
 
@@ -148,5 +148,5 @@ def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -
 
 
 def _crash(error: BaseException) -> None:
-    """A job raised, which it must not."""
+    """Report that a job raised, which no job may do."""
     raise error

@@ -19,9 +19,9 @@ from idempotent_receiver.protocol.transitions import Basis, Claim
 
 
 class Work(NamedTuple):
-    """One message's work. `claim` is what to claim, or why nothing can be claimed. Works of one `group` run in order.
+    """One message's work. `claim` is the claim to make, or why none can be made. Works in one `group` run in order.
 
-    `seen_before` tells that a record probably exists, so that it is read first rather than inserted.
+    `seen_before` means that a record probably exists, so it is read before any claim.
     """
 
     key: str
@@ -32,7 +32,7 @@ class Work(NamedTuple):
 
 
 class Stage(StrEnum):
-    """Where an item is on its path."""
+    """An item's position on its path."""
 
     WAITING = auto()  # not requested yet, or waiting for an earlier item of its key
     KEYLESS = auto()  # cannot be claimed: waits for its turn to fail
@@ -44,15 +44,15 @@ class Stage(StrEnum):
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
     UNSENT = auto()  # the messages in its record are being sent
-    MARKING = auto()  # the mark that they are sent is being recorded
+    MARKING = auto()  # the mark that its messages are sent is being recorded
     SENDING = auto()  # its dead letter is being sent, or has no destination
     ENDED = auto()  # it has its outcome
 
 
 class Event(StrEnum):
-    """What may happen to an item."""
+    """An event on an item's path."""
 
-    ASKS = auto()  # its turn to be read or claimed
+    ASKS = auto()  # it is about to be read or claimed
     FREE = auto()  # the peek found nothing that prevents a claim
     COMMITTED = auto()  # its effect is done, and its record has messages to send
     CONFIRMED = auto()  # its messages are sent
@@ -68,11 +68,11 @@ class Event(StrEnum):
     RAISED = auto()  # its handler raised or could not start
     STORED = auto()  # the record's text for the large result is known
     NOT_COMMITTED = auto()  # its transaction was refused or not answered
-    STALE = auto()  # what its handler had read has changed, and it may run again
+    STALE = auto()  # data that its handler had read has changed, and it may run again
     SETTLED = auto()  # the store's answer is its outcome
-    FAILED_FOR_GOOD = auto()  # no retry can help it
+    FAILED_FOR_GOOD = auto()  # no retry can help
     SENT = auto()  # its dead letter is confirmed, or will not be
-    TIME_OVER = auto()  # the time to answer has come
+    TIME_OVER = auto()  # the answer is due
 
 
 class Do(StrEnum):
@@ -102,7 +102,7 @@ class Next(NamedTuple):
 
 
 class StageTable(dict[tuple[Stage, Event], Next]):
-    """Maps (stage, event) to what follows. A missing pair is a bug in this library."""
+    """Maps (stage, event) to the next stage and action. A missing pair is a bug in this library."""
 
     def __missing__(self, pair: tuple[Stage, Event]) -> Next:
         raise AssertionError(f"{pair[1]} cannot happen to an item that is {pair[0]}")
@@ -112,15 +112,15 @@ _UNANSWERED = (
     Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.UNSENT, Stage.MARKING, Stage.FAILING, Stage.RELEASING,
     Stage.SENDING,
 )  # fmt: skip
-"""The stages possible when time is up: unstarted items were stopped before, and no handler runs."""
+"""The stages possible when time is up: unstarted items have been stopped, and no handler is running."""
 
 _ROWS: dict[tuple[Stage, Event], Next] = {
-    # An item begins here, with or without a key.
+    # An item starts here, with or without a key.
     (Stage.WAITING, Event.ASKS): Next(Stage.ASKED, Do.NOTHING),
     (Stage.WAITING, Event.DIFFERS): Next(Stage.ASKED, Do.ASK),
     (Stage.WAITING, Event.SHARES): Next(
         Stage.ENDED, Do.END
-    ),  # like the first item of its key, but Duplicate for Completed
+    ),  # as the first item with its key, but Duplicate instead of Completed
     (Stage.WAITING, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
     (Stage.KEYLESS, Event.TURN): Next(Stage.SENDING, Do.SEND),
     (Stage.KEYLESS, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
@@ -133,7 +133,7 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; NotStarted if too late
     (Stage.ASKED, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),  # by a worker whose lease has ended
     (Stage.ASKED, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
-    # It is claimed, and its turn comes.
+    # The item is claimed, and its turn comes.
     (Stage.HELD, Event.TURN): Next(Stage.READY, Do.MAKE_READY),
     (Stage.HELD, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
@@ -143,12 +143,12 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.STORING, Event.STORED): Next(Stage.COMPLETING, Do.COMPLETE),
     # The store answers a settlement: Duplicate or ClaimLost if another worker has taken over the key.
     (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
-    (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again over what it found
+    (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again over the record found
     (Stage.COMPLETING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # unclaimed, and another payload was found
     (Stage.COMPLETING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.COMPLETING, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),
-    # SQS answers its messages, and the store the mark.
+    # SQS answers the messages, and the store answers the mark.
     (Stage.UNSENT, Event.CONFIRMED): Next(Stage.MARKING, Do.MARK),
     (Stage.UNSENT, Event.SETTLED): Next(Stage.ENDED, Do.END),  # SettleFailed: a redelivery sends them
     (Stage.UNSENT, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
@@ -163,21 +163,21 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
 }
 
 TABLE = StageTable(_ROWS)
-"""(stage, event) → the next stage and the action."""
+"""(stage, event) → the next stage and action."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Item:
-    """One work on its path. It has a `claim` unless it is keyless, the `basis` of its run, and a `failure` once it
+    """One work on its path. It has a `claim` unless it is keyless, the `basis` of its run, and a `failure` once it has
     failed.
 
-    `assumed` is the table's presumed content before the first request: None for no record, so that a first delivery is
-    inserted at once; Unread for unknown, to be read first; or the record that a peek saw. `followers` have the same key
-    and wait for this item to end. `outcomes` are those of earlier works of its key, by payload fingerprint. `data` and
-    `actions` are the handler's result and what to commit with it, `outbox` what to send then, and `sending` the record
-    that has it. `recorded` tells that its failure is in the record. `runs` counts the runs that have ended,
-    `run_seconds` and `reads` are how long the last took, and its reads, `since` is when it began, as `Turns` counts,
-    and `again` tells that it is to run again, because what it had read has changed.
+    `assumed` is the presumed record before the first request: None for no record (a first delivery is inserted at
+    once), Unread for unknown (it is read first), or the record that a peek saw. `followers` have the same key and wait
+    for this item to end. `outcomes` holds the outcomes of earlier works with its key, by payload fingerprint. `data` is
+    the handler's result, `actions` are committed with it, `outbox` has the messages to send afterwards, and `sending`
+    is the record that contains them. `recorded` means that the failure is in the record. `runs` counts the runs that
+    have ended. `run_seconds` and `reads` are the durations of the last run and of its reads; `since` is the count of
+    writes in `Turns` when it began. `again` means that the item must run again, because data it had read has changed.
     """
 
     index: int

@@ -1,7 +1,7 @@
-"""The progress of a batch's items, and which of them wait for which.
+"""The progress of a batch's items, and the order in which they wait for each other.
 
-Each event is looked up in the table of `items.py`, and the items that waited for it continue. Items of a group wait for
-the one before; items of one key wait for the first. All waiting is for earlier items, so there are no cycles.
+Each event is looked up in the table in `items.py`, and the items that waited for it continue. Items in a group wait for
+the previous one; items with one key wait for the first. Items wait only for earlier items, so there are no cycles.
 """
 
 from collections import deque
@@ -24,14 +24,14 @@ from idempotent_receiver.handler.outcome import (
 from idempotent_receiver.protocol.record import Unread
 
 LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
-"""The stages in which an item that must stop can be let go."""
+"""The stages in which an item that has not started can be stopped."""
 
 OVER = "the store had not answered when time ran out"
 NOT_SENT = "its effect is done, but its messages were not sent before time ran out; a redelivery sends them"
 
 
 class Consequence(NamedTuple):
-    """What an item's end means for another item, and the outcome it brings."""
+    """The event that an item's end causes for another item, and the outcome if that ends it too."""
 
     item: Item
     event: Event
@@ -49,13 +49,13 @@ def _item(index: int, work: Work) -> Item:
 
 
 class Order:
-    """A batch's items, and what each waits for."""
+    """A batch's items, and the items that each waits for."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self.items = [_item(index, work) for index, work in enumerate(works)]
         self._groups: dict[str, deque[Item]] = {}
         self.leaders: list[Item] = []
-        """The items that wait for no other item of their key."""
+        """The items that wait for no other item with their key."""
         leaders: dict[str, Item] = {}
         for item in self.items:
             work = item.work
@@ -82,14 +82,14 @@ class Order:
         return first is not None and not isinstance(first, SUCCEEDED)
 
     def consequences(self, ended: Item) -> Iterator[Consequence]:
-        """What an item's end means for those that waited for it."""
+        """The consequences of an item's end for the items that waited for it."""
         if ended.followers:
             yield from self._shared(ended)
         if ended.work.group is not None:
             yield from self._passed_on(self._groups[ended.work.group])
 
     def _passed_on(self, line: deque[Item]) -> Iterator[Consequence]:
-        """The next in line gets its turn; behind a failure, none does."""
+        """The next item in line gets its turn; behind a failure, all are stopped."""
         while line and line[0].outcome is not None:
             if not isinstance(line[0].outcome, SUCCEEDED):
                 # An item awaiting the store finds its group blocked when the answer arrives.
@@ -102,8 +102,8 @@ class Order:
     def _shared(self, ended: Item) -> Iterator[Consequence]:
         """A follower with the same payload shares the outcome.
 
-        One with another payload asks the store itself. So does one of another group, which nothing has stopped, if the
-        first item was not started. Any that remain wait for both.
+        A follower with another payload asks the store itself. If the first item was not started, so does one in another
+        group, which nothing has stopped. The remaining followers wait for both.
         """
         assert ended.outcome is not None  # it has ended
         outcomes = ended.outcomes or {}
@@ -122,7 +122,7 @@ class Order:
 
 
 class Progress:
-    """The progress of a batch's items. `actions` are those that the table may ask for."""
+    """The progress of a batch's items. `actions` maps each action in the table to its function."""
 
     actions: Mapping[Do, Callable[[Item], None]]
 
@@ -137,13 +137,13 @@ class Progress:
         self._end_span = end_span
         self.unresolved = len(order.items)
         self.held = 0
-        """Claims that wait for their turn."""
+        """The number of claimed items that wait for their turn."""
         self.stopped = False
         self.unreachable: str | None = None
-        """Why the store did not confirm the end of an unclaimed run. Then nothing more starts."""
+        """Why the store did not confirm the end of an unclaimed run. Once this is set, nothing more starts."""
         self._answered = False
         self.ended: deque[Item] = deque()
-        """Items whose end has not been passed on yet."""
+        """Items whose waiting items have not been notified yet."""
 
     def happens(self, item: Item, event: Event, outcome: Outcome | None = None) -> None:
         """Process an event, with the outcome it brings if it ends the item.
@@ -172,15 +172,15 @@ class Progress:
         self.happens(item, Event.SENT, Failed(item.failure, recorded=item.recorded))
 
     def may_start(self, item: Item) -> bool:
-        """Whether claiming an item, or keeping its claim, still makes sense."""
+        """Whether it still makes sense to claim an item or to keep its claim."""
         return not self.stopped and (item.work.group is None or not self.order.is_blocked(item))
 
     def unstarted(self) -> Outcome:
-        """The outcome of an item that will not start: if the store is down, it comes again after a backoff."""
+        """The outcome of an item that will not start. If the store is down, it is redelivered after a backoff."""
         return NotStarted() if self.unreachable is None else ClaimFailed(self.unreachable)
 
     def stop(self) -> None:
-        """Let go of everything that has not started, and of items that arrive later."""
+        """Stop all items that have not started, now and from now on."""
         self.stopped = True
         for item in self.order.items:
             if item.stage in LETS_GO:
@@ -191,7 +191,7 @@ class Progress:
         while self.ended:
             ended = self.ended.popleft()
             if ended.work.group is None and not ended.followers:
-                continue  # the usual case: nobody waited
+                continue  # the usual case: nothing waited
             for item, event, outcome in self.order.consequences(ended):
                 if event is Event.DIFFERS and self.stopped:
                     self.happens(item, Event.STOPPED, self.unstarted())
@@ -199,7 +199,7 @@ class Progress:
                     self.happens(item, event, outcome)
 
     def outcomes(self) -> Sequence[Outcome]:
-        """Every item's outcome. The time to answer has come, so anything unfinished is not a success."""
+        """Every item's outcome. The answer is due, so anything unfinished is not a success."""
         for item in self.order.items:
             if item.stage is not Stage.ENDED:
                 self.happens(item, Event.TIME_OVER, _over(item))
@@ -207,7 +207,7 @@ class Progress:
         return [item.outcome for item in self.order.items]  # type: ignore[misc]  # each has ended
 
     def end(self, item: Item) -> None:
-        """Count an item that has its outcome, and queue it for those that wait."""
+        """Count an item that has its outcome, and queue it so that waiting items are notified."""
         if self._on_end is not None:
             self._on_end(item.index, item.outcome)  # type: ignore[arg-type]  # it has ended
         if self._end_span is not None:
@@ -232,12 +232,12 @@ def _over(item: Item) -> Outcome:
 
 
 def _mirrored(outcome: Outcome) -> Outcome:
-    """The outcome of an item with the same key and payload as one that ended this way."""
+    """The outcome of an item with the same key and payload as an item with this outcome."""
     match outcome:
         case Completed(record=record):
             return Duplicate(record)
         case DeadLettered(failure=failure):
-            # Only the first message's dead letter is confirmed: this message comes again and gets its own.
+            # Only the first message's dead letter is confirmed: this message is redelivered and gets its own.
             return Failed(failure)
         case _:
             return outcome

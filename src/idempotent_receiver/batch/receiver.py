@@ -1,11 +1,11 @@
-"""Claim, run, settle: a batch of work against one store, within one invocation's deadline.
+"""Claims, runs and settles a batch of work against one store, within one invocation's deadline.
 
 A single thread of control starts jobs (peeks, claims, handlers, commits, flushes, dead letters) on its executor and
-collects their results, so all state belongs to one thread. One message never makes it raise. It answers before the
-deadline unless a handler is still running. That handler is left to Lambda's timeout, which kills the process, because
+collects their results, so all state belongs to one thread. No single message makes it raise. It answers before the
+deadline unless a handler is still running. Such a handler is left to Lambda's timeout, which kills the process, because
 nothing may outlive its invocation.
 
-The table in `items.py` defines what may happen to a message and what follows. In a loop, an event happens, the table
+The table in `items.py` defines each message's possible events and what follows. In a loop, an event happens, the table
 names an action, the action starts a job, and the job's result is the next event.
 """
 
@@ -30,8 +30,8 @@ from idempotent_receiver.handler.outcome import DeadLettered, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """A batch's result: the outcome of each work in order, the number of claims made, how many of those took over from
-    a worker that never settled, how many were released unused, and where the time went.
+    """A batch's result: each work's outcome in order, the number of claims made, how many of them took over from a
+    worker that never settled, how many were released unused, and where the time went.
     """
 
     outcomes: Sequence[Outcome]
@@ -42,7 +42,7 @@ class Processed:
 
 
 def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Processed:
-    """Bring each work to its outcome."""
+    """Process each work and return the outcomes."""
     batch = Batch(works, settings, deadline)
     try:
         batch.run()
@@ -55,13 +55,13 @@ def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Pr
 
 LAST_SEND = 1 / 2
 ANSWER = 1 / 4
-"""Fractions of the stop margin: the time left when no more messages are sent, and when the answer must leave."""
+"""Fractions of the stop margin. Once no more than this is left, no more messages are sent, or the answer is due."""
 
 DRAIN_LOOK_SECONDS = 0.5
-"""How often a batch checks whether its host is draining."""
+"""Seconds between a batch's checks whether its host is draining."""
 
 MOST_SENDING = 16
-"""How many dead letters may be sent at once: each takes a thread and a connection."""
+"""Maximum dead letters sent at once: each takes a thread and a connection."""
 
 
 class Batch:
@@ -104,7 +104,7 @@ class Batch:
         """When the current step began."""
 
     def run(self) -> None:
-        """Run until every item has its outcome, or until the time to answer has come and no handler is running."""
+        """Run until every item has its outcome, or the answer is due and no handler is running."""
         for item in self._progress.order.leaders:
             if item.stage is Stage.KEYLESS:
                 self._progress.await_turn(item)
@@ -125,7 +125,7 @@ class Batch:
         return Processed(self._progress.outcomes(), claims.claimed, claims.taken_over, released, self._spent)
 
     def _step(self) -> bool:
-        """Stop late items, notify waiters, then peek, claim, run, settle and send whatever can start.
+        """Stop items if it is late, notify waiting items, then peek, claim, run, settle and send whatever is possible.
 
         Returns False once nothing is left to wait for.
         """
@@ -136,7 +136,7 @@ class Batch:
         late = moment.left_to_start_seconds <= runs.needed_seconds
         draining = self._host is not None and self._host.draining()
         if late or draining or progress.stopped or progress.unreachable is not None:
-            self._stop()  # every time: a coroutine that came too late is returned
+            self._stop()  # every time: a coroutine that would start too late returns its item
         if not self._cancelled and self._late(1):
             self._cancelled = True
             self._executor.cancel_async()
@@ -178,7 +178,7 @@ class Batch:
         return self._moment.left_seconds <= margins * self._margin_seconds
 
     def _timeout_seconds(self) -> float | None:
-        """How long there is nothing to do but wait for a job."""
+        """Seconds until the next action that does not depend on a job's result."""
         moment, margin = self._moment, self._margin_seconds
         left = moment.left_seconds
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
@@ -190,8 +190,8 @@ class Batch:
 
 
 class DeadLetters:
-    """Dead letters that wait to be sent, if the batch has a destination for them. A few are sent at once, and none too
-    late to be confirmed.
+    """Dead letters that wait to be sent, if the batch has a destination for them. The number sent at once is limited, and
+    none is sent too late to be confirmed.
     """
 
     def __init__(self, executor: Executor, send: SendDeadLetter, progress: Progress) -> None:
@@ -212,7 +212,7 @@ class DeadLetters:
             self._executor.start(partial(self._send, item.index, item.failure), partial(self._sent, item))
 
     def add(self, item: Item) -> None:
-        """Queue a dead letter if no retry can help its item; any other item has failed."""
+        """Queue an item's dead letter if no retry can help; otherwise the item has failed."""
         if item.failure.permanent:
             self._waiting.append(item)
         else:

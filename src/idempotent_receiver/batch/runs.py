@@ -1,7 +1,7 @@
 """Runs handlers: up to the configured concurrency, each only if there is time for it.
 
-A plain handler runs in a worker loop on a thread that takes one item after another, so short handlers need no hand-over
-each. A coroutine is a task on the event loop.
+A plain handler runs in a worker loop: a thread that takes one item after another, which saves short handlers a thread
+switch each. A coroutine is a task on the event loop.
 """
 
 from collections import deque
@@ -23,9 +23,9 @@ from idempotent_receiver.protocol.outbox import NO_CLIENT
 class Runs:
     """The items whose turn has come.
 
-    Worker loops share four things with their caller: `ready` (whoever takes an item from it owns it), the transactions'
-    turns, the longest run so far, and the start of the last run. Two loops may overwrite each other's values. Then the
-    shorter run counts until the next one ends, or the start is off by microseconds.
+    Worker loops share four things with their caller: `ready` (the thread that takes an item owns it), the transactions'
+    turns, the longest run so far, and the start of the last run. Two loops may overwrite each other's values; the
+    shorter run then counts until the next one ends, or the start is off by microseconds.
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, spent: Spent) -> None:
@@ -36,18 +36,18 @@ class Runs:
         self._deadline = deadline
         self.ready: deque[Item] = deque()
         self.again: deque[Item] = deque()
-        """Items that run again, because what they had read has changed. They go first: others wait for them."""
+        """Items that run again because data they had read has changed. They go first: others wait for them."""
         self.running = 0
         """Worker loops or coroutines that have not ended."""
         self._stopped = False
         self._started_seconds = 0.0
-        """When the last run started, since the invocation's start."""
+        """When the last run started, in seconds since the invocation's start."""
         self._turns = turns
         self.needed_seconds = settings.stop_margin_seconds
-        """With less time left than this, nothing starts: the stop margin plus the longest run so far."""
+        """Nothing starts with less time left than this: the stop margin plus the longest run so far."""
 
     def start(self, moment: Moment) -> None:
-        """Start whatever may start now."""
+        """Start as many items as may start now."""
         if not self._in_time(moment):
             return
         host = self._settings.host
@@ -79,17 +79,17 @@ class Runs:
         """Start nothing more, and release what has not started."""
         self._stopped = True
         for line in (self.again, self.ready):
-            # Worker loops take items too, so an item is only known to be there once taken.
+            # Worker loops take items too, so checking first whether one is left would be a race.
             with suppress(IndexError):
                 while True:
                     self._progress.happens(line.pop(), Event.STOPPED)
 
     def may_start_one(self, moment: Moment) -> bool:
-        """Whether an item waits that may start."""
+        """Whether any waiting item may start."""
         return (len(self.again) > 0 and self._in_time(moment)) or (len(self.ready) > 0 and self.may_start(moment))
 
     def may_start(self, moment: Moment) -> bool:
-        """Whether there is time for another first run and for the commits that wait, and these are not too many."""
+        """Whether there is time for another first run and the waiting commits, and not too many commits wait."""
         return self._in_time(moment, self._turns.wait_seconds)
 
     def _in_time(self, moment: Moment, wait_seconds: float = 0) -> bool:
@@ -98,7 +98,7 @@ class Runs:
         return moment.left_to_start_seconds > self.needed_seconds + wait_seconds and not draining and not self._stopped
 
     def _next(self, moment: Moment) -> Item | None:
-        """The next item for a worker loop, if there is one and time for it."""
+        """The next item for a worker loop; None if there is none, or no time for it."""
         try:
             if self.again and self._in_time(moment):
                 return self.again.popleft()
@@ -107,7 +107,7 @@ class Runs:
             return None
 
     def _work(self) -> None:
-        """Run a worker loop, and free its slot immediately: another batch may be waiting for it."""
+        """Run a worker loop, then free its slot immediately: another batch may be waiting for one."""
         try:
             self._worker_loop()
         finally:
@@ -118,7 +118,7 @@ class Runs:
             self._settings.host.free_slot()
 
     def _worker_loop(self) -> None:
-        """Take and run items until none or no time is left. Runs on a worker thread; reports each result."""
+        """Take and run items until no item or no time is left. Runs on a worker thread and reports each result."""
         moment = self._deadline.moment()
         while (item := self._next(moment)) is not None:
             self._started_seconds = moment.elapsed_seconds
@@ -138,7 +138,7 @@ class Runs:
 
         async def started() -> Handled | None:
             try:
-                # It may have waited behind coroutines that do not await, or while the machine was suspended.
+                # It may have been delayed by coroutines that do not await, or by a suspended machine.
                 if self._stopped or self._deadline.moment().left_to_start_seconds <= self.needed_seconds:
                     return None
                 return await run_async(handle, attempt, with_text=self._settings.error_texts)
@@ -176,7 +176,7 @@ class Runs:
         return Attempt(record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, item.reads)
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
-        """Record the run before anything else may start: one that took this long may do so again."""
+        """Note the run's duration before anything else may start: the next run may take as long."""
         item.run_seconds = ended.elapsed_seconds - started.elapsed_seconds
         needed_seconds = self._settings.stop_margin_seconds + item.run_seconds
         self.needed_seconds = max(self.needed_seconds, needed_seconds)

@@ -98,8 +98,8 @@ class ClaimLine:
     def claim(self, ahead: int) -> None:
         """Claim the next items in batch order, unless too many are claimed `ahead` or in progress.
 
-        No claims are sent while peeks are in progress: on a standard queue, the messages with the most receives go
-        first. This order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
+        No claims are sent while peeks are in progress: on a standard queue, messages with the most receives go first.
+        This order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
         """
         while self.waiting and not self.unread and self._peeking == 0:
             if self._unclaimed:

@@ -135,7 +135,7 @@ class ThreadExecutor:
             self._loop.cancel()
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Cancel and await tasks that a handler left on the event loop, and stop the loop. Hung threads are abandoned."""
+        """Cancel and await tasks that a handler left on the loop, and stop the loop. Hung threads are abandoned."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)
 

@@ -180,7 +180,7 @@ class Progress:
         return NotStarted() if self.unreachable is None else ClaimFailed(self.unreachable)
 
     def stop(self) -> None:
-        """Stop all items that have not started, now and from now on."""
+        """Stop all items that have not started, and start none from now on."""
         self.stopped = True
         for item in self.order.items:
             if item.stage in LETS_GO:

@@ -190,8 +190,8 @@ class Batch:
 
 
 class DeadLetters:
-    """Dead letters that wait to be sent, if the batch has a destination for them. The number sent at once is limited, and
-    none is sent too late to be confirmed.
+    """Dead letters that wait to be sent, if the batch has a destination for them. Only a few are sent at once, and none
+    too late to be confirmed.
     """
 
     def __init__(self, executor: Executor, send: SendDeadLetter, progress: Progress) -> None:

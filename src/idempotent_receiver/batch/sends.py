@@ -1,7 +1,7 @@
-"""The messages in the records of a batch's items, sent ten a request once their effects are committed.
+"""Sends the messages in a batch's records, ten per request, once the handlers' effects are committed.
 
-Messages of one FIFO group are sent one after the other, each once the one before is confirmed, because SQS may refuse
-one of a request and take the next.
+Messages in one FIFO group are sent one at a time, each after the previous one is confirmed, because SQS may refuse one
+message in a request and accept the next.
 """
 
 from collections import deque
@@ -19,18 +19,18 @@ from idempotent_receiver.protocol.outbox import NO_CLIENT, Outgoing, from_text
 from idempotent_receiver.protocol.record import idempotency_key
 
 SENDS_A_CALL = 10
-"""Messages per request: SQS's limit. Ten records' messages stay far below its limit of 1 MiB a request."""
+"""Messages per request: SQS's limit. Ten records' messages stay far below its limit of 1 MiB per request."""
 
 SEND_LINGER_SECONDS = 0.01
-"""How long a message may wait for others, while handlers still run: longer than a settlement may, because what is
-committed is sent by whoever finds it.
+"""Maximum seconds that a message waits for others while handlers still run. This is longer than for a settlement,
+because any worker that finds a committed message sends it.
 """
 
 MOST_REQUESTS = 16
-"""How many requests may be in progress: each takes a thread and a connection."""
+"""Maximum requests in progress: each takes a thread and a connection."""
 
 MOST_TRIES = 3
-"""How often one batch sends a message that SQS could not take."""
+"""Maximum number of times that one batch sends a message that SQS could not accept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +46,7 @@ class _Entry:
 
 
 class _Queue:
-    """A queue's waiting messages, by FIFO group (None: without order), and the groups with one in progress."""
+    """A queue's waiting messages by FIFO group (None: unordered), and the groups with a message in progress."""
 
     def __init__(self) -> None:
         self.lines: dict[str | None, deque[_Entry]] = {}
@@ -56,13 +56,13 @@ class _Queue:
         """Why the queue accepts no messages at all."""
 
     def add(self, entry: _Entry, *, first: bool = False) -> None:
-        """Add a message, behind all others of its group or before them."""
+        """Add a message behind all others in its group, or before them."""
         line = self.lines.setdefault(entry.group, deque())
         (line.appendleft if first else line.append)(entry)
         self.waiting += 1
 
     def take(self) -> list[_Entry]:
-        """The messages of the next request, in order; none of a group with one in progress."""
+        """The next request's messages, in order. Groups with a message in progress are skipped."""
         taken: list[_Entry] = []
         for group in [group for group in self.lines if group not in self.busy]:
             line = self.lines[group]
@@ -79,13 +79,13 @@ class _Queue:
         return taken
 
     def clear(self) -> Iterator[_Entry]:
-        """Remove all waiting messages, without sending them."""
+        """Remove all waiting messages without sending them."""
         lines, self.lines, self.waiting = self.lines, {}, 0
         return chain.from_iterable(lines.values())
 
 
 class Sends:
-    """The messages to send, by queue, and how many of each item's have no answer yet."""
+    """The messages to send by queue, and the number of unanswered messages for each item."""
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._send = settings.send_messages
@@ -93,14 +93,14 @@ class Sends:
         self._progress = progress
         self._queues: dict[str, _Queue] = {}
         self.unanswered: dict[Item, int] = {}
-        """How many messages of an item wait or are in progress."""
+        """The number of each item's messages that are waiting or in progress."""
         self._refused: set[Item] = set()
         self._calls = 0
         self.due_seconds: float | None = None
-        """When the next request must leave, in seconds since the invocation's start; None if nothing waits."""
+        """When the next request must be sent, in seconds since the invocation's start; None if nothing waits."""
 
     def add(self, item: Item) -> None:
-        """Send the messages of an item's record."""
+        """Send the messages in an item's record."""
         assert item.sending is not None  # it has messages
         if self._send is None:
             self._progress.happens(item, Event.SETTLED, SettleFailed(f"it has messages to send: {NO_CLIENT}"))
@@ -117,7 +117,7 @@ class Sends:
             queue.add(_Entry(item, f"{key}-{number}", message))
 
     def flush(self, elapsed_seconds: float, *, hurry: bool, late: bool) -> None:
-        """Send what fills a request or is due, or all in a `hurry`. If it is too `late`, redeliveries send the rest."""
+        """Send full requests and overdue messages, or all in a `hurry`. If it is `late`, redeliveries send the rest."""
         anew = elapsed_seconds + SEND_LINGER_SECONDS
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = hurry or elapsed_seconds >= due
@@ -157,7 +157,7 @@ class Sends:
             queue.add(entry, first=True)
 
     def _confirmed(self, item: Item, answer: SendAnswer) -> None:
-        """Count an answer that settles a message: confirmed, or its own fault, which no retry helps."""
+        """Count a final answer for a message: it is confirmed, or refused for a fault that no retry helps."""
         if item not in self.unanswered:
             return
         if answer.own:

@@ -14,54 +14,51 @@ from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
 
 AHEAD_SECONDS = 1.0
-"""How many seconds of work a host receives ahead, and how long they wait behind unexpectedly slow handlers."""
+"""Seconds of work that a host receives ahead, and the longest wait of that work behind unexpectedly slow handlers."""
 
 
 class Host(Protocol):
-    """The host of batches outside Lambda: it renews leases, is told of each outcome at once, and may ask for an early
-    end.
+    """The host of batches outside Lambda: it renews leases, gets each outcome at once, and can end batches early.
 
-    It is called on the batch's own thread, except for `free_slot`.
+    All methods except `free_slot` are called on the batch's own thread.
     """
 
     def claiming(self, ids: Sequence[str]) -> None:
         """Claims of these records are about to be sent."""
 
     def claimed(self, claimed: Claimed) -> Claimed:
-        """A claim was made. Returns it with what its settlement must know about renewals."""
+        """A claim was made. Returns it with the renewal data that its settlement needs."""
 
     def not_claimed(self, id: str) -> None:
         """A claim was not made, or its answer is unknown: its handler will not run."""
 
     def settling(self, claimed: Claimed) -> Claimed:
-        """A claim is about to be settled, so its lease is no longer renewed. Returns the claim as it now stands."""
+        """A claim is about to be settled, so its lease is no longer renewed. Returns the claim's current state."""
 
     def resumed(self, claimed: Claimed) -> Claimed | None:
-        """The settlement was refused for what the handler had read, and it runs again: the lease is renewed again. None
-        if the lease ends too soon.
+        """The settlement was refused because data that the handler had read has changed. The handler runs again, so the
+        lease is renewed again. Returns None if the lease ends too soon.
         """
 
     def ended(self, index: int, outcome: Outcome) -> None:
-        """A work has its outcome."""
+        """Called once a work has its outcome."""
 
     def draining(self) -> bool:
         """Whether nothing more should start."""
 
     def take_slot(self) -> bool:
-        """Whether one more handler may start, across all concurrent batches. Its slot must be freed."""
+        """Whether one more handler may start, across all concurrent batches. If so, its slot must be freed."""
 
     def free_slot(self) -> None:
         """A slot is free again."""
 
     def releases(self, index: int) -> bool:
-        """Whether a waiting work goes back to the queue, because no handler has started for `AHEAD_SECONDS` at full
-        concurrency.
-        """
+        """Whether to release a waiting work because no handler has started for `AHEAD_SECONDS` at full concurrency."""
 
 
 class SendAnswer(NamedTuple):
-    """Whether SQS has confirmed one message, and why not. The cause may be its `own`, which a retry does not help; one
-    `of_queue`, which affects all messages; or one that an immediate retry may help, `again`.
+    """Whether SQS has confirmed one message, and if not, why. `own`: the message itself is at fault, and no retry helps.
+    `of_queue`: the cause affects all messages to the queue. `again`: an immediate retry may help.
     """
 
     confirmed: bool
@@ -75,21 +72,21 @@ ResultT = TypeVar("ResultT")
 
 
 class Spans(Protocol):
-    """The spans of a batch whose consumer has a tracer. It is called on the batch's own thread and never raises."""
+    """A batch's spans, if its consumer has a tracer. Methods are called on the batch's own thread and never raise."""
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], ResultT]) -> Callable[[], ResultT]:
-        """Returns `send`, the exchange of these operations with the store, wrapped in a span."""
+        """Wrap `send`, the exchange of these operations with the store, in a span."""
 
     def ended(self, item: Item) -> None:
-        """An item has its outcome."""
+        """Called once an item has its outcome."""
 
 
 SendDeadLetter = Callable[[int, Failure], bool]
-"""Sends the dead letter of the work at an index, and tells whether it is confirmed."""
+"""Sends the dead letter for the work at an index, and returns whether SQS confirmed it."""
 
 
 SendMessages = Callable[[str, Sequence[tuple[str, Mapping[str, Any]]]], Sequence[SendAnswer]]
-"""Sends up to ten messages to the queue with this URL, each with its key and SendMessage's other arguments."""
+"""Sends up to ten messages to the queue with this URL. Each has its key and SendMessage's other arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +94,9 @@ class Settings:
     """Settings for batches.
 
     `stop_margin_seconds` is the time reserved for settling and answering. Results that would make a record larger than
-    `largest_record_bytes` go to `results`, or are replaced by a marker. `asynchronous` tells that handlers are
-    coroutine functions. `unclaimed` tells that they run without a claim: each record is written once, together with its
-    handler's effects. `host` is set outside Lambda, `spans` for a consumer with a tracer.
+    `largest_record_bytes` go to `results`, or are replaced by a marker. `asynchronous` means that handlers are
+    coroutine functions. `unclaimed` means that they run without a claim: each record is written once, together with its
+    handler's effects. `host` is set outside Lambda, and `spans` for a consumer with a tracer.
     """
 
     store: RecordStore

@@ -1,6 +1,6 @@
-"""How a batch's runs end: settlements and transactions that finish close together share a request.
+"""Settles a batch's runs: settlements and transactions that are ready close together share a request.
 
-Each of the store's answers is an event of the table in `items.py`, via `handler/outcome.py` if it ends the item.
+Each store answer is an event in the table in `items.py`, via `handler/outcome.py` if it ends the item.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ Settling = Operation[SettleResult]
 Committing = Operation[SettleResult | ActionFailed]
 
 LINGER_SECONDS = 0.002
-"""How long a settlement may wait for others: less than a round trip, and too short to add much risk of a crash."""
+"""Maximum seconds that a settlement waits for others: less than a round trip, and too short to add much crash risk."""
 
 
 class SettleLine(Generic[AnswerT]):
-    """Operations that wait to share a request of up to `most` writes. They leave when it is full, 2 ms after the oldest
-    arrived, or in a hurry.
+    """Operations that wait to share a request of up to `most` writes. It is sent when it is full, 2 ms after the oldest
+    operation arrived, or in a hurry.
     """
 
     def __init__(self, most: int, leave: Callable[[Sequence[Operation[AnswerT]]], None]) -> None:
@@ -41,7 +41,7 @@ class SettleLine(Generic[AnswerT]):
         self.waiting: list[Operation[AnswerT]] = []
         self._writes = 0
         self.due_seconds: float | None = None
-        """When the next request must leave, in seconds since the invocation's start; None if nothing waits."""
+        """When the next request must be sent, in seconds since the invocation's start; None if nothing waits."""
 
     def add(self, operation: Operation[AnswerT]) -> None:
         """Queue an operation."""
@@ -49,7 +49,7 @@ class SettleLine(Generic[AnswerT]):
         self._writes += _writes_of(operation)
 
     def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
-        """Send the requests that are due, or all in a `hurry`, when nothing that could join them is in progress."""
+        """Send the full and overdue requests, or all in a `hurry`, when nothing in progress could still join them."""
         anew = elapsed_seconds + LINGER_SECONDS
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = elapsed_seconds >= due
@@ -59,7 +59,7 @@ class SettleLine(Generic[AnswerT]):
         self.due_seconds = due if self.waiting else None
 
     def _take(self) -> Sequence[Operation[AnswerT]]:
-        """The operations of the next request. A single one may have more actions than the limit."""
+        """The next request's operations. A single operation may exceed the limit by itself."""
         count, writes = 0, 0
         for operation in self.waiting:
             more = _writes_of(operation)
@@ -72,14 +72,14 @@ class SettleLine(Generic[AnswerT]):
 
 
 def _writes_of(operation: Operation[AnswerT]) -> int:
-    """Checks do not count: commits of one request may share them."""
+    """The number of writes. Checks do not count: commits in one request may share them."""
     if not operation.actions:
         return 1
     return 1 + len([action for action in operation.actions if action.kind != "ConditionCheck"])
 
 
 class Settlements:
-    """Ends runs by group commit: settlements that end close together share a request, and so do transactions."""
+    """Settles runs by group commit: settlements that are ready close together share a request; so do transactions."""
 
     def __init__(
         self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, exchanges: Exchanges
@@ -94,11 +94,11 @@ class Settlements:
         self.lines = (self._settling, self._committing)
         self._turns = turns
         self.committing = 0
-        """Transactions awaiting a store response: what they send may follow."""
+        """Transactions awaiting a store response. Their messages may still follow."""
         self.released = 0
 
     def store(self, item: Item) -> None:
-        """Store a large result before the completion, which records its location."""
+        """Store a large result before the completion, which records the result's location."""
         results = self._settings.results
         job = partial(kept, item.basis, item.data, self._settings.largest_record_bytes, results)
         if results is None:
@@ -113,19 +113,19 @@ class Settlements:
         self._settle(item, settlement, self._completed)
 
     def mark(self, item: Item) -> None:
-        """Record that SQS has confirmed the messages of an item's record."""
+        """Record that SQS has confirmed the messages in an item's record."""
         assert item.sending is not None  # it has messages
         settlement = transitions.mark(item.sending, item.claim.retention_seconds)
         self._settling.add(Operation(settlement, item.sending, partial(self._marked, item)))
 
     def fail(self, item: Item) -> None:
-        """Record that the handler failed, with the checks of what it had read if no retry can help."""
+        """Record that the handler failed. If no retry can help, the checks of its reads are included."""
         failure = item.failure
         settlement = transitions.fail(self._settled_by(item), failure.to_json(), started=failure.started)
         self._settle(item, settlement, self._failed)
 
     def _settle(self, item: Item, settlement: Settlement, on_done: Callable[[Item, Settling], None]) -> None:
-        """Send a settlement, with the item's actions in their turn if there are any."""
+        """Send a settlement. If the item has actions, send both when the item's turn comes."""
         if item.actions:
             item.again = False
             operation: Committing = Operation(
@@ -134,13 +134,13 @@ class Settlements:
             self._turns.enter(item.index, item.actions, partial(self._commit, item, operation), item.since)
         else:
             if item.again:
-                # It ran again, and has nothing to commit.
+                # It ran again and has nothing to commit.
                 item.again = False
                 self._turns.leave(item.index, applied=False)
             self._settling.add(Operation(settlement, settlement.standing, partial(on_done, item)))
 
     def release(self, item: Item) -> None:
-        """Release the claim, if there is one. An item that was to run again has failed."""
+        """Release the claim, if any. An item that should have run again has failed."""
         if item.again:
             self.fail(item)
             return
@@ -152,7 +152,7 @@ class Settlements:
         self._settling.add(Operation(settlement, settlement.standing, partial(self._released, item, basis)))
 
     def _settled_by(self, item: Item) -> Basis:
-        """What to settle. The lease of a claim is no longer renewed from now on."""
+        """The basis to settle. From now on, its claim's lease is not renewed."""
         if self._settings.host is not None and isinstance(item.basis, Claimed):
             item.basis = self._settings.host.settling(item.basis)
         return item.basis
@@ -163,7 +163,7 @@ class Settlements:
         self._send(operations)
 
     def _send(self, operations: Sequence[Operation[AnswerT]]) -> None:
-        # An unclaimed run has had no effect yet, either: better a redelivery than waiting for the store.
+        # Until its commit, an unclaimed run has no effect either: a redelivery is better than waiting for the store.
         max_retries = CLAIM_RETRIES if self._settings.unclaimed else SETTLE_RETRIES
         self._exchanges.start(operations, self._answered, max_retries=max_retries)
 
@@ -194,7 +194,7 @@ class Settlements:
             on_done(item, done)  # type: ignore[arg-type]  # its answer is a settlement's
 
     def _run_again(self, item: Item, stale: ActionFailed) -> bool:
-        """Run an item again within its turn, if it may: nothing of this batch changes meanwhile what it reads."""
+        """Run an item again within its turn, if allowed. No other commit in this batch changes its reads meanwhile."""
         if item.runs >= MOST_RUNS or not self._progress.may_start(item):
             return False
         basis, host = item.basis, self._settings.host
@@ -218,7 +218,7 @@ class Settlements:
             item.failure = failure
             self._happens(item, Event.NOT_COMMITTED)
         elif contended:
-            # Nothing is claimed and nothing done, so there is nothing to settle.
+            # Nothing is claimed or committed, so there is nothing to settle.
             self._happens(item, Event.SETTLED, outcome.Failed(failure, recorded=False))
         else:
             self._end_completed(item, answer)
@@ -243,14 +243,14 @@ class Settlements:
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _marked(self, item: Item, done: Settling) -> None:
-        """A mark by another worker counts as well."""
+        """End the item. A mark by another worker counts as well."""
         self._happens(
             item, Event.SETTLED, outcome.of_mark(done.answered, item.claim, self._deadline, ran=item.runs > 0)
         )
 
     def _once_more(self, item: Item, lost: ClaimLost) -> Unclaimed | None:
-        """The basis on which an unclaimed run may start again at once. None in a group: a later message may have
-        started elsewhere.
+        """The basis for running an unclaimed item again at once. None in a group: a later message may have started
+        elsewhere.
         """
         basis = item.basis
         if isinstance(basis, Claimed) or item.work.group is not None or not self._progress.may_start(item):
@@ -273,11 +273,11 @@ class Settlements:
 
 
 def _unreachable(operations: Sequence[Operation[AnswerT]]) -> str | None:
-    """Why the store failed, if it did not answer one of these or refused all of several: the next request would fail,
-    too.
+    """Why the store failed, if it did not answer one of these operations or refused several and accepted none: the next
+    request would fail too.
 
-    Losing repeatedly to other transactions is an answer. So is a refused commit: its own actions may be at fault and,
-    if not, its failure cannot be recorded either.
+    Losing repeatedly to other transactions is an answer. So is a refused commit: its own actions may be at fault, and
+    if they are not, recording its failure fails too.
     """
     about_store = [one for one in operations if not (one.contended or one.own)]
     refused = [one.answer for one in about_store if isinstance(one.answer, Unknown)]

@@ -1,4 +1,4 @@
-"""Where a batch's time went, and its requests: of the store, or of the handlers."""
+"""Where a batch's time went, in the store or in handlers, and the number of its requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from idempotent_receiver.protocol.store import ActionFailed, Commit, RecordStore
 
 @dataclass(slots=True)
 class Spent:
-    """Sums over all requests and runs of a batch, in seconds. Concurrent ones all count, so sums may exceed the
+    """Sums over all of a batch's requests and runs, in seconds. Concurrent ones all count, so a sum may exceed the
     batch's duration.
 
-    A request's time includes its retries and the pauses between them. `read` is what handlers waited for the reads of
-    their transactions, which `handler` leaves out. `requests` are the calls of the store: more after a conflict.
+    A request's time includes its retries and the pauses between them. `read` is the time that handlers waited for their
+    transactions' reads; `handler` excludes it. `requests` is the number of store calls: more after a conflict.
     """
 
     claim: float = 0.0
@@ -24,7 +24,7 @@ class Spent:
     requests: int = 0
 
     def ran(self, seconds: float, reads: Sequence[float]) -> None:
-        """Add a run and its reads, which together may take longer than the run if they were concurrent."""
+        """Add a run and its reads. The reads' sum may exceed the run's duration if they were concurrent."""
         read = min(sum(reads), seconds)
         self.read += read
         self.handler += seconds - read
@@ -41,22 +41,22 @@ class CountedStore:
         self.requests = 0
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Likewise."""
+        """Count the call and pass it on."""
         self.requests += 1
         return self._store.insert(records)
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
-        """Likewise."""
+        """Count the call and pass it on."""
         self.requests += 1
         return self._store.read(ids)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
-        """Likewise."""
+        """Count the call and pass it on."""
         self.requests += 1
         return self._store.replace(changes)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Likewise."""
+        """Count the call and pass it on."""
         self.requests += 1
         store: TransactionalStore = self._store  # type: ignore[assignment]  # a store without transactions has no commits
         return store.commit(commits)

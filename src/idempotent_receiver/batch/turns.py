@@ -1,11 +1,11 @@
 """Turns for transactions on the same items, and the number of runs waiting for theirs.
 
-Two concurrent transactions on one item would conflict, so they go one after the other; only those of one request may
-check an item together. A finished run must be committed before the deadline, so waiting transactions limit what may
-start.
+Two concurrent transactions on one item would conflict, so they are sent one after the other; only transactions in one
+request may check an item together. A finished run must be committed before the deadline, so waiting transactions limit
+how many runs may start.
 
-A turn also tells whether a commit of this batch has changed what its run had read. The handler then runs again within
-its turn, while no other commit of this batch can change that.
+A turn also detects that a commit in this batch has changed data that its run had read. The handler then runs again
+within its turn, while no other commit in this batch can change the data.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.reads import Read
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 
 MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
-"""How many finished runs may be uncommitted before another starts: four requests, if each run has one write."""
+"""Maximum uncommitted finished runs before another starts: four requests if each run has one write."""
 
 FIRST_SECONDS = 0.1
 """The assumed length of a turn until one has ended."""
@@ -30,8 +30,8 @@ Begin = Callable[[int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """`actions` are those of the transaction, with the item of each. `items` has each item's condition if it is only
-    checked, otherwise None.
+    """`actions` pairs each of the transaction's actions with its item. `items` maps each item to its condition if it is
+    only checked, otherwise to None.
     """
 
     index: int
@@ -43,8 +43,8 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Busy:
-    """An item in use, and the turns that wait for it. Turns that check it under one `condition` share it, until their
-    request leaves and as far as it can hold them.
+    """An item in use, and the turns that wait for it. Turns that check it under one `condition` share it until their
+    request is sent or full.
     """
 
     condition: str | None
@@ -59,8 +59,8 @@ class _Busy:
 
 
 class Turns:
-    """The turns at items, current and waiting. A transaction enters when all its items are free. A run is identified by
-    its index.
+    """The current and waiting turns on items. A transaction's turn begins when all its items are free. A run is
+    identified by its index.
 
     Call `enter`, `leave` and `close` on the batch's own thread; worker threads may call the others.
     """
@@ -70,16 +70,14 @@ class Turns:
         self._items = Items()
         self._busy: dict[ActionItem, _Busy] = {}
         self._begun: dict[int, tuple[Mapping[ActionItem, str | None], _Turn, float]] = {}
-        """The turns in progress: the items that each uses, its transaction, and when it began."""
+        """The turns in progress: the items that each one uses, its transaction, and its start time."""
         self._uncommitted: set[int] = set()
         self._longest_seconds = FIRST_SECONDS
         """The longest recent turn: its weight drops by a quarter with each turn that ends."""
         self.writes = 0
-        """How many commits with writes have taken effect."""
+        """The number of commits with writes that have taken effect."""
         self._written: dict[ActionItem, list[tuple[int, frozenset[str] | None]]] = {}
-        """The commits that wrote each item, by that count, with the attributes that they may have changed (None:
-        all).
-        """
+        """The commits that wrote each item: the value of `writes`, and the attributes possibly changed (None: all)."""
 
     def ran(self, index: int) -> None:
         """A run has ended and needs a transaction."""
@@ -87,7 +85,7 @@ class Turns:
 
     @property
     def wait_seconds(self) -> float:
-        """How long the waiting transactions may take if all are on one item; infinite if too many are uncommitted."""
+        """Seconds that the waiting transactions take if all are on one item; infinite if too many are uncommitted."""
         uncommitted = len(self._uncommitted)
         return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - len(self._begun)) * self._longest_seconds
 
@@ -100,7 +98,7 @@ class Turns:
         if index not in self._begun:
             self._enter(turn)
         elif self._keeps(turn):
-            # It has run again within its turn.
+            # The item has run again within its turn.
             used, _, began_seconds = self._begun[index]
             self._begun[index] = used, turn, began_seconds
             begin(self._stale(turn))
@@ -110,8 +108,8 @@ class Turns:
             self._enter(turn)
 
     def _keeps(self, turn: _Turn) -> bool:
-        """Whether a turn in progress may go on with this transaction: on no more items, and on those that it shares
-        under the same condition. Otherwise it would change what others have read, or they what it has.
+        """Whether a turn in progress may continue with this transaction: it must have no other items, and the same
+        conditions on shared ones. Otherwise, it and other transactions could change each other's reads.
         """
         used, _, _ = self._begun[turn.index]
         if not turn.items.keys() <= used.keys():
@@ -124,12 +122,12 @@ class Turns:
         return True
 
     def close(self) -> None:
-        """A request with commits leaves: later turns cannot share its checks."""
+        """Close the current request with commits: later turns cannot share its checks."""
         for busy in self._busy.values():
             busy.closed = True
 
     def leave(self, index: int, *, applied: bool) -> None:
-        """A run's transaction has ended, and has taken effect if `applied`."""
+        """A run's transaction has ended. It has taken effect if `applied`."""
         used, turn, began_seconds = self._begun.pop(index)
         self._uncommitted.discard(index)
         self._longest_seconds = max(self._deadline.elapsed_seconds - began_seconds, self._longest_seconds * 3 / 4)
@@ -169,7 +167,7 @@ class Turns:
         turn.begin(self._stale(turn))
 
     def _stale(self, turn: _Turn) -> int | None:
-        """The index of the first action whose read a commit of this batch may have changed since its run began."""
+        """The index of the first action whose read a commit in this batch may have changed since its run began."""
         for number, (action, item) in enumerate(turn.actions):
             if action.read is not None and self._is_stale(action.read, item, turn.since):
                 return number

@@ -57,7 +57,7 @@ class Host(Protocol):
 
 
 class SendAnswer(NamedTuple):
-    """Whether SQS has confirmed one message, and if not, why. `own`: the message itself is at fault, and no retry helps.
+    """Whether SQS has confirmed one message, and if not, why. `own`: the message is at fault, and no retry helps.
     `of_queue`: the cause affects all messages to the queue. `again`: an immediate retry may help.
     """
 

@@ -1,1 +1,1 @@
-"""The SQS entry point: an event's messages in, the failed ones out."""
+"""The SQS entry point: takes an event's messages and returns the failed ones."""

@@ -1,4 +1,4 @@
-"""Calls the function for one message; annotations say what each parameter gets."""
+"""Calls the function for one message. Annotations determine each parameter's argument."""
 
 import inspect
 import json
@@ -27,7 +27,7 @@ class Binding:
     transactional: bool
 
     def run(self, message: Message, attempt: Attempt) -> Any:
-        """Call the handler; the caller awaits a coroutine function's coroutine. Raises InvalidBody."""
+        """Call the handler. If it is a coroutine function, the caller awaits the result. Raises InvalidBody."""
         return self.function(*self.arguments(message, attempt))
 
     def arguments(self, message: Message, attempt: Attempt) -> list[Any]:
@@ -43,7 +43,7 @@ def bind(function: Callable[..., Any]) -> Binding:
     try:
         hints = hints_of(function, name)
     except TypeError:
-        # Often Lambda's context, whose type was imported for type checkers only.
+        # Often caused by Lambda's context, whose type was imported only for type checkers.
         _refuse_lambda_handler(name, parameters, {})
         raise
     _refuse_lambda_handler(name, parameters, hints)
@@ -68,7 +68,7 @@ _REMEDY = (
 
 
 def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[str, Any]) -> None:
-    """Raise TypeError for a function of an event and its context, recognised by a parameter's name where several
+    """Raise TypeError for a function that takes an event and its context, recognised by a parameter's name if several
     parameters would be bodies.
     """
     bodies = [one for one in parameters if hints.get(one) is not Message and hints.get(one) is not Transaction]
@@ -96,7 +96,7 @@ def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> A
 
 
 def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
-    """A parser from a body to its annotated type. Raises TypeError for an annotation that cannot be parsed into.
+    """A parser that converts a body to its annotated type. Raises TypeError for an annotation that no body can match.
 
     The parser raises InvalidBody if the body does not match.
     """
@@ -128,7 +128,7 @@ def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
 
 
 def _a_dict(body: str) -> Any:
-    """A JSON object, unchanged. Pydantic would return the same, at the cost of its import."""
+    """A JSON object, unchanged. Pydantic would return the same but is slow to import."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -147,7 +147,7 @@ def _the_transaction(message: Message, attempt: Attempt) -> Transaction:
 
 
 def _lent(message: Message, attempt: Attempt) -> Message:
-    """A copy of the message that the handler may keep and change: ours is still needed for its backoff or dead
+    """A copy of the message that the handler may keep and change: the original is still needed for a backoff or dead
     letter.
     """
     return replace(

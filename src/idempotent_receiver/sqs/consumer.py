@@ -1,4 +1,4 @@
-"""The SQS entry point: takes Lambda's event, and returns exactly the messages that SQS must deliver again."""
+"""The SQS entry point: takes Lambda's event and returns exactly the messages that SQS must redeliver."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 BatchResponse = dict[str, list[dict[str, str]]]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
-"""Creates the host of one batch from its messages and their works; outside Lambda."""
+"""Creates one batch's host from its messages and their works. Used outside Lambda."""
 
 
 class Consumer:
-    """The Lambda handler that `sqs_consumer` makes: takes `(event, context)`, returns the messages to deliver again.
+    """The Lambda handler that `sqs_consumer` creates: takes `(event, context)` and returns the messages to redeliver.
 
-    `options` are those that it was made with, including its store; `__wrapped__` is the function for one message.
-    Raises TypeError if the function cannot handle a message, or does not fit the options.
+    `options` are the consumer's options, including its store; `__wrapped__` is the function for one message. Raises
+    TypeError if the function cannot handle a message or does not fit the options.
     """
 
     __wrapped__: Callable[..., Any]
@@ -57,20 +57,20 @@ class Consumer:
         def lambda_handler(event: Any, context: Any, **outside: Any) -> BatchResponse:
             return _Invocation(options, binding, context, new_spans, **outside).receive(event, new_executor)
 
-        # A callable without a name gets the handler's.
+        # A callable without a name gets the handler's name.
         update_wrapper(update_wrapper(self, lambda_handler), function)
         self.options, self._handle = options, lambda_handler
 
     def __call__(self, event: Any, context: Any) -> BatchResponse:
-        """The answer to an SQS event: the messages to deliver again. Raises InvalidEvent for any other event."""
+        """Process an SQS event and return the messages to redeliver. Raises InvalidEvent for any other event."""
         return self._handle(event, context)
 
     def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> BatchResponse:
-        """The same outside Lambda: leases last `lease_ms` from their write, and the host renews them."""
+        """Process an event outside Lambda: leases last `lease_ms` from their write, and the host renews them."""
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
     def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "Consumer":
-        """The same consumer with other options, such as `dataclasses.replace(consumer.options, store=store)`, and
+        """A copy of this consumer with other options, such as `dataclasses.replace(consumer.options, store=store)`, and
         optionally another function.
         """
         return Consumer(options, self.__wrapped__ if function is None else function)
@@ -105,30 +105,30 @@ def sqs_consumer(
     validate) and, optionally, a `Message` and a `Transaction`. It may be an `async def`.
 
     The handler returns `{"batchItemFailures": [{"itemIdentifier": messageId}, ...]}` with exactly the messages that
-    SQS must deliver again, so the event source mapping needs `ReportBatchItemFailures`.
+    SQS must redeliver, so the event source mapping needs `ReportBatchItemFailures`.
 
     `key` selects a message's key, by default its messageId. Any other strategy needs a store with a namespace.
-    `effects="transaction"` declares that all effects of the function go through its `Transaction`. Then no key is
+    `effects="transaction"` declares that all the function's effects go through its `Transaction`. Then no key is
     claimed: the record is written once, together with the effects, in half the round trips. Two workers may run one
-    message at the same time, and one of them commits.
+    message at the same time, but only one of them commits.
     `concurrency` is the number of messages handled at once.
-    `sqs` is a boto3 client. With it, a failed message comes again after a backoff, or when its `RetryLater` says. One
-    that failed for good comes again at once, five times, so that the queue's redrive policy soon moves it.
+    `sqs` is a boto3 client. With it, a failed message is redelivered after a backoff, or when its `RetryLater` says. A
+    message that failed for good is redelivered at once, five times, so that the queue's redrive policy soon moves it.
     `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.
-    The message is acknowledged once SQS has confirmed.
+    The message is acknowledged once SQS has confirmed the send.
     `envelope` is a JMESPath expression that extracts the body from its envelope: `"detail"` for EventBridge,
     `"Message"` for SNS.
-    `payload` says which part of a body must be the same under one key: by default, and with messageIds, all of it.
-    `results` takes results that would make their record larger than 1 KB, such as `S3Results(bucket, client)`. Without
+    `payload` selects the part of a body that must be the same under one key: by default and with messageIds, all.
+    `results` stores results that would make their record larger than 1 KB, such as `S3Results(bucket, client)`. Without
     it they are dropped, because no caller waits for them.
-    `retention_seconds` is how long a record lasts. It must exceed the time that a message can spend in its queues.
+    `retention_seconds` is a record's lifetime. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time reserved to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`,
     and logs their tracebacks.
     `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: it ends the process.
-    `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` are Powertools' by default, or any
-    object with `add_metric` and `flush_metrics`. `tracer` is OpenTelemetry's (the extra `otel`): each message has a
-    span, linked to its producer, which is current in the function.
+    `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` is Powertools' `Metrics` by default,
+    or any object with `add_metric` and `flush_metrics`. `tracer` is an OpenTelemetry tracer (the extra `otel`): each
+    message gets a span, linked to its producer, which is the current span in the function.
 
     Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process
     cannot be made to end at its deadline.
@@ -172,7 +172,7 @@ def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:
 
 @dataclass
 class _Invocation:
-    """One call of the Lambda handler: the consumer's options and the state of this call."""
+    """One call of the Lambda handler: the consumer's options and the call's state."""
 
     options: ConsumerOptions
     binding: Binding
@@ -188,7 +188,7 @@ class _Invocation:
         self.deadline = Deadline.of_invocation(self.context, self.options.clock)
 
     def receive(self, event: object, new_executor: Callable[[], Executor]) -> BatchResponse:
-        """The answer to an event. Raises InvalidEvent, before any handler runs, if it is not an SQS batch."""
+        """Process an event. Raises InvalidEvent, before any handler runs, if it is not an SQS batch."""
         options = self.options
         self.messages = lined_up(messages_of(event, options.open_envelope))
         if not self.messages:
@@ -274,7 +274,7 @@ class _Invocation:
 
     @property
     def _send_messages(self) -> SendMessages | None:
-        """How transactions send: into an in-memory store, so that tests never reach AWS, or by the client."""
+        """How transactions send: to an in-memory store, so that tests never reach AWS, or through the client."""
         sqs = self.options.sqs
         into_memory: SendMessages | None = getattr(self.options.store, "send_messages", None)
         return into_memory or (None if sqs is None else partial(send_messages, sqs))
@@ -286,14 +286,14 @@ class _Invocation:
         left_to_sqs = options.dead_letter_queue is None
         try:
             visibility.send_back(options.sqs, options.backoff, failed, executor, self.deadline, left_to_sqs=left_to_sqs)
-        except Exception as error:  # noqa: BLE001  # the backoff may be a user's own, and changes no answer
+        except Exception as error:  # noqa: BLE001  # a user's own backoff may raise; the answer stays the same
             options.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
 
     def _close(self, executor: Executor) -> None:
-        """End what handlers left running, within a stop margin and before the answer is due.
+        """End the work that handlers left running, within a stop margin and before the answer is due.
 
-        After a handler has raised, there is no such limit: its message comes again, and leftovers must not run
-        alongside it.
+        Once a handler has raised, there is no such limit: its message is redelivered, and leftover work must not run
+        alongside the next attempt.
         """
         margin = self.options.stop_margin_seconds
         within_seconds = min(margin, self.deadline.left_seconds - margin / 4)
@@ -318,7 +318,7 @@ class _Invocation:
         function = str(getattr(self.context, "function_name", "unknown"))
         try:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)
-        except Exception as error:  # noqa: BLE001  # not confirmed, whatever the reason: the message comes again
+        except Exception as error:  # noqa: BLE001  # whatever the reason, it is unconfirmed: the message is redelivered
             what = f"not sent to the dead-letter queue {queue}: check that it exists, and allow sqs:SendMessage"
             self.options.telemetry.report_message_error(what, error, self._log_fields(place))
             return False
@@ -344,7 +344,7 @@ def _spans(options: ConsumerOptions, binding: Binding) -> Callable[..., "BatchSp
 
 
 def _failures(messages: Sequence[Message]) -> BatchResponse:
-    """The answer that requests these messages again, each once: an unknown or repeated id would fail the whole
-    batch.
+    """The answer that has SQS redeliver these messages. Each id appears once: an unknown or repeated id would fail the
+    whole batch.
     """
     return {"batchItemFailures": [{"itemIdentifier": id} for id in dict.fromkeys(one.id for one in messages)]}

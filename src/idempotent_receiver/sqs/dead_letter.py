@@ -1,6 +1,6 @@
-"""Dead letters that carry their reason: the one attribute added to a message, and the send.
+"""Dead letters that carry their reason: adds one attribute, the stamp, to a message and sends the copy.
 
-A message without room for it (SQS allows ten attributes and 1 MiB) stays where it is.
+A message without room for the stamp (SQS allows ten attributes and 1 MiB) stays where it is.
 """
 
 import json
@@ -22,11 +22,11 @@ MOST_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What a message that is sent again carries: its key, and why it failed for good.
+    """The attribute of a message that was sent again: its key, and why it failed for good.
 
-    Without a `reason`, it is on its way back and may be handled. `at` is the code location that raised the error,
-    `first_received` an ISO 8601 time, `queue` the ARN of the queue that it came from. `resent_from` is its key before
-    an operator resent it with another body.
+    Without a `reason`, the message is being redriven and may be handled. `at` is the code location that raised the
+    error, `first_received` an ISO 8601 time, and `queue` the source queue's ARN. `resent_from` is the message's key
+    before an operator resent it with another body.
     """
 
     key: str
@@ -40,12 +40,12 @@ class Stamp:
     resent_from: str | None = None
 
     def to_json(self) -> str:
-        """The attribute's value, in ASCII: AWS rejects lone surrogates, and a stamp written by others may hold one."""
+        """The attribute's value, in ASCII: AWS rejects lone surrogates, which another program's stamp may contain."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
 
 def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
-    """The stamp that a message carries; None if it has no readable one."""
+    """A message's stamp; None if it has no readable stamp."""
     attribute = message_attributes.get(STAMP)
     if attribute is None:
         return None
@@ -60,10 +60,10 @@ def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
 
 
 def stamped(key: str) -> dict[str, Any]:
-    """The `MessageAttributes` for a producer that may send a message more than once: they carry its key.
+    """`MessageAttributes` with a message's key, for a producer that may send the message more than once.
 
     SQS gives each send its own messageId. A consumer with the `message_id` strategy treats all messages with this key
-    as one, as long as the body is identical to the byte. Choose a key that no other message has, such as
+    as one, as long as their bodies are identical byte for byte. Choose a key that no other message has, such as
     `current_claim().idempotency_key`. A consumer whose store has no namespace refuses a key with `#`.
     """
     return {STAMP: {"DataType": "String", "StringValue": Stamp(key=key, original_id=key).to_json()}}
@@ -78,25 +78,25 @@ class NoRoom(ValueError):
 
 
 def send(sqs: "SQSClient", queue_url: str, message: Message, failure: Failure, function: str) -> None:
-    """Send a copy of the message, stamped with its reason, to the dead-letter queue; returns once SQS has confirmed.
+    """Send a copy of the message, stamped with the reason, to the dead-letter queue. Returns once SQS has confirmed it.
 
     Raises NoRoom if the stamp does not fit, and the client's error if SQS did not confirm.
     """
-    # SQS drops a send whose deduplication id was used within five minutes, which would lose the message, so each send
-    # gets its own.
+    # SQS drops a send whose deduplication id was used in the last five minutes. That would lose the message, so each
+    # send gets its own id.
     own_id = f"{message.id}-{message.receive_count}" if queue_url.endswith(".fifo") else None
     sqs.send_message(QueueUrl=queue_url, **copy_of(message, _stamp(message, failure, function), own_id))
 
 
 def copy_of(message: Message, stamp: Stamp, deduplication_id: str | None) -> dict[str, Any]:
-    """The arguments to send a stamped copy: the message's body, attributes, group and trace header, unchanged.
+    """SendMessage's arguments for a stamped copy: the message's body, attributes, group and trace header are unchanged.
 
     A FIFO queue needs a `deduplication_id`. Raises NoRoom if the stamp does not fit.
     """
     attributes = {name: raw_attribute(value) for name, value in message.message_attributes.items()}
     attributes[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
     if len(attributes) > MOST_ATTRIBUTES:
-        raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, which is SQS's limit")
+        raise NoRoom(f"it already has {MOST_ATTRIBUTES} attributes, which is SQS's limit")
     if size_of(message.raw_body, attributes) > MOST_BYTES:
         raise NoRoom("with its stamp it would exceed SQS's limit of 1 MiB")
     arguments: dict[str, Any] = {"MessageBody": message.raw_body, "MessageAttributes": attributes}
@@ -126,6 +126,6 @@ def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
 
 
 def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
-    """The size by SQS's rule: the body plus each attribute's name, type and value, in bytes."""
+    """A message's size in bytes, as SQS counts it: the body plus each attribute's name, type and value."""
     parts: list[str | bytes] = [part for name, value in attributes.items() for part in (name, *value.values())]
     return sum(len(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part) for part in (body, *parts))

@@ -1,4 +1,4 @@
-"""Where a message's key comes from, and what distinguishes two payloads under one key."""
+"""Key strategies for messages, and the fingerprints that distinguish payloads under one key."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ KeyStrategy = Callable[[Message], str]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A key strategy made by a function of this module: the function's name and argument, and the lookup itself."""
+    """A key strategy made by a function in this module: the function's name and argument, and the lookup."""
 
     by: str
     argument: str
@@ -33,10 +33,10 @@ class Made:
 
 @key_for("sqs_consumer")
 def message_id(message: Message) -> str:
-    """The messageId: stable across redeliveries and SQS's own move to the dead-letter queue.
+    """The messageId: stable across redeliveries and across SQS's own move to the dead-letter queue.
 
     A message that was sent again, by a redrive or to the dead-letter queue, has a new messageId and carries its
-    original key. Only this strategy uses that key.
+    original key. Only this strategy uses the original key.
     """
     stamp = stamp_of(message.message_attributes) if message.message_attributes else None
     return message.id if stamp is None else stamp.key
@@ -61,10 +61,10 @@ def body_field(path: str) -> KeyStrategy:
     """A string or whole number in the JSON body, found by a JMESPath expression: `transfer_id`, `detail.order.id`.
 
     A number's key is its digits: 42, 42.0 and 4.2e1 give `42`, as in RFC 8785. So does the string "42": producers that
-    disagree about the type mean the same order. Their payloads differ, so the second is refused, not run.
+    disagree about the type mean the same order. Their payloads differ, so the second message is refused, not run.
 
     A body with a repeated name in one object has no usable key, because another reader may take the other value. Raises
-    ValueError at once for a path that is not JMESPath. A name with a hyphen needs quotes: `'"order-id"'`.
+    ValueError at once for a path that is not valid JMESPath. A name with a hyphen needs quotes: `'"order-id"'`.
     """
     expression = compiled(path, "body_field")
 
@@ -80,7 +80,7 @@ def body_field(path: str) -> KeyStrategy:
 
 
 def _found(what: str, find: Callable[[], Any]) -> Any:
-    """The value found in a body. Raises UnusableKey for a body that cannot be read."""
+    """The value that `find` returns. Raises UnusableKey for a body that cannot be read."""
     try:
         return find()
     except (ValueError, RecursionError, JMESPathError):
@@ -89,7 +89,7 @@ def _found(what: str, find: Callable[[], Any]) -> Any:
 
 
 _INEXACT = 2**53
-"""From this number on, several whole numbers are read as one float."""
+"""From this number on, JSON readers may round several whole numbers to one float."""
 
 
 def _digits(number: float, path: str) -> str:
@@ -108,12 +108,12 @@ def _digits(number: float, path: str) -> str:
 
 @key_for("sqs_consumer", "idempotent")
 def event_id(event: Any, *_: object) -> str:
-    """The id that EventBridge or SNS gave an event: the same on every delivery, whatever carries it. S3's own
-    notifications have no id; theirs is a SHA-256 of bucket, object key, event name, sequencer and version.
+    """The id that EventBridge or SNS gave an event: the same on every delivery and every route. S3's own notifications
+    have no id, so their key is a SHA-256 of bucket, object key, event name, sequencer and version.
 
     Takes an SQS message with the event in its body, or the event that a function behind EventBridge, SNS or S3
     receives. Raises UnusableKey for anything else, for several S3 events in one message, and for an S3 event without a
-    sequencer. S3 gives a sequencer to objects created or deleted; EventBridge gives an id to every event.
+    sequencer. S3 adds a sequencer when an object is created or deleted; EventBridge gives an id to every event.
     Source: https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html
 
     A consumer with this strategy completes the `s3:TestEvent` that S3 sends when a notification is configured, without
@@ -129,7 +129,7 @@ def event_id(event: Any, *_: object) -> str:
         case {"Records": [{"eventSource": "aws:s3"} as record]}:
             return _s3_event_id(record)
         case {"Records": [{"eventSource": "aws:s3"}, *_]}:
-            raise UnusableKey("the message has several S3 events and would need several keys: send them one by one")
+            raise UnusableKey("the message has several S3 events and would need several keys: send each one separately")
     raise UnusableKey("no event id to take as the key: this is not an event from EventBridge, SNS or S3")
 
 
@@ -139,8 +139,8 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
             "eventName": str(name),
             "s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), "sequencer": str(sequencer)} as found},
         } if sequencer and isinstance(version := found.get("versionId"), str | None):
-            # As JSON, so that no two different events join to the same text; hashed, because a URL-encoded object key
-            # may be longer than a record's id.
+            # As JSON, so that no two different events produce the same text; hashed, because a URL-encoded object key
+            # may be too long for a record's id.
             return sha256(json.dumps([bucket, key, name, sequencer, version]).encode()).hexdigest()
     raise UnusableKey(
         "no sequencer to make the S3 event's key from: S3 gives one to objects created or deleted; "
@@ -149,11 +149,11 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
 
 
 def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
-    """The fingerprint that goes with a strategy's keys.
+    """The fingerprint for a key strategy.
 
-    SQS ties a messageId to one body, to the byte, while producers may write one payload in several ways. For S3's own
-    notifications of one event, AWS promises only that the parts of their key are the same. Raises UnusableKey if the
-    fields that count are missing.
+    For messageIds, it covers the body's bytes, because SQS ties a messageId to one exact body. Other producers may write
+    one payload in several ways. For S3's own notifications about one event, AWS promises only that the parts of their
+    key are the same. Raises UnusableKey if a field to compare is missing.
     """
     if strategy is message_id:
         return sha256(message.raw_body.encode("utf-8", "surrogatepass")).hexdigest()
@@ -176,11 +176,11 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
         try:
             document = json_of(body)
             found = expression.search(document)
-            # Without an envelope the body is kept byte for byte: a JSON round trip would change numbers.
+            # Without an envelope, the body is kept byte for byte: a JSON round trip would change numbers.
             if found is None or found is document:
                 return body
             return found if isinstance(found, str) else json.dumps(found)
-        except Exception:  # noqa: BLE001  # JMESPath's functions raise TypeError and OverflowError, too
+        except Exception:  # noqa: BLE001  # JMESPath's functions also raise TypeError and OverflowError
             return body
 
     return open_envelope

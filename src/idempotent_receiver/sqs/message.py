@@ -9,7 +9,7 @@ from idempotent_receiver.protocol.record import idempotency_key
 
 
 class InvalidEvent(ValueError):
-    """The event is not an SQS batch. Lambda then redelivers all of it, and no handler has run."""
+    """The event is not an SQS batch. No handler has run, and Lambda redelivers the whole event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class Message:
     receive_count: int = field(init=False, repr=False, compare=False)
     """Deliveries of the message so far, including this one."""
     fifo: bool = field(init=False, repr=False, compare=False)
-    """Whether the queue is FIFO. The queue's name tells; a group id does not."""
+    """Whether the queue is FIFO, by its name. A group id does not prove it."""
 
     def __post_init__(self) -> None:
-        # Parsed once: both are read several times while a message is received.
+        # Computed once: both are read several times for each message.
         count = _number(self.attributes.get("ApproximateReceiveCount"))
         object.__setattr__(self, "receive_count", 1 if count is None else count)
         object.__setattr__(self, "fifo", self.queue_arn.endswith(".fifo"))
@@ -52,22 +52,22 @@ class Message:
 
     @property
     def sent_at(self) -> datetime | None:
-        """When the producer sent it."""
+        """When the producer sent the message."""
         return _moment(self.attributes.get("SentTimestamp"))
 
     @property
     def first_received_at(self) -> datetime | None:
-        """When SQS first delivered it."""
+        """When SQS first delivered the message."""
         return _moment(self.attributes.get("ApproximateFirstReceiveTimestamp"))
 
     @property
     def group_id(self) -> str | None:
-        """The message group; on a standard queue it imposes no order (SQS uses it for fairness)."""
+        """The message group. On a standard queue, it imposes no order (SQS uses it for fairness)."""
         return self.attributes.get("MessageGroupId")
 
 
 _MOST_DIGITS = 18
-"""Longer than any count or timestamp from SQS. A longer text is not read as a number."""
+"""More than any count or timestamp from SQS has. A longer text is not read as a number."""
 
 
 def _number(text: str | None) -> int | None:
@@ -85,7 +85,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Message]:
-    """The messages of Lambda's SQS event, their bodies extracted from their envelopes.
+    """The messages in Lambda's SQS event, with their bodies extracted from the envelopes.
 
     Raises InvalidEvent for anything else, before any handler runs: an empty answer would acknowledge everything.
     """
@@ -96,8 +96,8 @@ def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Mess
 
 
 def lined_up(messages: Iterable[Message]) -> list[Message]:
-    """Each message once, even if the event repeats it. On a standard queue, those received most often come first, so
-    that none is repeatedly left over.
+    """Each message once, even if the event repeats it. On a standard queue, messages with the most receives come first,
+    so that no message is left over again and again.
     """
     once = list({(message.id, message.raw_body): message for message in messages}.values())
     if any(message.fifo for message in once):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerOptions:
-    """The options of a consumer, documented at `sqs_consumer`. Use `dataclasses.replace` to vary them.
+    """A consumer's options, documented in `sqs_consumer`. Use `dataclasses.replace` to vary them.
 
     Raises TypeError, ValueError or RuntimeError for invalid options, as `sqs_consumer` does.
     """
@@ -55,7 +55,7 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         self._check()
-        # Computed once, at set-up. This is how a frozen dataclass sets derived fields.
+        # Computed once, at set-up. A frozen dataclass sets derived fields this way.
         object.__setattr__(self, "open_envelope", envelope_opener(self.envelope))
         object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
         object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))

@@ -1,4 +1,4 @@
-"""Conversion between a message as ReceiveMessage returns it and as Lambda delivers it, the form that the consumer
+"""Converts messages between the form that ReceiveMessage returns and the form that Lambda delivers, which the consumer
 reads.
 """
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lambda_record(raw: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
-    """The record in Lambda's event for a message received from this queue."""
+    """A record as in Lambda's event, for a message received from this queue."""
     return {
         "messageId": raw["MessageId"],
         "receiptHandle": raw["ReceiptHandle"],

@@ -1,4 +1,4 @@
-"""Sends the messages of transactions, each stamped with its key."""
+"""Sends transactions' messages, each stamped with its key."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 _OWN_FAULTS = frozenset({"InvalidMessageContents", "MessageTooLong"})
-"""SQS's error codes that refuse one message for good. Any other refusal, such as a missing permission, can be fixed,
+"""The SQS error codes that refuse one message for good. Any other refusal, such as a missing permission, can be fixed
 and must not dead-letter ten thousand messages.
 """
 
 _INVALID_FOR_ALL = frozenset({"InvalidAddress", "InvalidClientTokenId", "InvalidSecurity"})
-"""Codes that are about the queue, its region or the credentials, not about a message."""
+"""Codes that concern the queue, its region or the credentials rather than a message."""
 
 
 def send_messages(
     sqs: "SQSClient", queue_url: str, messages: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> Sequence[SendAnswer]:
-    """Send up to ten messages, given by their keys and arguments, in one request. Never raises.
+    """Send up to ten messages, given as pairs of key and arguments, in one request. Never raises.
 
     A message whose answer is lost counts as not sent: it is sent again under the same key.
     """
@@ -34,7 +34,7 @@ def send_messages(
         code = _code(error)
         of_one = code.startswith("Invalid") and code not in _INVALID_FOR_ALL
         if of_one and len(messages) > 1:
-            # One of them is at fault, and SQS does not say which.
+            # One message is at fault, and SQS does not say which.
             return [answer for one in messages for answer in send_messages(sqs, queue_url, [one])]
         why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
         if of_one:
@@ -50,7 +50,7 @@ def send_messages(
 
 
 def sendable(queue_url: str, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """SendMessage's arguments, besides the queue's URL, with the message's key."""
+    """SendMessage's arguments except the queue URL, with the message's key."""
     attributes = {**arguments.get("MessageAttributes", {}), **stamped(key)}
     once = {"MessageDeduplicationId": key} if queue_url.endswith(".fifo") else {}
     return {**arguments, "MessageAttributes": attributes, **once}

@@ -1,9 +1,9 @@
 """A batch's spans for an OpenTelemetry tracer: one for each message, linked to its producer, and one for each exchange
 with the store.
 
-Imported only for a consumer with a tracer. Attributes are those of the semantic conventions for messaging (1.44, in
-development), and our own under `idempotent_receiver.`. None holds a body, a key or an error's text. A tracer that
-raises costs its spans and nothing else.
+Imported only for a consumer with a tracer. Attributes follow the semantic conventions for messaging (1.44, in
+development); the library's own start with `idempotent_receiver.`. None contains a body, a key or an error's text. If
+the tracer raises, only spans are lost.
 """
 
 import re
@@ -27,7 +27,7 @@ from idempotent_receiver.sqs.visibility import queue_url
 from idempotent_receiver.telemetry import line_of
 
 MOST_LINKS = 128
-"""Links per span, which is the SDK's default limit."""
+"""Links per span: the SDK's default limit."""
 
 OWN = "idempotent_receiver."
 """The prefix of the attributes that no convention defines."""
@@ -37,9 +37,7 @@ T = TypeVar("T")
 
 
 class BatchSpans:
-    """The spans of one batch: see `batch.settings.Spans`. Each handler runs with its message's span as the current
-    one.
-    """
+    """One batch's spans: see `batch.settings.Spans`. Each handler runs with its message's span as the current span."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class BatchSpans:
         self._begun: dict[int, trace.Span] = {}
         self._links: dict[int, dict[tuple[int, int], trace.Link]] = {}
         self._places: dict[str, list[int]] = {}
-        """The places of the messages that have not ended, by their record's id."""
+        """The places of the messages that have not ended, by record id."""
         run: Callable[..., Any] = self._run_async if asynchronous else self._run
         for place, work in enumerate(works):
             works[place] = work._replace(handle=partial(run, place, work.handle))
@@ -65,7 +63,7 @@ class BatchSpans:
                 self._places.setdefault(work.claim.id, []).append(place)
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], T]) -> Callable[[], T]:
-        """The same exchange in a span. The spans of its messages begin at once, unless they have begun."""
+        """Wrap an exchange in a span. Its messages' spans begin at once, unless they have already begun."""
         places = [place for one in operations for place in self._places.get(one.transition.id, ())]
         for place in places:
             self._span(place)
@@ -85,7 +83,7 @@ class BatchSpans:
         return traced
 
     def ended(self, item: Item) -> None:
-        """End a message's span by its outcome."""
+        """End a message's span with its outcome."""
         assert item.outcome is not None  # it has ended
         if (span := self._span(item.index)) is not None:
             self._safely(span.set_attributes, _ended_as(item))
@@ -94,7 +92,7 @@ class BatchSpans:
             self._places[item.work.claim.id].remove(item.index)
 
     def close(self) -> None:
-        """End the spans that a batch has left because it failed as a whole."""
+        """End the spans that are still open because the whole batch failed."""
         while self._begun:
             self._end(self._begun.popitem()[1], "_OTHER")
 
@@ -111,7 +109,7 @@ class BatchSpans:
         return result
 
     def _span(self, place: int) -> trace.Span | None:
-        """A message's span, begun at its first use: in a large batch, most messages wait a long time."""
+        """A message's span. It begins at its first use: in a large batch, most messages wait a long time."""
         if place not in self._begun and (span := self._safely(self._new_span, place)) is not None:
             self._begun[place] = span
         return self._begun.get(place)
@@ -132,7 +130,7 @@ class BatchSpans:
         self._safely(span.end)
 
     def _safely(self, call: Callable[..., T], *args: Any, **options: Any) -> T | None:
-        """The tracer's answer; None if it raises, which is logged once in a batch."""
+        """The tracer's answer; None if it raises, which is logged once per batch."""
         try:
             return call(*args, **options)
         except Exception as error:  # noqa: BLE001  # a tracer, its samplers and its processors may raise anything
@@ -143,7 +141,7 @@ class BatchSpans:
 
 
 def _of_queue(sqs: Any, queue_arn: str, *, on_lambda: bool) -> tuple[str, dict[str, Any]]:
-    """The name and the attributes that the spans of a queue's messages share."""
+    """The span name and attributes that all of a queue's messages share."""
     queue = queue_arn.rpartition(":")[2]
     attributes = {
         "messaging.system": "aws_sqs",
@@ -153,7 +151,7 @@ def _of_queue(sqs: Any, queue_arn: str, *, on_lambda: bool) -> tuple[str, dict[s
     }
     if on_lambda:
         attributes["faas.trigger"] = "pubsub"
-    with suppress(Exception):  # there may be no client, and a handwritten event may have another ARN
+    with suppress(Exception):  # there may be no client, and a handwritten event may have an invalid ARN
         attributes["aws.sqs.queue.url"] = queue_url(sqs, queue_arn)
     return f"process {queue}".rstrip(), attributes
 
@@ -180,7 +178,7 @@ def _ended_as(item: Item) -> dict[str, Any]:
 
 
 def _pass_on(span: trace.Span | None, attempt: Attempt) -> None:
-    """Add its message's context to what a handler sends, in the two places where `producers` looks."""
+    """Add the span's context to the messages that a handler sends, in the two places where `producers` looks."""
     if span is None or not (sender := span.get_span_context()).is_valid:
         return
     trace_id, span_id = f"{sender.trace_id:032x}", f"{sender.span_id:016x}"
@@ -194,8 +192,8 @@ _XRAY = re.compile("(?=.*Root=1-([0-9a-f]{8}-[0-9a-f]{24})(?:;|$))(?=.*Parent=([
 
 
 def producers(message: Message) -> dict[tuple[int, int], trace.SpanContext]:
-    """The contexts that a message's sender left in it, by trace and span, so that a repeated one counts once:
-    X-Ray's, which SQS keeps as a system attribute, and W3C's, in message attributes.
+    """The contexts that a message's sender added: X-Ray's, which SQS keeps as a system attribute, and W3C's, in message
+    attributes. They are keyed by trace and span, so that a repeated context counts once.
     """
     attribute = message.message_attributes.get("traceparent")
     w3c = attribute.get("stringValue") if isinstance(attribute, Mapping) else None

@@ -1,4 +1,4 @@
-"""When a failed message comes again: changes visibility timeouts ten at a time, within a second, best effort."""
+"""Schedules a failed message's redelivery: changes visibility timeouts ten at a time, within a second, best effort."""
 
 import math
 from collections import deque
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.type_defs import ChangeMessageVisibilityBatchRequestEntryTypeDef
 
 LONGEST_VISIBILITY_SECONDS = 12 * 60 * 60 - 20 * 60
-"""SQS counts its twelve hours from the receive: a batching window (5 min) and a full invocation (15) may have
+"""SQS counts its 12-hour limit from the receive: a batching window (5 min) and a full invocation (15 min) may have
 passed.
 """
 
 MOST_ENTRIES = 10
-"""SQS's limit for a receive, and for each batch of changes or deletions."""
+"""SQS's limit for a receive and for each batch of changes or deletions."""
 
 MOST_CALLS = 10
 _SOON_SECONDS = 2
@@ -35,12 +35,12 @@ LONGEST_SEND_BACK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Exponential backoff with full jitter: a random time below `first_seconds`, doubled at each receive, and below
-    `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
+    """Exponential backoff with full jitter: a random time below a bound, which starts at `first_seconds`, doubles with
+    each receive and is at most `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
 
-    While the store is unavailable, the bound grows ninefold at each receive, and the wait is at least three quarters of
-    it. With the defaults, four waits outlast a quarter of an hour, so that an outage does not use up a sound message's
-    five receives.
+    While the store is unavailable, the bound grows ninefold with each receive, and the wait is at least three quarters
+    of it. With the defaults, four waits exceed a quarter of an hour, so that an outage does not use up a valid
+    message's five receives.
 
     Raises ValueError for times that are negative, infinite or not numbers.
     """
@@ -52,11 +52,11 @@ class Backoff:
         options.require_numbers(first_seconds=self.first_seconds, longest_seconds=self.longest_seconds)
 
     def seconds(self, receive_count: int, clock: Clock) -> int:
-        """Seconds to wait after this many receives; at least one."""
+        """Seconds to wait after this many receives, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
 
     def outage_seconds(self, receive_count: int, clock: Clock) -> int:
-        """Seconds to wait if the store could not be read or written; at least one."""
+        """Seconds to wait if the store could not be read or written, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))
 
     def _bound(self, receive_count: int, growth: float) -> float:
@@ -71,17 +71,17 @@ def _soon(clock: Clock) -> int:
 def visibility_seconds(
     message: Message, outcome: Outcome, backoff: Backoff, now_ms: int, clock: Clock, *, left_to_sqs: bool = False
 ) -> int:
-    """When a failed message becomes visible again, in seconds from now.
+    """Seconds until a failed message becomes visible again.
 
-    `left_to_sqs` tells that this consumer sends no dead letters: a permanent failure waits for SQS to move it.
+    `left_to_sqs` means that this consumer sends no dead letters: after a permanent failure, SQS moves the message.
     """
     match outcome:
         case HeldElsewhere(until_ms):
             # Not before the lease ends: an earlier delivery would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
             if wait > LONGEST_VISIBILITY_SECONDS:
-                # No worker holds a key this long: an operator is resending with another body, and may finish at any
-                # time.
+                # No worker holds a key this long: an operator is resending the message with another body and may finish
+                # at any time.
                 return backoff.outage_seconds(message.receive_count, clock)
             return max(0, wait)
         case NotStarted():
@@ -89,7 +89,7 @@ def visibility_seconds(
         case Failed(failure) if failure.delay_seconds is not None:
             return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
         case Failed(failure) if left_to_sqs and failure.permanent:
-            # If SQS has not moved it by then, it backs off like any failure: the queue may have no redrive policy.
+            # If SQS has not moved the message by then, the backoff applies: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
             return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
         case ClaimFailed() | SettleFailed():
@@ -99,7 +99,7 @@ def visibility_seconds(
 
 
 def in_groups(failed: Sequence[Message], seconds: Mapping[str, int]) -> dict[str, int]:
-    """Gives all failed messages of a FIFO group the visibility of its first one, so that they return in order."""
+    """Give all failed messages in a FIFO group the first one's visibility, so that they are redelivered in order."""
     firsts: dict[str, int] = {}
     together = dict(seconds)
     for message in failed:
@@ -119,8 +119,8 @@ def send_back(
 ) -> None:
     """Make failed messages visible again when another attempt is worthwhile.
 
-    Asks SQS in parallel, for at most a second or half of the time left. If that fails, the queue's own visibility
-    timeout stays in force, and the answer to Lambda is unchanged.
+    Calls SQS in parallel, for at most a second or half the time left. If a call fails, the queue's own visibility
+    timeout applies, and the answer to Lambda is unchanged.
     """
     now_ms, clock = deadline.now_ms, deadline.clock
     each = {
@@ -152,11 +152,11 @@ def _change(sqs: "SQSClient", chunk: Sequence[Message], seconds: Mapping[str, in
         {"Id": str(place), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": seconds[message.id]}
         for place, message in enumerate(chunk)
     ]
-    with suppress(Exception):  # best effort: if anything fails, the queue's own visibility timeout applies
+    with suppress(Exception):  # best effort: if the call fails, the queue's own visibility timeout applies
         sqs.change_message_visibility_batch(QueueUrl=queue_url(sqs, chunk[0].queue_arn), Entries=entries)
 
 
 def queue_url(sqs: "SQSClient", queue_arn: str) -> str:
-    """The queue's URL at the client's endpoint. Needs no request and no permission."""
+    """The queue URL at the client's endpoint. Needs no request and no permission."""
     account, name = queue_arn.split(":")[-2:]
     return f"{sqs.meta.endpoint_url}/{account}/{name}"

@@ -1,4 +1,4 @@
-"""From a message to its work: the claim to make, or why the message has no usable key."""
+"""Converts a message to its work: the claim to make, or why the message has no usable key."""
 
 from functools import partial
 
@@ -24,9 +24,9 @@ def work_of(
     lease_ms: int | None,
     asynchronous: bool,
 ) -> Work:
-    """The message's work, with the claim to make, or with the failure of a message without a usable key.
+    """The message's work: with the claim to make, or with a failure if the message has no usable key.
 
-    S3's test of a notification is completed under its messageId, without the handler.
+    S3's test notification is completed under its messageId, without running the handler.
     """
     group = message.group_id if message.fifo else None
     id_of = partial(record_id, options.store.namespace)
@@ -36,7 +36,7 @@ def work_of(
     try:
         key = usable(strategy(message), id_of)
         fingerprint = fingerprint_by(strategy, message, payload)
-    except BaseException as error:  # noqa: BLE001  # the strategy is the user's: even its exit concerns only this message
+    except BaseException as error:  # noqa: BLE001  # a user's strategy may even exit: that concerns only this message
         return Work(key="", claim=_no_key(error), handle=_never, group=group)
     claim = Claim(
         id=id_of(key),
@@ -46,13 +46,13 @@ def work_of(
         retention_seconds=options.retention_seconds,
         lease_ms=lease_ms,
     )
-    # A message sent again under its old key may have a record although this is its first delivery.
+    # A message sent again under its old key may have a record even on its first delivery.
     seen_before = message.receive_count > 1 or STAMP in message.message_attributes
     return Work(key=key, claim=claim, handle=handle, group=group, seen_before=seen_before)
 
 
 def _is_s3_test(message: Message) -> bool:
-    """Whether the message is S3's test when a notification is configured, sent directly or through SNS."""
+    """Whether the message is the test that S3 sends, directly or through SNS, when a notification is configured."""
     if "s3:TestEvent" not in message.raw_body:
         return False
     try:
@@ -66,7 +66,7 @@ def _is_s3_test(message: Message) -> bool:
 
 def _no_key(error: BaseException) -> Failure:
     text = why_unusable(error)
-    # An exit may be the process's own, from a signal at this moment: it says nothing about the message.
+    # An exit may come from a signal to the process at this moment, which says nothing about the message.
     return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
 
 

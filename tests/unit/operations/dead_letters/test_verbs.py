@@ -154,7 +154,7 @@ def test_what_has_no_room_for_its_stamp_is_planned_as_staying_in_the_archive() -
 
     assert (left.outcome, left.why) == (
         None,
-        "it has no room for its key: it has 10 attributes already, which is SQS's limit",
+        "it has no room for its key: it already has 10 attributes, which is SQS's limit",
     )
     assert (bank.bodies(bank.dead), len(bucket.objects)) == (Counter(["flaky"]), 1)
 

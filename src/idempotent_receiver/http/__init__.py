@@ -1,4 +1,4 @@
-"""The HTTP entry point: a request with an `Idempotency-Key` gets one response, the same for every retry."""
+"""The HTTP entry point: a request with an `Idempotency-Key` and all its retries get the same response."""
 
 from idempotent_receiver.http.request import InvalidRequest, MissingKey, Request, request_of
 

@@ -1,20 +1,20 @@
-"""The HTTP entry point: a client may repeat a request, and it takes effect once.
+"""The HTTP entry point: a client can repeat a request, which takes effect once.
 
 Follows the IETF draft *The Idempotency-Key HTTP Header Field* and Stripe's conventions:
 
 ====================================================== ===============================================================
-a request meets                                        response
+a request with, or that finds                          response
 ====================================================== ===============================================================
-GET, HEAD or OPTIONS, with a key or without            the unprotected handler's
-no key                                                 400, or the unprotected handler's where no key is `required`
+GET, HEAD or OPTIONS, with or without a key            the unprotected handler's
+no key                                                 400, or the unprotected handler's if no key is `required`
 a key that cannot be used                              400
-nothing                                                the handler's, kept if its status `is_final`
-the same request, answered                             the kept one, byte for byte, with `Idempotency-Replayed: true`
-the same request, still running                        409 with `Retry-After`, after a wait where one is configured
+no earlier request under its key                       the handler's, stored if its status `is_final`
+the same request, answered                             the stored one, byte for byte, with `Idempotency-Replayed: true`
+the same request, still running                        409 with `Retry-After`, after a wait if one is configured
 another request under the same key                     422
-the same request, whose answer was not kept            410
+the same request, whose response was not stored        410
 a lease that ended while the handler ran               the winner's, or 409 while the winner is still running
-the same, where the winner failed and may be retried   503 with `Retry-After`
+the same, but the winner failed and may be retried     503 with `Retry-After`
 no answer from the store; too little time left         503 with `Retry-After`
 a record that this version cannot read                 500
 ====================================================== ===============================================================
@@ -64,10 +64,10 @@ HttpHandler = Callable[[Any, Any], HandlerResponse]
 IDEMPOTENCY_KEY = header("Idempotency-Key")
 
 _NOT_SAID: Any = object()
-"""The default of `scope`; None means that all clients share their keys."""
+"""The default `scope`. (None means that all clients share their keys.)"""
 
 _READS = ("GET", "HEAD", "OPTIONS")
-"""The methods that should change nothing and so need no protection: a stored response would be outdated."""
+"""The methods that should change nothing, so they need no protection. A stored response would be outdated."""
 _ONLY_READS = (
     "GET, HEAD and OPTIONS requests have no record to commit this with; to write, use POST, PUT, PATCH or DELETE"
 )
@@ -102,36 +102,36 @@ def http_endpoint(
     """Make a handler `(event, context)` behind API Gateway, a Function URL or an Application Load Balancer take effect
     once for each key.
 
-    The handler may ask for a third argument, annotated `Transaction`: its writes commit together with the response.
-    Each of its runs then gets its own copy of the event.
-    GET, HEAD and OPTIONS requests pass unprotected: nothing is claimed or stored, and a `Transaction` refuses writes.
+    The handler may take a third argument, annotated `Transaction`: its writes commit together with the response. Each
+    run then gets its own copy of the event.
+    GET, HEAD and OPTIONS requests are not protected: nothing is claimed or stored, and a `Transaction` refuses writes.
 
     `key` finds a request's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
     needs a namespace. `scope` is a callable that returns the key's owner for an event (an authoriser's claim, an API
-    key), so that no tenant ever sees another's response. By default, or with None, all clients share their keys; with
+    key), so that no tenant ever sees another's response. By default, or with None, all clients share their keys. With
     `payload_key(...)`, `scope` is mandatory, because two clients may well send the same payload.
     Unless `required`, a request without a key is not protected.
-    `payload` says which part of the body must be the same under one key, besides method, path and query string (except
-    for parameters in its `without_query`); None compares nothing, not even those.
+    `payload` selects the part of the body that must be the same under one key. Method, path and query string (except
+    for parameters in its `without_query`) must be the same too. None compares nothing.
     `wait_seconds` is how long a request waits for one that is still running before it gets 409, and
-    `retry_after_seconds` is the delay that this response asks for.
+    `retry_after_seconds` is the delay in that response.
     Every response that the handler *returns* is stored, 4xx and 5xx included, unless `is_final` rejects its status. By
-    default it rejects those that ask for the same request again, with other credentials or later: then its
-    `Transaction` is not committed, and the request may be retried. 502 and 504 may follow an effect, so they are
-    stored. `is_final=lambda status: True` stores all. If it raises, that is logged and the response is stored.
-    An exception is raised to Lambda, and the request may be retried;
-    with `on_exception="replay"` the response is 500, without the exception's text, now and for every retry.
+    default, it rejects statuses that ask for the same request again, later or with other credentials. The `Transaction`
+    is then not committed, and the request may be retried. 502 and 504 may follow an effect, so they are stored.
+    `is_final=lambda status: True` stores all. If `is_final` raises, that is logged and the response is stored.
+    An exception is raised to Lambda, and the request may be retried. With `on_exception="replay"`, the response is 500
+    without the exception's text, now and for every retry.
     `headers` is a callable that returns headers for the library's own responses to an event, such as CORS headers. The
-    handler's responses keep theirs.
+    handler's responses keep their own.
     `results` stores responses that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
     `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: it ends the process.
-    `metrics`, such as Powertools' `Metrics`, count replays, conflicts and failures; without them, nothing is counted.
+    `metrics`, such as Powertools' `Metrics`, counts replays, conflicts and failures; without it, nothing is counted.
 
-    Raises TypeError or ValueError at set-up for options that cannot work, and RuntimeError on a system where a process
-    cannot be made to end at its deadline.
+    Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process cannot be
+    made to end at its deadline.
     """
     if isinstance(key, Payload) and payload is EVERYTHING:
-        # A parameter that is not part of the key must not cause a mismatch either.
+        # A parameter outside the key must not cause a mismatch either.
         payload = Payload(without_query=key.without_query)
     calls = CallOptions(
         store=store,
@@ -196,7 +196,7 @@ def http_endpoint(
 
 def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore) -> str | None:
     """The name of the parameter that takes a transaction, if any. Raises TypeError for a function that cannot be called
-    for each request.
+    with a request.
     """
     name, transaction = runnable(function), wants_transaction(function, store)
     try:
@@ -208,7 +208,7 @@ def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Endpoint:
-    """A handler and the options of `http_endpoint`; `transaction` names the parameter of `function` that takes one."""
+    """A handler and `http_endpoint`'s options. `transaction` names the parameter that takes a transaction."""
 
     calls: CallOptions
     function: Callable[..., HandlerResponse]
@@ -239,7 +239,7 @@ class _Endpoint:
         def handle(attempt: Attempt) -> HandlerResponse:
             if self.transaction is None:
                 return with_numbers(self.function(event, context))
-            # It runs again if what it read has changed, and may have changed its event.
+            # The handler runs again if data that it read has changed, and it may have changed its event.
             return with_numbers(self.function(copied_event(event), context, **{self.transaction: attempt.transaction}))
 
         call = self.calls.begin(key, fingerprint, context)
@@ -249,8 +249,8 @@ class _Endpoint:
             return self._response_to(ended, result, event, request, call.deadline.now_ms)
 
     def _unprotected(self, event: Any, context: Any, why: str) -> HandlerResponse:
-        """The response to a request without a record. If the handler takes a transaction, it gets one that refuses
-        writes and says why, because nothing would commit it.
+        """The response to a request without a record. A handler that takes a transaction gets one that refuses writes
+        and says `why`, because nothing would commit it.
         """
         refusing = Transaction()
         refusing.seal(why)
@@ -265,18 +265,18 @@ class _Endpoint:
         if self.scope is None:
             return self.calls.usable(made)
         scope = scope_of(self.scope, event)
-        # Quoting leaves no `#` in the scope, so no two pairs of scope and key collide.
+        # Quoting removes `#` from the scope, so no two pairs of scope and key collide.
         return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
 
     def _is_final(self, result: HandlerResponse) -> bool:
         try:
             return bool(self.is_final(_status_of(result)))
-        except Exception as error:  # noqa: BLE001  # a user's policy may raise anything, and the effect may be done
+        except Exception as error:  # noqa: BLE001  # a user's policy may raise anything, perhaps after an effect
             self.telemetry.report_raised("is_final raised: the response is stored", error)
             return True
 
     def _own(self, response: HttpResponse, event: Any, request: Request) -> HttpResponse:
-        """A response of the library's own, with the user's headers, in the form that the request's source expects."""
+        """One of the library's own responses, with the user's headers, in the form that the request source expects."""
         return in_form_of(request, with_headers(response, self.headers, event, self.telemetry))
 
     def _response_to(
@@ -309,7 +309,7 @@ class _Endpoint:
             retry = isinstance(error, ResultGone) and error.retry
             return self._own(responses.unread() if retry else responses.gone(), event, request)
         if not isinstance(response, dict) or "statusCode" not in response:
-            # Made explicit as API Gateway would, so that it has headers.
+            # Expanded as API Gateway would do it, so that it has headers.
             body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
             response = in_form_of(request, responses.json_response(HTTPStatus.OK, body, {}))
         return marked_as_replayed(response, multi_value=request.multi_value)

@@ -1,5 +1,5 @@
-"""One form for HTTP requests from API Gateway (REST or HTTP API), Function URLs and Application Load Balancers, and the
-key and scope read from it.
+"""A common form for HTTP requests from API Gateway (REST or HTTP API), Function URLs and Application Load Balancers,
+and the key and scope read from it.
 """
 
 import base64
@@ -17,7 +17,7 @@ from idempotent_receiver.options import key_for, require_text
 from idempotent_receiver.payload import Document, Payload, Query
 
 MOST_KEY_CHARACTERS = 255
-"""Stripe's limit: enough for any UUID, and far below DynamoDB's limit."""
+"""Stripe's limit: ample for any UUID, and far below DynamoDB's limit."""
 
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 _STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)" *(?:;.*)?')
@@ -29,7 +29,7 @@ _FORM_TYPE = re.compile(rf"{_FORM}((?:{_PARAMETER.pattern})*)[ \t]*", re.IGNOREC
 
 
 class InvalidRequest(ValueError):
-    """The event is not an HTTP request from API Gateway, a Function URL or a load balancer. Nothing has run."""
+    """The event is not an HTTP request from API Gateway, a Function URL or a load balancer. No handler has run."""
 
 
 class MissingKey(UnusableKey):
@@ -38,9 +38,9 @@ class MissingKey(UnusableKey):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `headers` has lower-case names, each with every value in the event.
+    """One request. `headers` maps each lower-case name to all its values in the event.
 
-    `query` is the query string in canonical form: decoded, sorted by name, with the values of a name in order. A name
+    `query` is the query string in canonical form: decoded and sorted by name, with each name's values in order. A name
     without a value has an empty one.
 
     A request from a load balancer (`balanced`) needs a response in the load balancer's form, with `multiValueHeaders`
@@ -61,10 +61,10 @@ class Request:
         return Document.of_bytes(self.body)
 
     def fingerprint(self, payload: Payload) -> str:
-        """The fingerprint of a request: method, path, query string, and the part of the payload that counts. For a form
-        (multipart/form-data) the parts count, not the boundary, which changes with each retry.
+        """A fingerprint of the method, path, query string, and the part of the payload that `payload` selects. For a
+        form (multipart/form-data), it covers the parts but not the boundary, which changes with each retry.
 
-        Raises UnusableKey if the fields that count are missing.
+        Raises UnusableKey if a selected field is missing.
         """
         if (parts := self._parts()) is None:
             return payload.fingerprint(self.document, self.method, self.path, query=self.query)
@@ -72,8 +72,8 @@ class Request:
         return payload.fingerprint(Document(parts), f"{self.method} {_FORM}", self.path, query=self.query)
 
     def _parts(self) -> bytes | None:
-        """The parts of a form, each with its length. None if the body is not a form, or if its boundary also appears
-        elsewhere than between parts: parsers differ on such a body.
+        """A form's parts, each with its length. None if the body is not a form, or if its boundary also appears
+        anywhere but between parts: parsers disagree on such a body.
         """
         boundary = _boundary(self.headers.get("content-type", ()))
         if boundary is None:
@@ -119,7 +119,9 @@ def request_of(event: object) -> Request:
 
 
 def copied_event(event: Any) -> Any:
-    """The event with its own dicts and lists. All else is shared: a decorator may have added what cannot be copied."""
+    """A copy of the event with new dicts and lists. Other values are shared: a decorator may have added some that
+    cannot be copied.
+    """
     if type(event) is dict:
         return {name: copied_event(value) for name, value in event.items()}
     if type(event) is list:
@@ -134,8 +136,8 @@ def header(name: str) -> Callable[[Any], str]:
     The value is a quoted string, as in the IETF draft, or a plain one. Parameters after a quoted string (`"k";v=1`) are
     not part of the key. The strategy raises MissingKey if the header is missing or empty. It raises UnusableKey if the
     header was sent twice with different values, or if the key is longer than 255 characters, is not printable ASCII, or
-    contains a comma. HTTP APIs, Function URLs and proxies join the values of a repeated header with commas, so an event
-    cannot distinguish such a key from one sent with a comma.
+    contains a comma. HTTP APIs, Function URLs and proxies join a repeated header's values with commas, so an event
+    does not show whether a comma is part of the key.
     Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
     Source: https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
@@ -169,10 +171,10 @@ def header(name: str) -> Callable[[Any], str]:
 
 
 def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
-    """What the user's `key` or `scope` callable (`name`) returns for an event.
+    """The value that the user's `key` or `scope` callable (`name`) returns for an event.
 
-    Raises UnusableKey for any exception: the client sent something unexpected, so a retry does not help. The error's
-    own text is not for the client.
+    Raises UnusableKey for any exception: the client sent something unexpected, so a retry does not help. The
+    exception's own text is not disclosed to the client.
     """
     try:
         return strategy(event)
@@ -183,11 +185,11 @@ def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
 
 
 def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
-    """The owner of the key. Raises UnusableKey if there is none: all requests without an owner would share it."""
+    """The key's owner. Raises UnusableKey if there is none: all requests without an owner would share the key."""
     try:
         scope = made_by(strategy, event, "scope")
     except MissingKey as error:
-        # The scope is missing, not the key: as a MissingKey, it would run unprotected where the key is optional.
+        # The scope is missing, not the key: a MissingKey would let the request run unprotected if the key is optional.
         raise UnusableKey(f"the request has no owner: {text_of(error)}") from None
     if scope is not None and not isinstance(scope, str):
         raise UnusableKey(f"the request has no owner: its scope is of type {type(scope).__name__}, not a string")
@@ -210,13 +212,13 @@ def _query(event: Mapping[str, Any], decode: Callable[[str], str] = str) -> list
 
 
 _NOT_TEXT = "surrogateescape"
-"""Bytes that are not UTF-8 are preserved: with a replacement character, different values would look the same."""
+"""Preserves bytes that are not UTF-8: with a replacement character, different values would look the same."""
 
 
 def _every_value(
     event: Mapping[str, Any], several: str, single: str, normalise: Callable[[str], str]
 ) -> dict[str, tuple[str, ...]]:
-    """Every value of each name. Format 1.0 has all values in the mapping `several`, and the last in `single`."""
+    """All values of each name. Format 1.0 has all values in the mapping `several` and the last value in `single`."""
     all_values, last_values = event.get(several), event.get(single)
     found: dict[str, list[str]] = {}
     for name, values in all_values.items() if isinstance(all_values, dict) else ():
@@ -233,7 +235,7 @@ def _body(event: Mapping[str, Any]) -> bytes:
     if body is None:
         return b""
     if not isinstance(body, str):
-        # Treated as no body, it would make all requests equal.
+        # If it were treated as an empty body, all requests would look the same.
         raise InvalidRequest(
             f"the body is of type {type(body).__name__}, not text as API Gateway sends it: parse it "
             "after http_endpoint or workflow_endpoint"

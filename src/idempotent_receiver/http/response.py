@@ -1,6 +1,6 @@
-"""The library's own HTTP responses, in the form that each source of requests expects.
+"""The library's own HTTP responses, in the form that each request source expects.
 
-Errors are `application/problem+json` (RFC 9457). They tell a client what to do next, and nothing about internals.
+Errors are `application/problem+json` (RFC 9457). They tell a client what to do next and disclose no internals.
 """
 
 import json
@@ -25,14 +25,14 @@ Headers = Callable[[Any], Mapping[str, str]]
 """Returns headers for the library's own response to an event."""
 
 REPLAYED = "Idempotency-Replayed"
-"""The header that marks a stored response."""
+"""The header that marks a replayed response."""
 
 RETRY_AFTER_SECONDS = 1
-"""The default delay before a retry: most handlers are done by then."""
+"""The default delay before a retry: most handlers finish within it."""
 
 
 def json_response(status: int, body: str, headers: Mapping[str, str]) -> HttpResponse:
-    """A response with a JSON text as its body."""
+    """A response whose body is JSON text."""
     headers = {"Content-Type": "application/json", **headers}
     return {"statusCode": int(status), "headers": headers, "body": body, "isBase64Encoded": False}
 
@@ -47,8 +47,8 @@ def problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: in
 
 
 def with_numbers(response: Any) -> Any:
-    """A handler's response with each Decimal as the number that Lambda sends for it; stored unchanged, it would be a
-    string in the replay. A response with non-JSON numbers, or nested too deep, is unchanged.
+    """A handler's response with each Decimal replaced by the number that Lambda would send. Otherwise, it would be a
+    string in the replay. A response with non-JSON numbers, or one nested too deep, is unchanged.
     """
     try:
         return _with_numbers(response)
@@ -68,8 +68,8 @@ def _with_numbers(value: Any) -> Any:
 
 
 def with_headers(response: HttpResponse, headers: Headers | None, event: Any, telemetry: Telemetry) -> HttpResponse:
-    """The response with the headers that `headers` returns for the event; its own headers take precedence. If `headers`
-    raises or returns anything but str, that is logged and the response goes out without them, because its content
+    """The response with the headers that `headers` returns for the event. Its own headers take precedence. If `headers`
+    raises or returns anything but str, that is logged and the response is sent without them, because its content
     matters more.
     """
     if headers is None:
@@ -104,7 +104,7 @@ def in_form_of(request: Request, response: HttpResponse) -> HttpResponse:
 
 
 def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> HttpResponse:
-    """The response with the header that marks it as stored."""
+    """The response with the header that marks it as replayed."""
     place, mark = ("multiValueHeaders", ["true"]) if multi_value else ("headers", "true")
     return {**response, place: {**(response.get(place) or {}), REPLAYED: mark}}
 
@@ -112,8 +112,8 @@ def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> 
 def without_answer(
     ended: Ending | Unknown, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS
 ) -> HttpResponse:
-    """The response if the handler gave none. If another request is in progress, the client is
-    asked to retry after `retry_after_seconds`, or when the other's lease ends if that is sooner.
+    """The response if the handler returned none. If another request is in progress, the response asks the client to
+    retry after `retry_after_seconds`, or when the other request's lease ends if that is sooner.
     """
     match ended:
         case outcome.HeldElsewhere(until_ms):
@@ -129,11 +129,11 @@ def without_answer(
             detail = (
                 "It is unknown whether the request took effect. Do not retry before an operator has looked into it."
             )
-            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", detail)
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record for this key cannot be read", detail)
         case _:
-            # Its end could not be recorded or its transaction not committed; or the store could not be reached or too
-            # little time was left. In the latter cases this request did nothing, but an earlier one with its key may
-            # have.
+            # The outcome could not be recorded, the transaction could not be committed, the store could not be reached,
+            # or too little time was left. In the last two cases, this request had no effect, but an earlier one with
+            # its key may have had one.
             return unsettled()
     retry_after_seconds = max(1, min(retry_after_seconds, -(-left_ms // 1000)))
     detail = "Try again later: you will get that request's response."
@@ -141,31 +141,31 @@ def without_answer(
 
 
 def unusable_key_response(error: UnusableKey) -> HttpResponse:
-    """The request has no key, or none that can be used; nothing ran."""
+    """The response to a request without a usable key. Nothing ran."""
     title = "No idempotency key" if isinstance(error, MissingKey) else "The idempotency key cannot be used"
     return problem(HTTPStatus.BAD_REQUEST, title, text_of(error))
 
 
 def unsettled() -> HttpResponse:
-    """It is unknown now whether the request took effect. A client that assumed not and used a new key might
-    repeat it.
+    """It is not yet known whether the request took effect. A client that assumes it did not and uses a new key might
+    repeat the effect.
     """
     detail = "It is unknown whether the request took effect. Try again with the same key."
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
 
 
 def generic_failure() -> HttpResponse:
-    """The handler failed, and that is final; nothing about its exception is disclosed."""
+    """The handler failed for good. Nothing about its exception is disclosed."""
     detail = "The request failed. A retry with the same key gets this response again."
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error", detail)
 
 
 def unread() -> HttpResponse:
-    """The request took effect once, and its response cannot be read now."""
+    """The request took effect once, but its response cannot be read now."""
     detail = "The request took effect, but its response cannot be read now. Try again with the same key."
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
 
 
 def gone() -> HttpResponse:
-    """The request took effect once, and its response was not stored."""
+    """The request took effect once, but its response was not stored."""
     return problem(HTTPStatus.GONE, "The response was not stored", "The request took effect, but its response is gone.")

@@ -151,9 +151,9 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
 def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
     """The fingerprint for a key strategy.
 
-    For messageIds, it covers the body's bytes, because SQS ties a messageId to one exact body. Other producers may write
-    one payload in several ways. For S3's own notifications about one event, AWS promises only that the parts of their
-    key are the same. Raises UnusableKey if a field to compare is missing.
+    For messageIds, it covers the body's bytes, because SQS ties a messageId to one exact body. Under other keys,
+    producers may write one payload in several ways. For S3's own notifications about one event, AWS promises only that
+    the parts of their key are the same. Raises UnusableKey if a field to compare is missing.
     """
     if strategy is message_id:
         return sha256(message.raw_body.encode("utf-8", "surrogatepass")).hexdigest()

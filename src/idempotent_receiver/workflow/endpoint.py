@@ -1,16 +1,16 @@
-"""The entry point for a workflow: an HTTP request under a key starts one execution, whose record answers every retry.
+"""The entry point for a workflow: an HTTP request with a key starts one execution, whose record answers every retry.
 
 ========================================= ============================================================================
-a request meets                           response
+a request with, or that finds             response
 ========================================= ============================================================================
-another method than POST, GET and HEAD    405; nothing was stored
-no key, no body, or one that is refused   400; nothing was stored
-nothing                                   202 with its location, once an execution has started
-an execution that is still running        202 with its ARN, or 409 where configured
+a method other than POST, GET and HEAD    405; nothing was stored
+a missing or refused key or body          400; nothing was stored
+no earlier request under its key          202 with its location, once an execution has started
+an execution that is still running        202 with its ARN, or 409 if configured
 an execution that succeeded               200 with the stored result
 an execution that failed                  the stored error, with its status
 another request under the same key        422
-no answer from store or Step Functions    503: retry with the same key
+no answer from store or Step Functions    503; retry with the same key
 ========================================= ============================================================================
 """
 
@@ -37,12 +37,12 @@ from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, a
 
 Parse = Callable[[bytes], Any]
 """Converts a body to the state machine's payload, as plain JSON values or a pydantic model. Raises PermanentError with
-a text for the client. For any ValueError, such as those of `json.loads` and pydantic, the client is told locations and
-kinds of problems, never values.
+a text for the client. For any ValueError, such as those of `json.loads` and pydantic, the response gives the locations
+and kinds of the problems, but no values.
 """
 
 RETRY_SECONDS = 5
-"""The delay that a client is asked for while an execution is running."""
+"""The `Retry-After` delay while an execution is running."""
 
 
 def workflow_endpoint(
@@ -55,16 +55,16 @@ def workflow_endpoint(
     headers: Headers | None = None,
     payload: Payload = EVERYTHING,
 ) -> HttpHandler:
-    """A Lambda handler behind HTTP, like `http_endpoint`'s: POST starts an execution, and GET of its location reports
-    it.
+    """A Lambda handler behind HTTP, like `http_endpoint`'s: POST starts an execution, and a GET request to its location
+    reports its state.
 
     `parse` converts a body to the state machine's payload. If it raises PermanentError or a ValueError, the response is
-    400. `key` is `header(name)` or a callable over the event. `scope` and `payload` are as for `http_endpoint`, but
-    something is always compared. `running_status` is the response status while an execution that an earlier request
+    400. `key` is `header(name)` or a callable that takes the event. `scope` and `payload` are as for `http_endpoint`,
+    but `payload` cannot be None. `running_status` is the response status while an execution that an earlier request
     started is still running. `headers` is a callable that returns headers for every response to an event, such as CORS
     headers.
 
-    Raises TypeError or ValueError at set-up for options that cannot work.
+    Raises TypeError or ValueError at set-up for invalid options.
     """
     _require(workflow, key, payload)
     options.require_callables(parse=parse)
@@ -97,7 +97,7 @@ def workflow_endpoint(
             return responses.unusable_key_response(error)
         except PermanentError as error:
             return problem(HTTPStatus.BAD_REQUEST, "The request is refused", text_of(error))
-        # Relative to the request's own address, which may begin with a stage or a domain's base path.
+        # Relative to the request's URL, whose path may start with a stage or a domain's base path.
         location = start.name if request.path.endswith("/") else f"{_last_part(request.path)}/{start.name}"
         return _response_to(accept(workflow, start, deadline, owner), location, running_status, deadline.now_ms)
 
@@ -129,8 +129,8 @@ def _require(workflow: object, key: object, payload: object) -> None:
 
 
 def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> PermanentError:
-    """What the client is told about a body that could not be parsed. An error's own text may quote the body."""
-    # Imported here: whatever raised such an error has already imported it.
+    """The client's error for a body that could not be parsed. The original error's text may quote the body."""
+    # Imported here: code that raised a ValidationError has already imported it.
     from pydantic_core import ValidationError  # noqa: PLC0415
 
     match error:
@@ -141,7 +141,7 @@ def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> Perman
         case RecursionError():
             return PermanentError("the body is nested too deep")
         case ValidationError():
-            # All names in it are shown: only the client sees them, and unknown ones are the client's own.
+            # All names are shown: only the client sees them, and unknown ones are the client's own.
             return invalid_body(error, {str(part) for each in error.errors() for part in each["loc"]})
         case _:
             telemetry.report_raised("not run: parse raised, and the client got 400", error, WARNING)
@@ -167,12 +167,12 @@ def _response_to(answer: StartAnswer, location: str, running_status: int, now_ms
         case AlreadyCompleted(record) | AlreadyFailed(record):
             return responses.marked_as_replayed(_ended(record))
         case _:
-            # If unavailable: it may have been started, or a sweep may still start it.
+            # If the answer is unknown, the execution may have started, or a sweep may still start it.
             return responses.without_answer(answer, now_ms)
 
 
 def _report(workflow: Workflow, name: str, deadline: Deadline) -> HttpResponse:
-    """What is known at a location."""
+    """The state of the execution at a location."""
     found = workflow.record_of(name, deadline)
     if isinstance(found, Unknown):
         return responses.without_answer(found, deadline.now_ms)
@@ -195,7 +195,7 @@ def _running(status: HTTPStatus, execution: str, location: str | None) -> HttpRe
 
 
 def _ended(record: Record) -> HttpResponse:
-    """The stored result or error. A record holds an error's text only if its author chose to disclose it."""
+    """The stored result or error. A record contains an error's text only if its author chose to disclose it."""
     if record.status == Status.COMPLETED:
         body = "null" if record.data is None else record.data
         return responses.json_response(HTTPStatus.OK, body, {"Cache-Control": "no-store"})

@@ -1,6 +1,6 @@
 """Executions of a state machine, one per key: their names, their records, and queries about them.
 
-An execution's name is derived from the key, and a record's id from that name. So starting twice is harmless, and either
+An execution's name is derived from the key, and its record's id from that name. So starting twice is harmless, and each
 can be found from the other without a search.
 """
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
 
 RETENTION_SECONDS = 90 * 24 * 60 * 60
-"""As long as Step Functions keeps an execution's name: once a key is free again, so is its name."""
+"""Matches how long Step Functions reserves an execution's name: once a key is free again, so is the name."""
 
 HAND_OVER_MARGIN_SECONDS = 60
-"""How long an execution may outlast its machine's timeout, to write its outcome and for clock differences."""
+"""Extra seconds beyond the machine's timeout, to write the outcome and to allow for clock differences."""
 
 MOST_INPUT_BYTES = 256 * 1024
 """StartExecution's limit."""
 
 NEVER_STARTED = "NeverStarted"
-"""The error of a record whose execution was abandoned. If a late request starts it anyway, a repair of its effects may
-revise the record.
+"""The error type in a record whose execution was abandoned. If a late request starts it anyway, repairing its effects
+may revise the record.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What an execution is started with: its name, the payload's fingerprint, and the input as JSON text."""
+    """An execution to start: its name, the payload's fingerprint, and the input as JSON text."""
 
     name: str
     fingerprint: str
@@ -50,8 +50,8 @@ class Start:
 
 
 def name_of(key: str, scope: str | None = None) -> str:
-    """The name of a key's execution, which is also the key of its record: 64 letters and digits that disclose neither
-    key nor scope.
+    """The execution's name for a key, which is also its record's key: 64 letters and digits that disclose neither key
+    nor scope.
     """
     parts = "".join(f"{len(part)}:{part}" for part in (scope or "", key))
     return sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
@@ -63,12 +63,12 @@ class Workflow:
 
     `client` is a boto3 Step Functions client. `state_machine_arn` is the machine's ARN, without a version or alias.
     `timeout_seconds` is the machine's own TimeoutSeconds: an execution holds its key for that long. The store needs a
-    namespace and belongs to the workflow alone. The machine gets `{"record", "fingerprint", "payload"}` as its input,
-    and writes its outcome into the record `record` as `protocol.execution.Conclusion` would.
+    namespace that only this workflow uses. The machine gets `{"record", "fingerprint", "payload"}` as its input and
+    writes its outcome to the record with the id `record`, as `protocol.execution.Conclusion` would.
 
-    `starts.accept` starts an execution; `starts.recover_orphan` repairs what a starter left when it died.
+    `starts.accept` starts an execution; `starts.recover_orphan` continues an execution whose starter died.
 
-    Raises TypeError or ValueError for options that cannot work.
+    Raises TypeError or ValueError for invalid options.
     """
 
     store: RecordStore = field(kw_only=False)
@@ -104,7 +104,7 @@ class Workflow:
 
     @property
     def longest_seconds(self) -> int:
-        """How long an execution may hold its key."""
+        """The longest time that an execution may hold its key."""
         return self.timeout_seconds + HAND_OVER_MARGIN_SECONDS
 
     def id_of(self, name: str) -> str:
@@ -116,12 +116,12 @@ class Workflow:
         return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
 
     def deadline(self, milliseconds: int) -> Deadline:
-        """The deadline in that many milliseconds, such as the Lambda context's remaining time."""
+        """The deadline this many milliseconds from now, such as the Lambda context's remaining time."""
         return Deadline.after(self.clock, milliseconds)
 
     def start_of(self, name: str, fingerprint: str, payload: Any) -> Start:
-        """What to start for a payload of plain JSON values or pydantic-serialisable types. Raises TypeError for other
-        types, ValueError for NaN and the like, or if the input is too long for Step Functions.
+        """The execution to start for a payload of plain JSON values or pydantic-serialisable types. Raises TypeError
+        for other types, and ValueError for NaN or infinity or if the input is too long for Step Functions.
         """
         fields = {"record": self.id_of(name), "fingerprint": fingerprint, "payload": payload}
         text = json.dumps(
@@ -133,20 +133,20 @@ class Workflow:
         return Start(name, fingerprint, text)
 
     def record_of(self, name: str, deadline: Deadline) -> Record | Unknown | None:
-        """The record of an execution's name; None if it does not exist or has expired."""
+        """The record for an execution's name; None if it does not exist or has expired."""
         (found,) = self.store.read([self.id_of(name)])
         return None if isinstance(found, Record) and found.expired(deadline.now_ms) else found
 
     def conclude(
         self, execution: str, outcome: Attributes, deadline: Deadline, revises: str | None = None
     ) -> SettleResult | Unknown:
-        """Write how an execution ended into its record if that is still open; `revises` is as in `Conclusion`."""
+        """Write an execution's outcome to its record, if that is still open. `revises` is as in `Conclusion`."""
         id = self.id_of(execution.rpartition(":")[2])
         conclusion = Conclusion(id, execution, outcome, self.retention_seconds, revises)
         return ask(conclusion, Unread(), self.store, deadline, max_retries=SETTLE_RETRIES)
 
     def describe(self, execution: str) -> "DescribeExecutionOutputTypeDef | Unknown | None":
-        """What Step Functions knows about an execution; None if it knows no such ARN."""
+        """Step Functions' description of an execution; None if the ARN does not exist."""
         try:
             return self.client.describe_execution(executionArn=execution)
         except self.client.exceptions.ExecutionDoesNotExist:
@@ -156,7 +156,7 @@ class Workflow:
 
 
 def _jsonable(value: Any) -> Any:
-    """A pydantic model, date or the like as plain JSON values. Raises TypeError for other types."""
+    """Plain JSON values for a pydantic model, a date or a similar value. Raises TypeError for other types."""
     # Imported here because plain values do not need it.
     from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
 

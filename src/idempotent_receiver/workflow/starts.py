@@ -1,8 +1,8 @@
-"""Starts an execution: claim its key, start it, and hand the claim over to it.
+"""Starts an execution: claims its key, starts it, and hands the claim over to it.
 
-The starter may die between claim and start, or between start and hand-over. Until the hand-over, the record keeps what
-to start, so the next request or a scheduled sweep continues from there. An orphan is a record whose lease ended without
-an outcome, because a starter or a machine died; `recover_orphan` continues it.
+The starter may die between claim and start, or between start and hand-over. Until the hand-over, the record keeps the
+execution's input, so the next request or a scheduled sweep can continue. An orphan is a record whose lease ended
+without an outcome because a starter or a machine died; `recover_orphan` continues it.
 """
 
 import json
@@ -40,7 +40,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """An execution has ended without recording it: its effects need repair."""
+    """An execution has ended without recording its outcome: its effects need repair."""
 
     execution: str
     status: str
@@ -49,7 +49,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """The record needs nothing, or it has been done."""
+    """The record needs no recovery, or recovery has already completed."""
 
 
 _Refused = AlreadyCompleted | AlreadyFailed | answers.OtherPayload | answers.Unreadable
@@ -57,13 +57,13 @@ StartAnswer = Started | Running | _Refused | Unknown
 
 
 def accept(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> StartAnswer:
-    """Claim the key, start its execution, and hand the claim over to it; or return the existing answer."""
+    """Claim the key, start its execution and hand the claim over to it, or return the existing answer."""
     claimed = claim(workflow, start, deadline, owner)
     return claimed.begin() if isinstance(claimed, ClaimedStart) else claimed
 
 
 def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str) -> StartAnswer | Closed | NothingToDo:
-    """Continue a record whose lease has ended: start what was never started, and look up what was."""
+    """Recover a record whose lease has ended: start its execution if it was never started, otherwise look it up."""
     found = workflow.record_of(name, deadline)
     if isinstance(found, Unknown):
         return found
@@ -93,7 +93,7 @@ def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str
 
 
 def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "ClaimedStart | StartAnswer":
-    """Claim the key until the deadline. The record keeps what to start, so that anyone can continue from there."""
+    """Claim the key until the deadline. The record keeps the input, so that any starter can continue."""
     claim = Claim(
         id=workflow.id_of(start.name),
         fingerprint=start.fingerprint,
@@ -105,7 +105,7 @@ def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "
     )
     answer: Claimed | answers.Refusal | Unknown = ask(claim, None, workflow.store, deadline)
     if isinstance(answer, answers.HeldElsewhere):
-        # The claiming request's record says what to start: it will be started, by a sweep at the latest.
+        # The claiming request's record has the input, so the execution will be started, by a sweep at the latest.
         return Running(workflow.arn_of(start.name))
     if isinstance(answer, answers.Unsent):
         return answers.NOT_SENT_HERE
@@ -122,7 +122,7 @@ class ClaimedStart:
     claimed: Claimed
 
     def begin(self) -> StartAnswer:
-        """Start the execution. If that is not possible now, the key stays claimed until the lease ends."""
+        """Start the execution. If that fails, the key stays claimed until the lease ends."""
         machine, client = self.workflow.state_machine_arn, self.workflow.client
         try:
             client.start_execution(stateMachineArn=machine, name=self.start.name, input=self.start.input)
@@ -133,14 +133,14 @@ class ClaimedStart:
         return self._hand_over(self.workflow.longest_seconds)
 
     def adopt(self) -> StartAnswer | None:
-        """Continue an execution that exists: its starter died before the hand-over, or its record is gone. None if Step
-        Functions knows none.
+        """Continue an existing execution whose starter died before the hand-over or whose record is gone. None if no
+        such execution exists.
         """
         arn = self.workflow.arn_of(self.start.name)
         found = self.workflow.describe(arn)
         if found is None or isinstance(found, Unknown):
             return found
-        # Compared by fingerprint, not by text: parts of a payload that do not count may differ.
+        # Compared by fingerprint, not by text: parts of a payload outside the fingerprint may differ.
         if _fingerprint_of(found.get("input")) != self.start.fingerprint:
             other = "the key was used for another payload, by an earlier execution"
             return self.fail("FingerprintMismatch", other, 422, arn)
@@ -150,7 +150,7 @@ class ClaimedStart:
         return self._hand_over(self.workflow.longest_seconds if found["status"] == "RUNNING" else 0)
 
     def fail(self, type: str, text: str, status: int, execution: str) -> StartAnswer:
-        """Record that the execution failed for good: the error that clients get, with its HTTP status."""
+        """Record that the execution failed for good, with the error and HTTP status that clients get."""
         error = json.dumps({"type": type, "text": text, "permanent": True, "status": status})
         return self.settle(transitions.fail(self.claimed, error), execution)
 
@@ -158,11 +158,11 @@ class ClaimedStart:
         execution = self.workflow.arn_of(self.start.name)
         until_ms = self.deadline.now_ms + lease_seconds * 1000
         answer = self.settle(hand_over(self.claimed, execution, until_ms), execution)
-        # The execution runs. Its outcome needs no hand-over, and a sweep makes up for a missing one.
+        # The execution is running. Its outcome needs no hand-over, and a sweep makes up for a missing hand-over.
         return Started(execution) if isinstance(answer, Unknown) else answer
 
     def settle(self, settlement: transitions.Settlement, execution: str) -> StartAnswer:
-        """Settle the claim; returns the answer that the record then gives."""
+        """Settle the claim. Returns the answer that the record then gives."""
         store, held = self.workflow.store, settlement.held
         answer: SettleResult | Unknown = ask(settlement, held, store, self.deadline, max_retries=SETTLE_RETRIES)
         match answer:

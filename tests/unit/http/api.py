@@ -35,7 +35,7 @@ PROBLEMS = {
         "A key belongs to one request: its method, path, query string and payload. Use a new key."
     ),
     (500, "Internal Server Error"): "The request failed. A retry with the same key gets this response again.",
-    (500, "The record of this key cannot be read"): f"{UNKNOWN}Do not retry before an operator has looked into it.",
+    (500, "The record for this key cannot be read"): f"{UNKNOWN}Do not retry before an operator has looked into it.",
     (503, "Service Unavailable"): f"{UNKNOWN}Try again with the same key.",
 }
 """What a client is told to do next, by status and title."""

@@ -1,6 +1,6 @@
-"""For tests: the in-memory store, events, fakes, and `explore`. Never deployed.
+"""Test tools: the in-memory store, events, fakes, and `explore`. Not for deployment.
 
-`explore` needs the extra `[testing]`; the rest needs only the library.
+`explore` needs the `[testing]` extra; the rest needs only the library.
 """
 
 import typing
@@ -31,9 +31,9 @@ def __getattr__(name: str) -> typing.Any:
     if name not in ("Exploration", "explore"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from idempotent_receiver.testing import exploration  # noqa: PLC0415  # it needs the extra
+        from idempotent_receiver.testing import exploration  # noqa: PLC0415  # needs the extra
     except ModuleNotFoundError as error:
         if error.name != "greenlet":
             raise
-        raise ImportError(f"{name} needs the extra [testing]: pip install 'idempotent-receiver[testing]'") from None
+        raise ImportError(f"{name} needs the [testing] extra: pip install 'idempotent-receiver[testing]'") from None
     return getattr(exploration, name)

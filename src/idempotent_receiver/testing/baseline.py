@@ -1,4 +1,4 @@
-"""The undisturbed run, with which every other run is compared, and what cannot be compared because it varies."""
+"""The undisturbed run, with which every other run is compared, and the values that vary too much to compare."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ TICK_SECONDS = 1.1
 
 
 class Baseline:
-    """The undisturbed run: one worker, each message once, one after the other. `run_again` repeats it.
+    """The undisturbed run: one worker handles each message once, in sequence. `run_again` repeats the run.
 
-    `unstable` has the places that vary between runs. `unrepeatable` says why nothing can be compared, if so.
+    `unstable` holds the places that vary between runs. `unrepeatable` says why runs cannot be compared, or is None.
     """
 
     def __init__(self, run_again: Callable[[], ExploredRun]) -> None:
@@ -28,7 +28,7 @@ class Baseline:
         self._compare(run_again())
 
     def look_again(self) -> bool:
-        """Run once more, a second later. Returns whether that may have changed what is compared."""
+        """Run once more, a second later. Returns False, without a run, if called before."""
         if self._looked_again:
             return False
         self._looked_again = True
@@ -37,7 +37,7 @@ class Baseline:
         return True
 
     def _compare(self, other: ExploredRun) -> None:
-        """Leave out what varies. If only the first run differs, the cause is what ran before."""
+        """Exclude values that vary. A value that differs only in the first run depends on earlier runs."""
         self.unrepeatable = _difference(self.run, other)
         if self.unrepeatable is not None:
             return
@@ -52,21 +52,21 @@ class Baseline:
 
 
 def _difference(one: ExploredRun, other: ExploredRun) -> str | None:
-    """How two undisturbed runs differ, apart from values."""
+    """How two undisturbed runs differ, ignoring values."""
     if one.ends != other.ends:
-        return f"the messages end as {one.ends} first, and then as {other.ends}"
+        return f"the messages end first as {one.ends}, then as {other.ends}"
     for table in sorted(one.tables.keys() | other.tables.keys()):
         here, there = (len(run.tables.get(table, [])) for run in (one, other))
         if here != there:
-            return f"the table {table} holds {here} items first, and then {there}"
+            return f"the table {table} holds first {here} items, then {there}"
     first, then = ([call.name for call in run.calls] for run in (one, other))
     if first != then:
-        return f"it calls {', '.join(first) or 'nothing'} first, and then {', '.join(then) or 'nothing'}"
+        return f"it calls first {', '.join(first) or 'nothing'}, then {', '.join(then) or 'nothing'}"
     return None
 
 
 def _varying(one: ExploredRun, other: ExploredRun) -> frozenset[str]:
-    """The places of tables, state, results and calls that differ."""
+    """The places in tables, state, results and calls that differ."""
     return frozenset().union(
         *(
             places(here, there, name)
@@ -85,7 +85,7 @@ def _varying(one: ExploredRun, other: ExploredRun) -> frozenset[str]:
 def _rows(
     table: str, here: Sequence[TableItem], there: Sequence[TableItem]
 ) -> Iterator[tuple[str, TableItem, TableItem]]:
-    """Pairs of items that differ between the two."""
+    """Pairs of items that differ between two versions of a table."""
     pairs = zip(subtracted(here, there), subtracted(there, here), strict=True)
     return ((table, *pair) for pair in pairs)
 
@@ -101,7 +101,7 @@ def result_of(id: str) -> str:
 
 
 def subtracted(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """The elements that `some` has more often than `others`; they need not be hashable."""
+    """The elements of `some`, less one for each equal element of `others`. Elements need not be hashable."""
     left = list(some)
     for other in others:
         if other in left:

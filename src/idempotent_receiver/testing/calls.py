@@ -1,4 +1,4 @@
-"""Fakes of what a handler calls, such as a payment service. Each records its calls and the key it was given."""
+"""Fakes for functions that a handler calls, such as a payment API. Each records its calls and their keys."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ from idempotent_receiver.testing.varying import plain
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a fake. `key` is the idempotency key that it got, and `message` the key of the message being handled,
+    """One call to a fake. `key` is the idempotency key it received, and `message` the key of the message being handled,
     or None.
     """
 
@@ -27,9 +27,9 @@ class Call:
     key: object = None
     message: str | None = None
     attempt: int | None = None
-    """The attempt at the message; None if there was none."""
+    """The attempt number; None if no message was being handled."""
     run: object = field(default=None, repr=False, compare=False)
-    """The handler's run: it runs again in one attempt if what it had read has changed."""
+    """The handler's run. An attempt runs the handler again if data that it read has changed."""
     given: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Copies of the arguments, by parameter: the handler may change the originals later."""
 
@@ -45,16 +45,16 @@ def _short(value: object) -> str:
 
 
 class Watcher(Protocol):
-    """Decides what happens at a call, for the exploration of a handler."""
+    """Decides what happens to each call while a handler is explored."""
 
     def promised(self, call: Call, promise: Coroutine[Any, Any, Any]) -> None:
-        """A coroutine was created, which makes the call when awaited."""
+        """A coroutine was created that makes the call when awaited."""
 
     def before(self, call: Call) -> float:
-        """The call is about to be made; returns how many seconds it waits first."""
+        """The call is about to be made. Returns the seconds to wait first."""
 
     def sleep(self, seconds: float) -> None:
-        """Let that time pass, for a fake that is not awaited."""
+        """Wait this long before calling a synchronous fake."""
 
     def arrives(self, call: Call, refuses: BaseException | None) -> None:
         """The call is about to take effect. Raises `refuses` if it is to be refused."""
@@ -68,7 +68,7 @@ _watchers: list[Watcher] = []
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """In the block, calls of all fakes go to the watcher, and no `Calls` records them."""
+    """Within the block, all calls to fakes go to the watcher, and no `Calls` records them."""
     _watchers.append(watcher)
     try:
         yield
@@ -77,9 +77,9 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 class Calls:
-    """Creates fakes and records their calls in order in `made`.
+    """Creates fakes, and records their calls in `made`, in order.
 
-    `explore` sees the calls of every fake; those are not in `made`.
+    While `explore` runs, it watches all calls itself, and `made` does not record them.
     """
 
     def __init__(self, replace: Callable[[Any, str, Any], None] | None = None) -> None:
@@ -97,15 +97,15 @@ class Calls:
     ) -> Callable[..., Any]:
         """A function to call instead of `of`, which is a function or its name. The fake is `async` if the function is.
 
-        `key` names the parameter with the idempotency key, or is a callable over the arguments that finds it. Without a
-        key, or with an empty one, two calls for one message count as two effects. `returns` is what a call returns
-        (each call gets its own copy of a dict, list or set), or a callable over the arguments that makes it. `raises`
-        is what the caller sees if the call took effect and its answer was lost; `explore` then plays that, too.
-        `refuses` is what the caller sees if the call is refused without effect, such as a declined card; `explore` then
-        plays that once, and also repeatedly until a redrive.
+        `key` names the parameter that holds the idempotency key, or is a callable that takes the arguments and returns
+        the key. Without a key, or with an empty one, two calls for one message count as two effects. `returns` is the
+        return value (each call gets its own copy of a dict, list or set), or a callable that takes the arguments and
+        returns the value. `raises` is the error that the caller sees if the call took effect but its answer was lost;
+        `explore` then tries that, too. `refuses` is the error that the caller sees if the call is refused without
+        effect, such as a declined card; `explore` then tries one refusal, and repeated refusals until a redrive.
 
-        Raises TypeError for a call that the real function would not accept, and for a `key` that is not one of its
-        parameters.
+        Raises TypeError for a `key` that is not one of the function's parameters. The fake raises TypeError for a call
+        that the real function would not accept.
         """
         name = of if isinstance(of, str) else getattr(of, "__name__", type(of).__name__)
         signature = None if isinstance(of, str) else inspect.signature(of)
@@ -147,10 +147,10 @@ class Calls:
         return chosen if isinstance(of, str) else wraps(of)(chosen)
 
     def replace(self, target: Any, name: str, **how: Any) -> None:
-        """Put a fake in place of `target.name` until the test ends; `how` is as in `fake`. For the fixture `calls`."""
+        """Replace `target.name` with a fake until the test ends; `how` is as in `fake`. For the `calls` fixture."""
         if self._replace is None:
             raise TypeError(
-                "replace needs pytest's monkeypatch: ask for the fixture `calls`, or write "
+                "replace needs pytest's monkeypatch: use the `calls` fixture, or write "
                 f"monkeypatch.setattr(..., {name!r}, calls.fake(...))"
             )
         fake: Any = self.fake(getattr(target, name), **how)
@@ -159,7 +159,7 @@ class Calls:
 
 
 def _as_new(returns: Any) -> Any:
-    """A copy: what the handler does to its answer must not affect others."""
+    """A copy: changes that a handler makes to its answer must not affect other calls."""
     return deepcopy(returns) if isinstance(returns, dict | list | set) else returns
 
 
@@ -171,12 +171,12 @@ def _require_key(key: object, name: str, signature: inspect.Signature | None) ->
     parameters = signature.parameters.values()
     if key not in signature.parameters and all(one.kind is not one.VAR_KEYWORD for one in parameters):
         raise TypeError(
-            f"{name} has no parameter {key!r} to take its idempotency key from: it has {[*signature.parameters]}"
+            f"{name} has no parameter {key!r} to hold its idempotency key: it has {[*signature.parameters]}"
         )
 
 
 def _error(option: str, given: object) -> BaseException | None:
-    """The error to raise. Raises TypeError if it is not an error, or a class that needs arguments."""
+    """The error to raise. Raises TypeError for a value that is no error, or an error class that needs arguments."""
     if given is None or isinstance(given, BaseException):
         return given
     try:
@@ -184,7 +184,7 @@ def _error(option: str, given: object) -> BaseException | None:
             return given()
     except TypeError:
         pass
-    raise TypeError(f"{option} must be an error, {option}=TimeoutError('...'); it is {given!r:.100}")
+    raise TypeError(f"{option} must be an error, such as {option}=TimeoutError('...'); it is {given!r:.100}")
 
 
 def _call(
@@ -209,13 +209,13 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that returns a coroutine as a coroutine function."""
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(function)
-    function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001  # its own
+    function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001  # asyncio's mark
     return function
 
 
 def _given(signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments by parameter, or by number if no function names them. Raises TypeError for a call that the function
-    would not accept.
+    """The arguments by parameter, or by position without a signature. Raises TypeError for a call that the signature
+    does not allow.
     """
     if signature is not None:
         return {**kwargs, **signature.bind(*args, **kwargs).arguments}

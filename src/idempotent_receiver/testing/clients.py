@@ -1,4 +1,4 @@
-"""The clients of a worker's consumer in an explored run: its store, its queue and its log."""
+"""A worker's clients in an explored run: its store, queue and log."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,11 +26,11 @@ class WorkerStore:
         self._worker, self._setup = worker, setup
 
     def insert(self, records: Sequence[Record]) -> list[Any]:
-        """Claims, and the ends of unclaimed runs."""
+        """Insert claims, or the results of unclaimed runs."""
 
         def insert() -> list[Any]:
             answers = list(self._run.memory.insert(records))
-            # A batch's INSERT does not report the existing item.
+            # An INSERT in a batch does not return the existing item.
             return [Conflict() if len(answers) > 1 and isinstance(one, Conflict) else one for one in answers]
 
         verb = "claims" if records[0].status == Status.INPROGRESS else self._verb(records[0])
@@ -47,13 +47,13 @@ class WorkerStore:
         return self._run.memory.read(ids)
 
     def replace(self, changes: Sequence[Change]) -> list[Any]:
-        """Take-overs, releases, and the ends of runs."""
+        """Take over or settle claims."""
         memory, verb = self._run.memory, self._verb(changes[0].new)
         what = f"{verb} {self._keys(change.new.id for change in changes)}"
         return list(self._run.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
 
     def get(self, table: str, key: PlainItem) -> Any:
-        """A handler's read."""
+        """Read an item for a handler."""
 
         def get() -> list[Any]:
             return [self._run.memory.get(table, key)]
@@ -63,7 +63,7 @@ class WorkerStore:
         return found
 
     def commit(self, commits: Sequence[Commit]) -> list[Any]:
-        """Transactions, each with its message's completion."""
+        """Commit transactions, each with its message's completion."""
         memory = self._run.memory
         self._run.touched |= any(actions for _, actions in commits)
         completes = "completes" if all(change.new.status == Status.COMPLETED for change, _ in commits) else "records"
@@ -88,7 +88,7 @@ class WorkerStore:
 
 
 class WorkerQueue:
-    """A worker's SQS client: dead letters go to the run; visibility changes have no effect here."""
+    """A worker's SQS client. The run keeps the dead letters; visibility changes have no effect."""
 
     meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
 
@@ -96,7 +96,7 @@ class WorkerQueue:
         self._worker = worker
 
     def change_message_visibility_batch(self, **arguments: object) -> None:
-        """Accepts any change."""
+        """Accept and ignore any change."""
 
     def send_message(self, **arguments: Any) -> None:
         """Send a dead letter."""
@@ -106,7 +106,7 @@ class WorkerQueue:
         network.send(self._worker, f"sends {id} to the dead-letter queue", partial(network.dead_letters.add, id))
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:  # noqa: N803
-        """Send what handlers send through their transactions."""
+        """Send the messages of handlers' transactions."""
         run, queue = self._worker.run, QueueUrl.rpartition("/")[2]
         what = f"sends {len(Entries)} message{'s' * (len(Entries) > 1)} to {queue}"
         run.touched = True
@@ -114,7 +114,7 @@ class WorkerQueue:
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 
     def _sent(self, queue_url: str, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Keep each message once under its key, as its consumer does: in a table that is compared like any other."""
+        """Keep one copy of each message by key, as a consumer would, in a table that is compared like any other."""
         sent = self._worker.run.memory.tables.setdefault("messages sent", Table("key"))
         for entry in entries:
             arguments = {name: value for name, value in entry.items() if name not in ("Id", "MessageDeduplicationId")}
@@ -124,7 +124,7 @@ class WorkerQueue:
 
 
 class WorkerLog:
-    """A worker's log, which tells its run why a message failed."""
+    """A worker's log, which reports to the run why a message failed."""
 
     log_level = INFO
 
@@ -132,10 +132,10 @@ class WorkerLog:
         self._worker = worker
 
     def debug(self, text: str, *, extra: Mapping[str, Any]) -> None:
-        """Ignored: gives no reason."""
+        """Ignore a text that gives no reason."""
 
     def error(self, text: str, *, extra: Mapping[str, Any]) -> None:
-        """Note how a message ended."""
+        """Note why a message failed."""
         if "message_id" in extra:
             why = extra.get("reason") or extra.get("why") or text
             kind = extra.get("error_type")

@@ -21,16 +21,16 @@ def sqs_event(
     queue: str = "queue",
     attributes: Mapping[str, str | Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """An event as Lambda delivers it to an SQS consumer, with a message for each body.
+    """An event as Lambda delivers it to an SQS consumer, with one message per body.
 
-    A str or bytes is a body as it is; anything else is written as JSON: a dict, a pydantic model, a dataclass. A list
-    is refused, because it may be meant as several bodies: pass `*bodies`, or the text of a JSON list. `ids` are the
-    messageIds (`message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in the group
-    `group-1` unless `groups` names one for all, or one for each. `attributes` are message attributes, which every
-    message carries: texts, or SendMessage's `MessageAttributes`.
+    A str or bytes body is used as is; anything else is written as JSON: a dict, a pydantic model, a dataclass. A list
+    is refused, because it could mean several bodies: pass `*bodies`, or the text of a JSON list. `ids` are the
+    messageIds (default: `message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in the
+    group `group-1` unless `groups` names one group for all, or one for each. `attributes` are the message attributes
+    of every message: strings, or values as in SendMessage's `MessageAttributes`.
 
-    Raises TypeError for a list and for bodies that cannot be JSON, and ValueError unless ids and groups match the
-    number of bodies.
+    Raises TypeError for a list and for bodies that cannot be written as JSON, and ValueError unless ids are unique and
+    there is one id and one group per body.
     """
     if any(isinstance(body, list | tuple | Iterator) for body in bodies):
         raise TypeError(
@@ -39,7 +39,7 @@ def sqs_event(
         )
     names = _one_each("ids", bodies, ids, [f"message-{number}" for number in range(1, len(bodies) + 1)])
     if len(set(names)) < len(names):
-        raise ValueError(f"ids must differ, as messageIds do: {list(names)}")
+        raise ValueError(f"ids must be unique, as messageIds are: {list(names)}")
     given = [groups] * len(bodies) if isinstance(groups, str) else groups
     group_of = _one_each("groups", bodies, given, ["group-1" if fifo else None] * len(bodies))
     carried = {name: _received(value) for name, value in (attributes or {}).items()}
@@ -58,7 +58,7 @@ def _one_each(option: str, bodies: Sequence[object], given: Any, otherwise: Sequ
 
 
 def _received(attribute: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A message attribute as an event has it."""
+    """A message attribute in the form that events use."""
     if isinstance(attribute, str):
         return {"stringValue": attribute, "dataType": "String"}
     parts = {part[0].lower() + part[1:]: value for part, value in attribute.items()}
@@ -77,7 +77,7 @@ def _message(id: str, body: object, receives: int, group: str | None) -> dict[st
 
 
 def body_of(body: object) -> str:
-    """A message's body as text. Raises TypeError if it cannot be JSON."""
+    """A message body as text. Raises TypeError if it cannot be written as JSON."""
     if isinstance(body, str):
         return body
     # Imported here because the in-memory store does not need it.
@@ -87,14 +87,14 @@ def body_of(body: object) -> str:
         return body.decode() if isinstance(body, bytes) else to_json(body, inf_nan_mode="constants").decode()
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise TypeError(
-            f"a message's body is a str, or what can be written as JSON, such as a dict or a pydantic model; "
-            f"{body!r:.200} cannot: {error}"
+            f"a message body must be a str, or a value that can be written as JSON, such as a dict or a pydantic "
+            f"model; {body!r:.200} is neither: {error}"
         ) from None
 
 
 @dataclass
 class LambdaContext:
-    """Lambda's context for an invocation that may last this many seconds of a clock, from its creation."""
+    """Lambda's context for an invocation that times out this many seconds after its creation, by this clock."""
 
     seconds: float
     clock: Clock
@@ -108,12 +108,12 @@ class LambdaContext:
         self.ends = self.clock.monotonic_seconds() + self.seconds
 
     def get_remaining_time_in_millis(self) -> int:
-        """The time left."""
+        """The time left, in milliseconds."""
         return int((self.ends - self.clock.monotonic_seconds()) * 1000)
 
 
 def lambda_context(seconds: float = 30.0) -> LambdaContext:
-    """A Lambda context whose time runs out in that many seconds. Raises ValueError unless the time is positive."""
+    """A Lambda context that times out after this many seconds. Raises ValueError unless they are positive."""
     options.require_numbers(seconds=seconds)
     if not seconds:
         raise ValueError("seconds must be more than 0: an invocation with no time left starts nothing")

@@ -17,7 +17,7 @@ from idempotent_receiver.testing.setup import Container, Setup
 MOST_WORKERS, MOST_FAULTS = 4, 3
 
 _alone = threading.RLock()
-"""Held by the running exploration: fakes and the network belong to the process."""
+"""Held while an exploration runs: fakes and the network are process-wide."""
 
 
 def explore(
@@ -36,39 +36,45 @@ def explore(
     network: str | None = None,
     no_effects: str | None = None,
 ) -> Exploration:
-    """Run a decorated handler through the faults of SQS, Lambda and the network. Raises AssertionError with a story of
-    every way in which a message takes effect twice, or not at all.
+    """Run a decorated handler through SQS, Lambda and network faults. Raises AssertionError, with the story of each
+    violation, if a message can take effect twice or not at all.
 
         def test_my_consumer_survives_it(calls):
             calls.replace(orders, "charge", key="idempotency_key")
             assert explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"}).complete
 
-    `handler` is the result of `@sqs_consumer(...)`, with any other decorators. The shipped code runs with an in-memory
-    store, in virtual time, with the handler's own options. `messages` is a list of bodies (str, or JSON values), or an
-    event of `sqs_event`. `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may
-    have items, and fakes may read and write it. `state` names what else the handler changes, such as the dict of a
-    fake, or the `MemoryStore` of an `@idempotent` function. Tables and state are restored before each schedule, and
-    compared after it.
+    `handler` is decorated with `@sqs_consumer(...)`, and optionally with other decorators. The shipped code runs in
+    virtual time on an in-memory store, with the handler's own options. `messages` is a list of bodies (str or JSON
+    values), or an event from `sqs_event`. `tables` names the tables that the handler's `Transaction` uses, as in
+    `MemoryStore`; a `Table` can contain items, and fakes can read and write it. `state` names the other objects that
+    the handler changes, such as a fake's dict or an `@idempotent` function's `MemoryStore`. Tables and state are
+    restored before each schedule and compared after it.
 
-    In every schedule, `workers` receive the messages at once. Messages not acknowledged come again once the leases have
-    ended, then are redriven, and finally all are delivered once more. Meanwhile at most `faults` faults happen, at any
-    call of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request
-    arrives late or never, a fake refuses, the handler raises; and at most two calls are so slow that others go first.
+    In every schedule, `workers` workers receive the messages at the same time. Unacknowledged messages are redelivered
+    after their leases end, then redriven. Finally, completed messages are delivered once more. Until then, up to
+    `faults` faults occur, at any call to the store, SQS or a fake: a worker crashes before or after the call, the
+    answer is lost, the request arrives late or never, a fake refuses, or the handler raises. Up to two calls are so
+    slow that other workers go first.
 
-    A violation is: tables or state that differ from the run without faults; a message acknowledged before it is
-    COMPLETED, or never acknowledged; a fake called again with another key or without one, never called for a completed
-    message, called only after a fault, never awaited, or called with one key for two messages or two calls; a fake
-    that refused a message which ends as if it had not. Repeating a call with the same key is allowed. So is a
-    concurrent run of a handler with `effects="transaction"`: nothing claims its message, and its effects exist once.
+    These are violations:
 
-    Two more violations can be allowed with a reason: a request by the handler's own client (boto3 is refused, also
-    under moto, and sockets do not connect), with `network="DynamoDB Local"`; and a handler that touches no table,
-    state or fake, with `no_effects="it only counts"`.
+    - tables or state that differ from the run without faults
+    - a message acknowledged before it is COMPLETED, or never acknowledged
+    - a fake called again with a different key or none, never called for a completed message, called only after a
+      fault, never awaited, or called with one key for two messages or two calls
+    - a fake's refusal without consequence: the message ends as if the call had succeeded
 
-    The same input gives the same result. `most_schedules` limits the schedules, with a warning: assert that the
-    result is `complete`. Those with the fewest faults come first. `replay` plays one schedule, as a story names it.
-    `check=False` returns the violations instead of raising them. `seconds` is the function's time limit. `store`
-    makes the store of each schedule, a `MemoryStore` or a class made from it.
+    Repeating a call with the same key is allowed. So are concurrent runs of a handler with `effects="transaction"`,
+    which claims no messages but takes effect only once.
+
+    Two more violations are allowed if you give a reason. `network="DynamoDB Local"` allows requests by the handler's
+    own clients; otherwise boto3 is refused, even under moto, and sockets do not connect. `no_effects="it only counts"`
+    allows a handler that touches no table, state or fake.
+
+    The same input gives the same result. Schedules with the fewest faults run first. `most_schedules` limits their
+    number, with a warning if some did not run: assert that the result is `complete`. `replay` runs the one schedule
+    that a story names. `check=False` returns violations instead of raising. `seconds` is the Lambda function's
+    timeout. `store` creates each schedule's store: `MemoryStore` or a subclass.
 
     Raises TypeError or ValueError, with the remedy, for input that cannot be explored.
     """
@@ -111,7 +117,7 @@ def explore(
         search.result.check()
     if not search.result.complete and not search.result.violations and only is None:
         warnings.warn(
-            f"explore played {most_schedules} schedules, but not all: raise most_schedules, or lower workers, "
+            f"explore ran {most_schedules} schedules, but not all: raise most_schedules, or lower workers, "
             "faults or the number of messages",
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""One run of a consumer under one schedule: everything that happened, starting from the same tables each time."""
+"""One run of a consumer under one schedule, with all its events. Every run starts from the same tables."""
 
 import json
 from collections import Counter
@@ -22,9 +22,7 @@ ItemsByTable = dict[str, list[TableItem]]
 
 @dataclass
 class ExploredRun:
-    """What has happened so far in a run, in its own world. With `alone`, one worker gets each message once,
-    undisturbed.
-    """
+    """A run's events so far, in its own world. With `alone`, one worker receives each message once, without faults."""
 
     setup: Setup
     schedule: Schedule
@@ -32,23 +30,23 @@ class ExploredRun:
     story: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
-    """How each message ended, by messageId: completed, a dead letter, or failed for good."""
+    """How each message ended, by messageId: `completed`, `dead letter` or `failed for good`."""
     early: list[str] = field(default_factory=list)
-    """Messages acknowledged before they were completed or dead letters."""
+    """Messages acknowledged before they were completed or dead-lettered."""
     refused: list[Call] = field(default_factory=list)
     """Calls refused without effect."""
     unawaited: list[Call] = field(default_factory=list)
-    """Calls whose coroutines had not ended when their handler returned."""
+    """Calls whose coroutines had not finished when the handler returned."""
     faked: set[tuple[str, str]] = field(default_factory=set)
     """Tables and state containers that fakes changed in the undisturbed run."""
     repeated: set[str] = field(default_factory=set)
-    """Fakes called again for a message by another worker, with a key."""
+    """Fakes that another worker called again for the same message, with a key."""
     why: dict[str, str] = field(default_factory=dict)
-    """The reason of each message's latest failure, by messageId."""
+    """The reason for each message's latest failure, by messageId."""
     touched: bool = False
     """Whether the handler wrote to a table or the state, or called a fake."""
     handled: int = 0
-    """How often the handler was started."""
+    """How many times the handler was started."""
     tables: ItemsByTable = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -59,13 +57,13 @@ class ExploredRun:
     redriven: bool = False
     """Whether messages that failed for good have been redriven."""
     failing: set[str] = field(default_factory=set)
-    """Keys whose handler raises every time until they are redriven."""
+    """Keys for which the handler always raises until they are redriven."""
     refusing: Counter[tuple[str, str | None]] = field(default_factory=Counter)
-    """How many more calls each fake refuses for each message."""
+    """How many more calls each fake will refuse, by fake and message."""
     promises: list[tuple[Call, str, Coroutine[Any, Any, Any]]] = field(default_factory=list)
-    """Coroutines that fakes created, and the names of their workers."""
+    """Coroutines that fakes created, each with its call and its worker's name."""
     interrupt: KeyboardInterrupt | None = None
-    """An exception in a handler that must end the whole exploration, not only one message."""
+    """A handler's exception that must end the whole exploration, not just one attempt."""
 
     def __post_init__(self) -> None:
         self.world = World()
@@ -79,10 +77,10 @@ class ExploredRun:
         return tables, self.setup.snapshot()
 
     def conclude(self, before: tuple[ItemsByTable, dict[str, Any]]) -> None:
-        """Keep the result of the run for comparison; `before` is what was observed at its start."""
+        """Keep the run's results for comparison. `before` is what `observed` returned at the start."""
         for id in self.setup.record_ids:
             error = self.record_of(id).get("error")
-            # SQS moves permanent failures that the library did not send to a dead-letter queue itself.
+            # SQS moves a permanent failure to the dead-letter queue if the library did not send it there.
             if error is not None and json.loads(error).get("permanent"):
                 self.ends.setdefault(id, "failed for good")
         self.tables, self.state = self.observed()
@@ -97,12 +95,12 @@ class ExploredRun:
                 promise.close()
 
     def require_live(self) -> None:
-        """Raise if the run is over: whatever a handler still does on its way out does not count."""
+        """Raise if the run has ended: what a handler does while it unwinds does not count."""
         if self.world.ended:
             self.world.leave()
 
     def record_of(self, id: str) -> TableItem:
-        """The record of a messageId; empty if none."""
+        """The record for a messageId; empty if there is none."""
         return self.memory.items.get(self.setup.record_ids[id] or "", {})
 
     def first_id(self, id: str) -> str:
@@ -114,7 +112,7 @@ class ExploredRun:
         self.story.append(f"worker {worker.name} receives {_listed([record['messageId'] for record in records])}")
 
     def answered(self, worker: Worker, records: Sequence[TableItem], answer: list[str] | Exception) -> None:
-        """Note a worker's answer: messages that it did not name are deleted."""
+        """Note a worker's answer. Messages that it does not report as failed are deleted."""
         self.network.under_way.discard(worker.name)
         if isinstance(answer, Exception):
             self.story.append(f"{worker.name} raises {answer!r}")
@@ -130,7 +128,7 @@ class ExploredRun:
         if done:
             self.story.append(f"{worker.name} acknowledges {_listed(done)}")
         else:
-            self.story.append(f"{worker.name} leaves {_listed(answer)} to be delivered again")
+            self.story.append(f"{worker.name} leaves {_listed(answer)} for redelivery")
 
     def failed(self, id: str, why: str) -> None:
         """Note that a message failed."""

@@ -20,7 +20,7 @@ from idempotent_receiver.testing.world import World
 
 
 class ExploredWorker(Worker):
-    """One worker, and the run that it takes part in. `consumer` creates its consumer from it, a clock and an
+    """A worker and its current run. `consumer` creates the worker's consumer from the worker, a clock and an
     executor.
     """
 
@@ -35,18 +35,18 @@ class ExploredWorker(Worker):
         super().__init__(World(), made, name)
 
     def join(self, run: ExploredRun) -> None:
-        """Become a new process of this run."""
+        """Become a new process in this run."""
         self.run = run
         self.begin(run.world)
         run.workers[self.name] = self
         run.network.under_way.add(self.name)
 
     def answered(self, records: Sequence[TableItem], answer: list[str] | Exception) -> None:
-        """Report to the run."""
+        """Report the answer to the run."""
         self.run.answered(self, records, answer)
 
     def timed_out(self) -> None:
-        """Report to the run."""
+        """Report the timeout to the run."""
         self.run.timed_out(self)
         self.kill()
 
@@ -102,11 +102,11 @@ def _raised(worker: ExploredWorker, error: BaseException) -> None:
         run.interrupt = error
     if not run.world.ended:
         what = "makes no progress" if isinstance(error, Stuck) else f"raises {error!r:.100}"
-        run.story.append(f"the handler of {worker.name} {what}")
+        run.story.append(f"{worker.name}'s handler {what}")
 
 
 def _returned(worker: ExploredWorker) -> None:
-    """Note that the handler returns, or raises after all."""
+    """Note that the handler returns, or raise if the schedule says so."""
     run = worker.run
     key, _ = _running()
     run.network.running[worker.name, key] -= 1
@@ -121,12 +121,12 @@ def _returned(worker: ExploredWorker) -> None:
             return
         how = " each time" if chosen == "fails" else ""
         run.failing |= {key} if chosen == "fails" else set()
-    run.story.append(f"the handler of {worker.name} has done its work, and then raises{how}")
-    raise RuntimeError("explore: the handler fails at its end")
+    run.story.append(f"{worker.name}'s handler has done its work, and then raises{how}")
+    raise RuntimeError("explore: the handler fails after its work")
 
 
 def _running() -> tuple[str, int]:
-    """The key and the attempt of the handler that is calling."""
+    """The calling handler's key and attempt number."""
     attempt = current_attempt.get()
-    assert attempt is not None, "a handler runs for a message"
+    assert attempt is not None, "a handler runs only for a message"
     return attempt.key, attempt.attempt

@@ -1,13 +1,13 @@
-"""The grammar of DynamoDB's condition and update expressions: turns a text into a tree.
+"""The grammar of DynamoDB's condition and update expressions: turns text into a tree.
 
 A tree consists of document paths, value placeholders and operations on them: comparators, logical evaluations,
 functions and actions are all operations. `expressions.py` defines the meaning of each operation.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
-expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, this follows
-the service: an operation of a condition and if_not_exists refuse their first path among their other operands,
-parentheses around parentheses are redundant, an update's functions take no list_append, and everything but parentheses
-and clauses counts as an operator.
+expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, this module
+follows the service: in a condition's operations and if_not_exists, other operands must not repeat a path that is the
+first; double parentheses are redundant; an update's functions do not accept list_append as an operand; and everything
+except parentheses and clauses counts as an operator.
 """
 
 import re
@@ -39,7 +39,7 @@ class Value(str):
 
 
 class OperatorNode(NamedTuple):
-    """A comparator, logical evaluation, function or action, by its name in the Developer Guide, or parentheses."""
+    """A comparator, logical evaluation, function or action, named as in the Developer Guide, or parentheses."""
 
     name: str
     operands: "tuple[Node, ...]"
@@ -63,7 +63,7 @@ _HIGHEST_INDEX = 2**31 - 1
 _REDUNDANT = "the expression has redundant parentheses"
 
 _Functions: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], ...]]
-"""The functions allowed in a place, and the kinds of operand that each takes."""
+"""The functions allowed in one position, and the kinds of operand that each takes."""
 
 _ANY = (Path, Value, OperatorNode)
 _PREDICATES: _Functions = {
@@ -110,12 +110,12 @@ def parsed_update(expression: str, names: NamePairs) -> tuple[UpdateAction, ...]
 
 def _tokens(expression: str) -> list[str]:
     if len(expression.encode()) > _MOST_BYTES:
-        raise ExpressionError(f"an expression takes at most {_MOST_BYTES} bytes")
+        raise ExpressionError(f"an expression can have at most {_MOST_BYTES} bytes")
     return _TOKEN.findall(expression)
 
 
 class _Parser:
-    """Recursive descent: a method for each grammar rule, the loosest binding first."""
+    """A recursive-descent parser with one method per grammar rule, loosest binding first."""
 
     def __init__(self, expression: str, names: NamePairs) -> None:
         self._tokens = [*_tokens(expression), _END]
@@ -127,7 +127,7 @@ class _Parser:
         try:
             parsed = rule(self)
         except RecursionError:
-            raise ExpressionError("the expression nests too deep") from None
+            raise ExpressionError("the expression is nested too deeply") from None
         self._expect(_END)
         return parsed
 
@@ -170,7 +170,7 @@ class _Parser:
         clauses: dict[str, list[UpdateAction]] = {}
         while keyword := self._accept("SET", "REMOVE", "ADD", "DELETE"):
             if keyword in clauses:
-                raise ExpressionError(f"an update expression has one {keyword} clause at most")
+                raise ExpressionError(f"an update expression can have only one {keyword} clause")
             clauses[keyword] = self._listed(partial(self._action, keyword))
         return [action for clause in clauses.values() for action in clause] or self._refuse()
 
@@ -223,7 +223,7 @@ class _Parser:
         """Build a node that counts as an operator."""
         self._operators += 1
         if self._operators > _MOST_OPERATORS:
-            raise ExpressionError(f"an expression takes at most {_MOST_OPERATORS} operators and functions")
+            raise ExpressionError(f"an expression can have at most {_MOST_OPERATORS} operators and functions")
         if name not in _MAY_REPEAT and isinstance(operands[0], Path) and operands[0] in operands[1:]:
             raise ExpressionError(f"the first operand of {name} must be distinct from the others")
         return OperatorNode(name, operands)
@@ -249,7 +249,7 @@ class _Parser:
                 parts.append(self._index())
                 self._expect("]")
         if len(parts) > _MOST_LEVELS:
-            raise ExpressionError(f"a document path takes at most {_MOST_LEVELS} levels; this has {len(parts)}")
+            raise ExpressionError(f"a document path can have at most {_MOST_LEVELS} levels; this has {len(parts)}")
         return Path(parts)
 
     def _name(self) -> str:
@@ -264,7 +264,7 @@ class _Parser:
     def _index(self) -> int:
         index = int(self._take(_INDEX))
         if index > _HIGHEST_INDEX:
-            raise ExpressionError(f"a list's index is at most {_HIGHEST_INDEX}; this is {index}")
+            raise ExpressionError(f"a list index can be at most {_HIGHEST_INDEX}; this is {index}")
         return index
 
     def _peek(self, ahead: int = 0) -> str:

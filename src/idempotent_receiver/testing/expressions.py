@@ -1,12 +1,12 @@
-"""What a DynamoDB expression means, over items in plain Python values.
+"""The meaning of DynamoDB expressions, for items as plain Python values.
 
 `_MEANINGS` has a line for every comparator, logical evaluation, function and action. `ABSENT` stands for a missing
 attribute. The grammar handles syntax, and the store handles tables and transactions: nothing is stored here.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
 expressions", "Expression attribute names", "Using expression attribute values" and "Quotas"; API reference, UpdateItem.
-Where they are silent, this follows the service: `<>` is true of an absent operand, and a :value of a type that its
-operator cannot take is refused regardless of the item. Nested attributes can be added to.
+Where they are silent, this module follows the service: `<>` is true if an operand is absent, a :value of a type that
+its operator cannot take is refused regardless of the item, and ADD accepts nested attributes.
 """
 
 import operator
@@ -31,7 +31,7 @@ ABSENT: Final = object()
 def validate(condition: str | None, update: str | None, names: Names, values: ItemAttributes) -> None:
     """Refuse a request's ConditionExpression and UpdateExpression as DynamoDB does, regardless of its item.
 
-    `names` and `values` are its ExpressionAttributeNames and ExpressionAttributeValues.
+    `names` and `values` are the request's ExpressionAttributeNames and ExpressionAttributeValues.
 
     Raises `ExpressionError` for bad syntax, a reserved word, an undefined or unused #name or :value, a :value of a type
     that its operator cannot take, and for exceeding DynamoDB's quotas. Raises as `limits.bytes_of` does for a value
@@ -47,30 +47,30 @@ def validate(condition: str | None, update: str | None, names: Names, values: It
 
 
 def holds(condition: str, item: ItemAttributes | None, names: Names, values: ItemAttributes) -> bool:
-    """Whether a ConditionExpression is true of an item; `None` means that there is no item.
+    """Whether a ConditionExpression is true for an item; `None` means that there is no item.
 
-    `names` and `values` are as in `validate`, which must have passed the request.
+    `names` and `values` are as in `validate`, which must have accepted the request.
     """
     return _evaluate(_condition(condition, names), {} if item is None else item, values) is True
 
 
 def updated(expression: str, item: dict[str, object], names: Names, values: ItemAttributes) -> dict[str, object]:
-    """The item that an UpdateExpression makes from this one, which is unchanged and shares nothing with the new one.
+    """A new item with an UpdateExpression applied. The given item is unchanged and shares nothing with the new one.
 
-    Every operand is read from the item as it was. Pass an item that does not exist yet as its key attributes; the
-    caller ensures that an update does not change those. `names` and `values` are as in `validate`, which must have
-    passed the request.
+    Every operand is read from the given item. For an item that does not exist yet, pass its key attributes; the caller
+    ensures that an update does not change them. `names` and `values` are as in `validate`, which must have accepted the
+    request.
 
-    Raises `ExpressionError` for paths that lead nowhere, an attribute that is absent or of the wrong type, or a sum
-    with more than DynamoDB's 38 digits.
+    Raises `ExpressionError` for an invalid path, an attribute that is absent or of the wrong type, or a sum with more
+    than DynamoDB's 38 digits.
     """
     changes = [(path, _evaluate(operation, item, values)) for path, operation in _actions(expression, names)]
     removed = [path for path, value in changes if value is ABSENT and _look_up(item, path) is not ABSENT]
     new = deepcopy(item)
-    for path, value in changes:  # by rising index: anything past a list's end is appended in that order
+    for path, value in changes:  # by ascending index: values past a list's end are appended in that order
         if path not in removed:
             _change(new, path, value)
-    for path in reversed(removed):  # last, by falling index: an index refers to the old item
+    for path in reversed(removed):  # last, by descending index: indexes refer to the given item
         _change(new, path, ABSENT)
     return new
 
@@ -100,7 +100,7 @@ def _refuse_bad_references(expressions: list[str], names: Names, values: ItemAtt
 def _refuse_bad_substitutes(names: Names, values: ItemAttributes) -> None:
     for placeholder in (*names, *values):
         if len(placeholder) > _LONGEST_PLACEHOLDER:
-            raise ExpressionError(f"a #name and a :value have at most {_LONGEST_PLACEHOLDER} characters: {placeholder}")
+            raise ExpressionError(f"a #name or :value has at most {_LONGEST_PLACEHOLDER} characters: {placeholder}")
     for placeholder, name in names.items():
         if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
             raise ExpressionError(
@@ -114,8 +114,8 @@ def _refuse_bad_substitutes(names: Names, values: ItemAttributes) -> None:
 
 
 def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
-    """Refuse operands whose type is visible in the request: an attribute of a wrong type only makes a condition
-    false.
+    """Refuse operands whose type the request itself shows to be wrong. An attribute of the wrong type only makes a
+    condition false.
     """
     if not isinstance(node, OperatorNode):
         return
@@ -127,7 +127,7 @@ def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
         _refuse_wrong_types(operand, values)
     given_values = [values[operand] for operand in node.operands[1:] if isinstance(operand, Value)]
     if node.name == "BETWEEN" and len(given_values) == 2 and not _less_or_equal(*given_values):
-        raise ExpressionError("the bounds of BETWEEN must have one type, with the lower one first")
+        raise ExpressionError("the bounds of BETWEEN must have the same type, with the lower bound first")
     if node.name == "attribute_type" and (_type_of(given_values[0]) != "S" or given_values[0] not in _TYPES):
         raise ExpressionError(f"attribute_type takes one of {', '.join(sorted(_TYPES))}")
 
@@ -150,13 +150,13 @@ def _evaluate(node: Node, item: ItemAttributes, values: ItemAttributes) -> objec
         case OperatorNode(name, operands):
             arguments = [
                 _evaluate(operand, item, values) for operand in operands
-            ]  # all of them, because any may be an error
+            ]  # evaluate all of them, because any can be an error
             _refuse_wrong_operands(node, arguments)
             return _MEANINGS[name](*arguments)
 
 
 def _refuse_wrong_operands(node: OperatorNode, arguments: list[object]) -> None:
-    """Refuse attributes that an update needs but that are absent, or of another type."""
+    """Refuse an update if an attribute that it needs is absent or of the wrong type."""
     if node.name in _NEEDS_ATTRIBUTES:
         types = _OPERAND_TYPES.get(node.name, _TYPES)
         for argument in arguments:
@@ -183,9 +183,7 @@ def _look_up(document: object, parts: tuple[str | int, ...]) -> object:
 
 
 def _change(document: dict[str, object], path: Path, value: object) -> None:
-    """Put a copy of `value` where `path` leads, or append it to a list if the path leads past its end; `ABSENT`
-    removes.
-    """
+    """Set a copy of `value` at `path`, or append it if the path is past a list's end. `ABSENT` removes the element."""
     match _look_up(document, path[:-1]), path[-1]:
         case dict() as attributes, str() as name if value is ABSENT:
             attributes.pop(name, None)
@@ -223,7 +221,7 @@ def _equal(left: object, right: object) -> bool:
 
 
 def _of_one_type(types: AbstractSet[str], compare: Callable[..., bool]) -> Callable[[object, object], bool]:
-    """A comparison that is false for operands of different types, or of types other than these."""
+    """A comparison that is false for operands of different types, or of types not in `types`."""
     return lambda left, right: _type_of(left) == _type_of(right) in types and compare(left, right)
 
 
@@ -239,7 +237,7 @@ def _contains(value: object, operand: object) -> bool:
 
 
 def _total(compute: Callable[[Decimal, Decimal], Decimal], left: int | Decimal, right: int | Decimal) -> int | Decimal:
-    """A sum or difference as exact as DynamoDB's; for two ints it is an int."""
+    """A sum or difference with DynamoDB's precision; an int for two ints."""
     try:
         result = compute(Decimal(left), Decimal(right))
     except (Inexact, Overflow) as error:

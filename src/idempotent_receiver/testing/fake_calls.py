@@ -1,4 +1,4 @@
-"""Faults in calls of fakes during an explored run: delays, refusals, lost answers and crashes."""
+"""Faults in calls to fakes during an explored run: delays, refusals, lost answers and crashes."""
 
 import threading
 from collections.abc import Coroutine
@@ -18,7 +18,7 @@ MOST_REFUSALS = 30
 
 
 class FakeCalls:
-    """The `Watcher` of one run. It asks the run's schedule what happens at each call."""
+    """One run's `Watcher`. The run's schedule decides what happens to each call."""
 
     def __init__(self, run: ExploredRun) -> None:
         self._run = run
@@ -48,11 +48,11 @@ class FakeCalls:
             seconds = run.decisions.delay()
         if not in_a_real_loop():
             return seconds
-        run.world.sleep(seconds)  # awaiting it would take real time, and no one would go first
+        run.world.sleep(seconds)  # awaiting would take real time and let nobody go first
         return 0.0
 
     def sleep(self, seconds: float) -> None:
-        """Let the others continue."""
+        """Let other jobs run."""
         if seconds:
             self._run.world.sleep(seconds)
 
@@ -84,7 +84,7 @@ class FakeCalls:
             for kind, before, now in zip(("table", "state"), self._before_call, run.observed(), strict=True):
                 run.faked |= {(kind, name) for name in now if now[name] != before.get(name)}
         worker = self._caller()
-        run.story.append(f"{worker.name if worker else 'a thread of the handler'} calls {call}")
+        run.story.append(f"{worker.name if worker else 'a handler thread'} calls {call}")
         if worker is None:
             return
         if call.key is not None and self._callers.setdefault((call.name, call.message), worker.name) != worker.name:
@@ -94,7 +94,7 @@ class FakeCalls:
             case "crash-after":
                 run.network.crash(worker, f"{worker.name} crashes")
             case "lost":
-                assert raises is not None, "it was offered"
+                assert raises is not None, "offered only with an error"
                 run.story.append(f"{worker.name} does not get the answer: {raises!r}")
                 raise raises
 

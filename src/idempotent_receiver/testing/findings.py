@@ -1,6 +1,4 @@
-"""What counts as wrong at the end of a run, by comparison with the undisturbed run, message by message and item by
-item.
-"""
+"""Findings at the end of a run, from comparing it with the undisturbed run message by message and item by item."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -14,18 +12,18 @@ from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import without
 
 ALL_OF_IT = (
-    "write it through the Transaction: effects='transaction' says that the handler has no other effects, and without a "
-    "claim two workers may run one message at the same time; or keep effects='any'"
+    "write it through the Transaction, or keep effects='any': effects='transaction' promises that the handler has no "
+    "other effects, and without a claim two workers can handle one message at the same time"
 )
 """The remedy for an unclaimed handler that has effects outside its transaction."""
 
 
-OUTSIDE_OF_IT = "write it through the Transaction, or pass on an idempotency key that the other side deduplicates"
+OUTSIDE_OF_IT = "write it through the Transaction, or pass an idempotency key so that the other side can deduplicate"
 
 
 NO_LOCK = (
-    "hold no lock while a fake is called, or put a contextlib.nullcontext() in its place: workers share your module "
-    "here, and one that crashes or waits with a lock keeps it"
+    "hold no lock while calling a fake, or replace the lock with contextlib.nullcontext(): workers share your module "
+    "here, and a worker that crashes or waits keeps its lock"
 )
 
 
@@ -33,13 +31,13 @@ UNACKNOWLEDGED = "unacknowledged"
 
 
 class HandlerFinding(NamedTuple):
-    """A problem. Two runs with the same `subject` have found the same one; `text` describes it in one run."""
+    """A problem. Findings with the same `subject` are the same problem; `text` describes it in one run."""
 
     subject: str
     text: str
     remedy: str
     by_value: bool = False
-    """Whether it was found by comparing values, which the time of day may change."""
+    """Whether the finding compares values, which can depend on the time of day."""
 
 
 def unfinished(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
@@ -72,13 +70,14 @@ def early(run: ExploredRun) -> Iterator[HandlerFinding]:
 
 
 def unseen(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
-    """That nothing observable was done, so later runs cannot be compared."""
+    """A handler without observable effects, whose runs cannot be compared."""
     if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
         yield HandlerFinding(
             "unseen",
             "the handler runs but has no visible effect: it touches no table, no state and no fake",
-            "declare what it changes: tables={...} of its Transaction, state={...} that it keeps in its module, "
-            "calls.replace(...) for what it calls. If there is nothing, say why: no_effects='it only counts'",
+            "declare what it changes: tables={...} for its Transaction, state={...} for module-level state, "
+            "calls.replace(...) for functions that it calls. If it changes nothing, say why: "
+            "no_effects='it only counts'",
         )
 
 
@@ -107,31 +106,31 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
                 f"additional {name}",
                 f"{name} was called for {message}, but not in the run without faults",
                 "a lost answer does not mean that nothing happened: repeat the same call with the same key, or "
-                "do not catch the error; a call that changes nothing needs no fake of `Calls`",
+                "do not catch the error; a call that changes nothing needs no fake from `Calls`",
             )
     if not refused:
         yield from effects
         return
-    # What a fake itself writes is missing because it refused, which says nothing about the handler.
+    # A fake that refused did not write its own data, which says nothing about the handler.
     effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
     if not (ends or effects or _additional(run, wanted)) and _results(run, unstable) == _results(wanted, unstable):
         for name, message in refused:
             yield HandlerFinding(
                 f"refused {name}",
                 f"{name} was refused for {message}, which ends as if the call had succeeded",
-                "do not catch the error of a refused call, so that the message comes again, or let it end differently: "
-                "by a PermanentError, or with another status in what is written",
+                "do not catch the error of a refused call, so that the message is redelivered, or let the message end "
+                "differently: with a PermanentError, or with another status in the data that it writes",
             )
 
 
 def _refused(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """Fakes and messages of refused calls that did not succeed later, although they do without faults."""
+    """The fake and message of each refused call that did not succeed later, but does without faults."""
     found, expected = by_message(run.calls), by_message(wanted.calls)
     return [who for who in by_message(run.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
 
 
 def _additional(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """Fakes and messages of calls that are not made without faults."""
+    """The fake and message of each call that is not made without faults."""
     expected = by_message(wanted.calls)
     return [who for who in by_message(run.calls) if who not in expected and who[1] is not None]
 
@@ -141,13 +140,13 @@ def _results(run: ExploredRun, unstable: AbstractSet[str]) -> Sequence[Any]:
 
 
 def unawaited(run: ExploredRun) -> Iterator[HandlerFinding]:
-    """Calls of coroutines that were never awaited."""
+    """Calls whose coroutines were never awaited."""
     for call in run.unawaited:
         yield HandlerFinding(
             f"unawaited {call.name}",
             f"{call.name} was called for {call.message} and had not been awaited when the handler returned",
-            "await it, in a handler that is `async def`: a task left running is cancelled, and a coroutine that is not "
-            "awaited never runs",
+            "await it in an `async def` handler: a task left running is cancelled, and a coroutine that is not awaited "
+            "never runs",
         )
 
 
@@ -177,17 +176,17 @@ def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
             if "different event loop" in run.why.get(id, ""):
                 remedy = NO_LOCK
             elif len(wanted.ends) > 1:
-                remedy = "on a standard queue messages may be handled in any order: each must end the same way in all"
+                remedy = "a standard queue can deliver messages in any order: each must end the same way in every order"
             else:
                 remedy = "a later attempt must be able to repeat what the first one did"
-            told = f"{id} is {found or 'never acknowledged'}, and {end} without faults"
+            told = f"{id} is {found or 'never acknowledged'}, but {end} without faults"
             yield HandlerFinding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
 
 
 def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFinding]:
     expected = by_message(wanted)
     for (name, message), calls in by_message(found).items():
-        whose = f"for {message}" if message is not None else "outside of any message"
+        whose = f"for {message}" if message is not None else "outside any message"
         before = expected.get((name, message), [])
         keys = distinct(calls)
         if len(keys) > max(1, len(distinct(before))):
@@ -200,31 +199,31 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFin
             text = f"{name} was called {times} {whose}, without an idempotency key"
             remedy = (
                 'pass message.idempotency_key to it, in the parameter that its fake\'s key="..." names; '
-                "a call that changes nothing needs no fake of `Calls`"
+                "a call that changes nothing needs no fake from `Calls`"
             )
             yield HandlerFinding(f"call {name}", text, remedy)
 
 
 def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | None]) -> Iterator[HandlerFinding]:
-    """Calls that were never made, although nothing refused them and their messages ended as they should."""
+    """Calls that were never made, although none was refused and their messages ended as expected."""
     if run.ends != wanted.ends:
         return
     found = by_message(run.calls)
     for (name, message), expected in by_message(wanted.calls).items():
         calls = found.get((name, message), [])
-        # Without a message, the call comes from a thread that may outlive the run.
+        # A call without a message comes from a thread, which may outlive the run.
         if message is not None and message not in refused and _effects(calls) < _effects(expected):
-            made = "was never called" if not calls else "was not called as often"
+            made = "was never called" if not calls else "was called too few times"
             yield HandlerFinding(
                 f"missing {name}",
                 f"{name} {made} for {message}, which ended as it does without faults",
-                "make the call in every attempt, with message.idempotency_key: an earlier attempt at the "
-                "message may have crashed before the call; a call that changes nothing needs no fake of `Calls`",
+                "make the call in every attempt, with message.idempotency_key: an earlier attempt may have "
+                "crashed before the call; a call that changes nothing needs no fake from `Calls`",
             )
 
 
 def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
-    """Calls, for one message or several, that must not share a key."""
+    """Different calls, for one message or several, that share a key."""
     by_key: dict[tuple[str, str], list[Call]] = defaultdict(list)
     for call in run.calls:
         if call.key is not None:
@@ -236,30 +235,30 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
         if len(different) > 1:
             yield HandlerFinding(
                 f"arguments {name}",
-                f"{name} got one key for different calls: {', '.join(map(str, different))}",
+                f"{name} received the same key for different calls: {', '.join(map(str, different))}",
                 "give each call its own key, such as f'{message.idempotency_key}-freight', and the same arguments "
-                "on every attempt: a service ignores or refuses a key that it has seen",
+                "on every attempt: a service ignores or refuses a key that it has already seen",
                 by_value=True,
             )
         elif len(set(whose.values())) > 1:
             yield HandlerFinding(
                 f"shared {name}",
-                f"{name} got one key for two messages: {calls[0]} for {' and '.join(map(str, whose))}",
+                f"{name} received the same key for two messages: {calls[0]} for {' and '.join(map(str, whose))}",
                 "make the key from message.idempotency_key, unique to each message: a service ignores a key that it "
-                "has seen",
+                "has already seen",
             )
 
 
 def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
-    """Calls that one run repeats with a key already used, although nothing went wrong."""
+    """Calls that reuse a key within one run of the handler, although nothing went wrong."""
     made = Counter((one.name, repr(one.key), one.message, one.run) for one in undisturbed.calls if one.key)
     for (name, _, message, run), times in made.items():
         if times > 1 and run is not None:
             yield HandlerFinding(
                 f"twice {name}",
-                f"{name} got one key for two identical calls, for {message}",
-                "give each call its own key, such as f'{message.idempotency_key}-1': a service takes the second "
-                "for a repeat of the first",
+                f"{name} received the same key for two identical calls for {message}",
+                "give each call its own key, such as f'{message.idempotency_key}-1': a service treats the second "
+                "as a repeat of the first",
             )
 
 
@@ -268,17 +267,17 @@ def _body(run: ExploredRun, id: str) -> str:
 
 
 def _distinct_by(given: Sequence[object], calls: Sequence[Call]) -> Sequence[Call]:
-    """One call for each of the corresponding values."""
+    """One call for each distinct value in `given`."""
     return [call for place, call in enumerate(calls) if given.index(given[place]) == place]
 
 
 def _effects(calls: Sequence[Call]) -> int:
-    """The number of effects they count as: one per key, and one per group of identical calls without a key."""
+    """The number of effects that calls count as: one per key, and one per group of identical calls without a key."""
     return len({repr(call.key) if call.key is not None else str(call) for call in calls})
 
 
 def by_message(calls: Sequence[Call]) -> Mapping[tuple[str, str | None], list[Call]]:
-    """The calls of each fake for each message."""
+    """Calls grouped by fake and message."""
     found: dict[tuple[str, str | None], list[Call]] = defaultdict(list)
     for call in calls:
         found[call.name, call.message].append(call)
@@ -286,7 +285,7 @@ def by_message(calls: Sequence[Call]) -> Mapping[tuple[str, str | None], list[Ca
 
 
 def distinct(calls: Sequence[Call]) -> list[str]:
-    """The distinct keys that were given, as shown."""
+    """The distinct keys of calls, as printed."""
     return list(dict.fromkeys(repr(call.key) for call in calls if call.key is not None))
 
 
@@ -299,8 +298,8 @@ def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Ite
     yield HandlerFinding(
         f"table {table}",
         f"the table {table} {ends}{instead}",
-        "a message must have the same effects whenever it is handled, however many attempts came before: read what "
-        "they depend on with `tx.get`, so that they commit only while it stands",
+        "a message must have the same effects whenever it is handled, however many attempts came before: read the data "
+        "that effects depend on with `tx.get`, so that they commit only if it has not changed",
         by_value=True,
     )
 

@@ -1,4 +1,4 @@
-"""The arguments of `explore`, in the exploration's form. Others are refused, with the remedy."""
+"""Checks and converts the arguments of `explore`. Errors name the remedy."""
 
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from idempotent_receiver.testing.setup import RESTORABLE
 
 
 def consumer_in(handler: object) -> Consumer:
-    """The consumer, without other decorators around it. Raises TypeError for anything else."""
+    """The consumer inside any other decorators. Raises TypeError if there is none."""
     found: Any = handler
     while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
         found = found.__wrapped__
@@ -19,9 +19,9 @@ def consumer_in(handler: object) -> Consumer:
         return found
     name = getattr(handler, "__qualname__", repr(handler))
     raise TypeError(
-        f"{name} is not decorated with @sqs_consumer, which explore needs: decorate it, with decorators "
-        "outside that use functools.wraps. A function of "
-        "@http_endpoint or @idempotent cannot be explored: call it twice with a MemoryStore"
+        f"{name} is not decorated with @sqs_consumer, which explore needs: decorate it, and use functools.wraps in any "
+        "outer decorators. A function decorated with @http_endpoint or @idempotent cannot be explored: call it twice "
+        "with a MemoryStore"
     )
 
 
@@ -34,14 +34,14 @@ def records(messages: object) -> Sequence[TableItem]:
         bodies = typing.cast("Iterable[object]", messages) if several else [messages]
         records = sqs_event(*map(body_of, bodies))["Records"]
     if not records:
-        raise ValueError("explore needs at least one message: explore(handler, [{...}]), or an event of sqs_event")
+        raise ValueError("explore needs at least one message: explore(handler, [{...}]), or an event from sqs_event")
     lacking = [
         name
         for name in ("messageId", "body", "attributes", "eventSourceARN", "messageAttributes")
         if any(name not in record for record in records)
     ]
     if lacking:
-        raise ValueError(f"the event's messages lack {', '.join(lacking)}: create it with sqs_event(...)")
+        raise ValueError(f"the event's messages lack {', '.join(lacking)}: create the event with sqs_event(...)")
     ids = [record["messageId"] for record in records]
     if len(set(ids)) < len(ids):
         raise ValueError(f"messages must have distinct messageIds; they are {ids}")
@@ -49,41 +49,41 @@ def records(messages: object) -> Sequence[TableItem]:
 
 
 def table(one: object) -> Table:
-    """The table with a key, or the table itself. Raises TypeError for anything else."""
+    """The table itself, or a new one with this key. Raises TypeError for anything else."""
     if isinstance(one, Table):
         return one
     if isinstance(one, str) or (isinstance(one, tuple) and one and all(isinstance(name, str) for name in one)):
         return Table(one)
-    raise TypeError(f"tables names each table's key, {{'orders': 'order_id'}}, or is a Table; it has {one!r}")
+    raise TypeError(f"tables must map each name to a key, {{'orders': 'order_id'}}, or to a Table; it has {one!r}")
 
 
 def require_between(value: object, option: str, least: int, most: int) -> None:
-    """Raise ValueError unless it is a whole number in this range."""
+    """Raise ValueError unless the value is a whole number in this range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{option} must be a whole number from {least} to {most}; it is {value!r}")
 
 
 def require_reason(why: object, option: str) -> None:
-    """Raise TypeError unless it is a reason, or None."""
+    """Raise TypeError unless `why` is a non-blank str or None."""
     if why is not None and (not isinstance(why, str) or not why.strip()):
-        raise TypeError(f"{option} must be the reason, a str such as 'a local emulator'; it is {why!r:.100}")
+        raise TypeError(f"{option} must be a reason, a str such as 'a local emulator'; it is {why!r:.100}")
 
 
 def require_mapping(value: object, option: str) -> None:
-    """Raise TypeError unless it is a mapping of names to values, or None."""
+    """Raise TypeError unless the value is a mapping or None."""
     if value is not None and not isinstance(value, Mapping):
         raise TypeError(f"{option} must be a dict keyed by name, {{'orders': ...}}; it is {value!r:.100}")
 
 
 def require_store_class(store: object) -> None:
-    """Raise TypeError unless it creates a `MemoryStore`."""
+    """Raise TypeError unless `store` can create a `MemoryStore`."""
     if not callable(store) or (isinstance(store, type) and not issubclass(store, MemoryStore)):
-        raise TypeError(f"store must be MemoryStore, or a class made from it; it is {store!r:.100}")
+        raise TypeError(f"store must be MemoryStore or a subclass; it is {store!r:.100}")
 
 
 def require_containers(state: Mapping[str, object]) -> None:
     """Raise TypeError for a value that cannot be restored."""
     for name, one in state.items():
         if not isinstance(one, RESTORABLE):
-            kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function, or vars(...) of an object"
-            raise TypeError(f"state must hold values that can be restored, {kinds}; {name} is {one!r:.100}")
+            kinds = "a dict, list or set, an @idempotent function's MemoryStore, or an object's vars(...)"
+            raise TypeError(f"state must hold values that can be restored: {kinds}; {name} is {one!r:.100}")

@@ -1,4 +1,4 @@
-"""The in-memory store: for tests, for experiments, and as the reference for other stores."""
+"""The in-memory store: for tests and experiments, and as the reference for other stores."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -48,15 +48,15 @@ TableItem = dict[str, Any]
 
 
 class MemoryStore:
-    """A `RecordStore` in this process, atomic under threads. Its transactions work on in-memory tables.
+    """A `RecordStore` in this process, atomic across threads. Its transactions use in-memory tables.
 
     `tables` names the tables that a handler's `Transaction` may use, with their key attributes:
-    `{"Accounts": "account_id", "Lines": ("order_id", "line")}`, or each as a `Table`, which may have items. Without it,
-    a transaction may use any table, and the first action on a table defines the table's key: the action's `Key`, or the
-    first attribute of its `Item`.
+    `{"Accounts": "account_id", "Lines": ("order_id", "line")}`, or each as a `Table`, which can contain items. Without
+    `tables`, a transaction may use any table, and the first action on a table defines the table's key: the action's
+    `Key`, or the first attribute of its `Item`.
 
-    Requests that DynamoDB refuses regardless of its tables' content are refused here too, in the same order: before the
-    record or any condition is checked. A table's key has the types of the items in it.
+    Requests that DynamoDB refuses regardless of its tables' content are refused here too, and at the same stage: before
+    the record or any condition is checked. A table's key attributes must have the same types as in its items.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class MemoryStore:
     ) -> None:
         self.namespace = checked(namespace)
         self.items: dict[str, TableItem] = {}
-        """The records' items by id, as a table would hold them. Tests may read and prepare them."""
+        """Record items by id, as a table would hold them. Tests may read and change them."""
         self.tables = {name: one if isinstance(one, Table) else Table(one) for name, one in (tables or {}).items()}
-        """The tables of transactions, by name."""
+        """The tables that transactions use, by name."""
         self.sent: list[dict[str, Any]] = []
-        """What handlers sent through their transactions, as SendMessage's arguments. None of it reaches SQS."""
+        """Messages that handlers sent through their transactions, as SendMessage arguments. SQS receives none."""
         self._closed = tables is not None
         self._lock = threading.Lock()
 
     def named(self, name: str) -> Self:
-        """The same table with another namespace, for one more function: `orders` becomes `orders.{name}`."""
+        """The same table with another namespace, for another function: `orders` becomes `orders.{name}`."""
         other = copy(self)
         other.namespace = joined(self.namespace, name)
         return other
@@ -84,7 +84,7 @@ class MemoryStore:
         return self._lock
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Insert each record whose id has none."""
+        """Insert each record whose id is not in use."""
         with self._lock:
             return [self._write(Change(record, None)) for record in records]
 
@@ -99,7 +99,7 @@ class MemoryStore:
             return [self._write(change) for change in changes]
 
     def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
-        """What the table holds under this key."""
+        """Read the item with this key."""
         with self._lock:
             try:
                 name, place = self._place(Action("ConditionCheck", {"TableName": table, "Key": key}))
@@ -110,12 +110,12 @@ class MemoryStore:
             return found if misfit is None else Unknown(f"get on {table}: {misfit}", retry=False)
 
     def send_messages(self, queue_url: str, messages: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[SendAnswer]:
-        """Take what handlers send, in place of SQS."""
+        """Keep the messages that handlers send, in place of SQS."""
         self.sent += [{"QueueUrl": queue_url, **sendable(queue_url, key, arguments)} for key, arguments in messages]
         return [SendAnswer(True)] * len(messages)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Write each commit's change and all its actions, or none of it."""
+        """Write each commit's change and all its actions, or nothing."""
         with self._lock:
             return [self._commit(change, actions) for change, actions in commits]
 
@@ -170,7 +170,7 @@ class MemoryStore:
         return Applied()
 
     def _places(self, actions: Sequence[Action]) -> "list[tuple[str, TableKey]]":
-        """The table and key of each action. Raises for actions that no transaction may hold."""
+        """The table and key of each action. Raises for actions that no transaction may contain."""
         if len(actions) > MOST_ACTIONS:
             raise ValueError(f"it has {len(actions)} actions; DynamoDB allows {MOST_ACTIONS} besides the record's own")
         places: list[tuple[str, TableKey]] = []
@@ -185,7 +185,7 @@ class MemoryStore:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{action.named(number)}: {error}") from error
             if place in places:
-                raise ValueError(f"two actions on one item of {place[0]}: DynamoDB allows one action per item")
+                raise ValueError(f"two actions on one item in {place[0]}: DynamoDB allows one action per item")
             places.append(place)
         if size > MOST_ITEM_BYTES and (why := excess(actions)) is not None:
             raise ValueError(why)
@@ -213,7 +213,7 @@ class Table:
         self.items: dict[TableKey, TableItem] = {tuple(item[name] for name in self.key): dict(item) for item in items}
 
     def key_of(self, action: Action) -> TableKey:
-        """The key that an action names. Raises TypeError or ValueError for one that no item can have."""
+        """The key that an action names. Raises TypeError or ValueError for a key that no item can have."""
         part = "Item" if action.kind == "Put" else "Key"
         source = action.arguments[part]
         for most, name in zip((MOST_KEY_BYTES, MOST_SORT_KEY_BYTES), self.key, strict=False):
@@ -232,7 +232,7 @@ class Table:
         return tuple(source[name] for name in self.key)
 
     def misfit(self, name: str, key: TableKey) -> str | None:
-        """The part of a key whose type differs from the items in this table, which has that name."""
+        """How a key's types differ from those in this table's items, if they do. `name` is the table's."""
         for attribute, value, other in zip(self.key, key, next(iter(self.items), key), strict=False):
             if _key_type(value) != _key_type(other):
                 return f"the key {attribute!r} is {_key_type(other)} in {name}; this is {_key_type(value)}"
@@ -256,7 +256,7 @@ def _unstorable(record: Record) -> str | None:
 
 
 def _validate(action: Action) -> None:
-    """Refuse what DynamoDB always refuses in an action, apart from its key and its size."""
+    """Refuse an action that DynamoDB always refuses, for reasons other than its key or size."""
     condition, update = _expressions(action)
     validate(condition, update, *_substitutes(action))
     _refuse_names(action.arguments.get("Item", {}))
@@ -267,7 +267,9 @@ def _refuse_names(value: object) -> None:
         case dict():
             for name, held in value.items():
                 if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
-                    raise ValueError(f"an attribute's name has {len(name)} characters: 1 to {MOST_NAME_BYTES} bytes")
+                    raise ValueError(
+                        f"an attribute name must have 1 to {MOST_NAME_BYTES} bytes; it has {len(name)} characters"
+                    )
                 _refuse_names(held)
         case list():
             for held in value:
@@ -282,7 +284,7 @@ def _allowed(action: Action, before: TableItem | None) -> bool:
 def _outcome(action: Action, before: TableItem | None) -> TableItem | None:
     match action.kind:
         case "Put":
-            # A copy, so that a test that changes the table's item does not change a commit that is sent again.
+            # A copy, so that a test that changes the table's item does not change a retried commit.
             return dict(deepcopy(action.arguments["Item"]))
         case "Update":
             return _updated(action, before)

@@ -1,4 +1,4 @@
-"""Between the workers and their store and queue: carries out what the schedule decides for each request."""
+"""The network between workers and their store and queue: applies the schedule's decision to each request."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ RequestEffect = Callable[[], Sequence[Any]]
 
 @dataclass
 class LateWrite:
-    """A write in transit: how many requests come before it, whose it is, and what it does."""
+    """A write in transit: how many requests until it arrives, its worker, its description and its effect."""
 
     after: int
     worker: str
@@ -30,7 +30,7 @@ class LateWrite:
 
 @dataclass
 class Network:
-    """The requests of one run. `story` records what happens. `what` ends a sentence: `claims order-1`."""
+    """One run's requests. `story` records what happens. Each `what` completes a sentence: `claims order-1`."""
 
     world: World
     decisions: Decisions
@@ -47,12 +47,12 @@ class Network:
         self._late: list[LateWrite] = []
 
     def offered(self, *offered: str) -> Sequence[str]:
-        """These, plus that another worker goes first if there is one."""
+        """These options, plus `slow` if another worker could go first."""
         others = len(self.under_way) > 1 or self.running.total() > 1
         return (*offered, options.SLOW) if others else offered
 
     def crash(self, worker: Worker, how: str) -> None:
-        """Kill the worker that is calling."""
+        """Kill the calling worker."""
         self.story.append(how)
         self.gone(worker)
         worker.kill()
@@ -64,7 +64,7 @@ class Network:
         self.running = Counter({who: count for who, count in self.running.items() if who[0] != worker.name})
 
     def write(self, worker: Worker, kind: str, what: str, count: int, effect: RequestEffect) -> Sequence[Any]:
-        """A request that writes. `what` completes a sentence: `claims order-1`."""
+        """Send a write."""
         chosen = self._request(worker, kind, what, options.WRITE)
         name = worker.name
         match chosen:
@@ -94,7 +94,7 @@ class Network:
         return answers
 
     def read(self, worker: Worker, what: str, count: int, effect: RequestEffect) -> Sequence[Any]:
-        """A consistent read."""
+        """Send a consistent read."""
         match self._request(worker, "read", what, options.READ):
             case "crash-before":
                 self.crash(worker, f"{worker.name} crashes before it {what}")
@@ -104,7 +104,7 @@ class Network:
         return effect()
 
     def send(self, worker: Worker, what: str, effect: Callable[[], None]) -> None:
-        """Send messages to a queue. `what` completes a sentence. Raises ConnectionError if SQS does not confirm."""
+        """Send messages to a queue. Raises ConnectionError if SQS does not confirm."""
         chosen = self._request(worker, "send", what, options.SEND)
         if chosen == "crash-before":
             self.crash(worker, f"{worker.name} crashes before it {what}")
@@ -135,7 +135,7 @@ class Network:
             one.after -= 1
             if one.after <= 0 or everything:
                 self._late.remove(one)
-                self._tell(f"the late request of {one.worker} arrives, which", one.what, one.effect())
+                self._tell(f"{one.worker}'s late request arrives and", one.what, one.effect())
 
     def _tell(self, worker: str, what: str, answers: Sequence[Any]) -> None:
         how = ""

@@ -1,4 +1,4 @@
-"""Keeps an exploration isolated: refuses and reports whatever a handler would send with its own client."""
+"""Keeps an exploration isolated: refuses and reports requests by a handler's own clients."""
 
 import socket
 import ssl
@@ -16,12 +16,12 @@ INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 @contextmanager
 def closed(*, but: str | None) -> Iterator[list[str]]:
-    """Stop boto3 from sending, even if a library such as moto would answer for AWS, and sockets from connecting, unless
-    `but` gives a reason for an exception.
+    """Stop boto3 from sending, even under a library such as moto, and sockets from connecting, unless `but` gives a
+    reason to allow both.
 
-    The list names each refused act: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.
+    The list names each refused action: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.
 
-    Datagrams, such as metrics, are dropped silently, as they may be anywhere. C libraries are not stopped.
+    Datagrams, such as metrics, are dropped silently, as on any network. C libraries are not stopped.
     """
     told: list[str] = []
     if but is not None:
@@ -30,7 +30,7 @@ def closed(*, but: str | None) -> Iterator[list[str]]:
 
     def refuse(what: str) -> None:
         told.append(what)
-        raise RuntimeError(f"explore closes the network: the handler {what}")
+        raise RuntimeError(f"explore blocks the network: the handler {what}")
 
     def call_api(client: Any, operation: str, arguments: object) -> None:
         refuse(f"sends {client.meta.service_model.service_id}.{operation}")
@@ -60,7 +60,7 @@ def _closed(real: Callable[..., Any], name: str, refuse: Callable[[str], None]) 
             return len(given)
         if name.startswith("connect"):
             refuse(f"connects to {_shown(given)}")
-        elif current_attempt.get() is not None:  # others, such as a debugger, may already be connected
+        elif current_attempt.get() is not None:  # other sockets, such as a debugger's, may be connected
             refuse(f"sends to {_shown(one.getpeername())}")
         return real(one, given, *more)
 

@@ -1,4 +1,4 @@
-"""A pytest plugin, available wherever the extra `[testing]` is installed: the fixture `calls`."""
+"""A pytest plugin with the `calls` fixture, available when the `[testing]` extra is installed."""
 
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> "Calls":
-    """Fakes of what a handler calls. `calls.replace(module, "function", key="parameter")` installs one until the test
-    ends; `calls.made` lists the calls.
+    """Fakes for the functions that a handler calls. `calls.replace(module, "function", key="parameter")` installs one
+    until the test ends; `calls.made` lists the calls.
     """
-    # Imported here because most of a project's tests do not need it.
+    # Imported here because most tests in a project do not need it.
     from idempotent_receiver.testing.calls import Calls  # noqa: PLC0415
 
     return Calls(monkeypatch.setattr)

@@ -1,4 +1,4 @@
-"""An exploration's results, and their presentation."""
+"""An exploration's results, and how they are printed."""
 
 import textwrap
 from collections import Counter
@@ -12,7 +12,7 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class Violation:
-    """A guarantee that the handler breaks: what is wrong, the remedy, the story, and how to replay it."""
+    """A guarantee that the handler breaks: the problem, its remedy, the story, and the schedule to replay."""
 
     what: str
     remedy: str
@@ -21,13 +21,13 @@ class Violation:
 
     def __str__(self) -> str:
         lines = [f"  {number}. {line}" for number, line in enumerate(self.story, 1)]
-        again = f'  Again: explore(..., replay="{self.replay}")'
+        again = f'  Replay: explore(..., replay="{self.replay}")'
         remedy = textwrap.fill(f"  Remedy: {self.remedy}.", WIDTH, subsequent_indent="    ", break_on_hyphens=False)
         return "\n".join([self.what, *lines, remedy, again])
 
 
 class Called(NamedTuple):
-    """How a fake was called for one message: the maximum number of calls in one schedule, and of keys."""
+    """A fake's calls for one message: the most calls and the most keys in any schedule."""
 
     name: str
     message: str | None
@@ -41,19 +41,19 @@ class Exploration:
 
     schedules: int = 0
     complete: bool = False
-    """Whether all schedules that `faults` allows ran; False if `most_schedules`, `replay` or the third violation cut it
-    short.
+    """Whether all schedules that `faults` allows ran; False if `most_schedules`, `replay` or a third violation ended
+    the search early.
     """
     violations: list[Violation] = field(default_factory=list)
     effects: dict[str, list[TableItem]] = field(default_factory=dict)
-    """The items of all tables at the end, without faults."""
+    """Each table's final items, without faults."""
     acknowledged: dict[str, str] = field(default_factory=dict)
-    """How each message ends, by messageId: `completed`, `dead letter` or `failed for good`."""
+    """How each message ends without faults, by messageId: `completed`, `dead letter` or `failed for good`."""
     calls: list[Called] = field(default_factory=list)
     played: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often each thing happened: `("commit", "crash-before")`, for example."""
+    """How many times each fault or delay occurred, such as `("commit", "crash-before")`."""
     unstable: list[str] = field(default_factory=list)
-    """What varies between runs even without faults, and was not compared."""
+    """Values that vary between runs even without faults, and were not compared."""
 
     def check(self) -> None:
         """Raise AssertionError with the story of each violation, if any."""

@@ -1,4 +1,4 @@
-"""The words that DynamoDB does not accept as attribute names in an expression, in any case.
+"""Words that DynamoDB does not accept as attribute names in an expression, in upper or lower case.
 
 Source: Amazon DynamoDB Developer Guide, "Reserved words in DynamoDB".
 """

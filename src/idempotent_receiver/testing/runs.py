@@ -1,4 +1,4 @@
-"""Runs a consumer under schedules: SQS's deliveries and their order, until every message has ended."""
+"""Runs a consumer under schedules, delivering messages as SQS does until each has ended."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,11 +16,11 @@ from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 
 NEXT_WORKER_SECONDS = 0.5
 MOST_RECEIVES = 3
-"""Receives per message before its redrive, and as many after it."""
+"""Receives per message before its redrive, and again after it."""
 
 
 class ExploredRuns:
-    """All runs of one consumer. `last` is the most recently begun, even if it was cut short."""
+    """One consumer's runs. `last` is the latest run to start, even if it was cut short."""
 
     last: ExploredRun
 
@@ -34,8 +34,8 @@ class ExploredRuns:
         return self._workers.in_place()
 
     def run(self, schedule: Schedule, *, alone: bool = False, slowly: bool = False) -> ExploredRun:
-        """Run under a schedule to the end. With `alone`, run undisturbed and slower each time, so that anything that
-        depends on the remaining time varies. With `slowly`, a second of real time passes before a message comes again.
+        """Run to the end under a schedule. With `alone`, run undisturbed and slower each time, so that anything that
+        depends on the remaining time varies. With `slowly`, a second of real time passes before the first redelivery.
         """
         run = self.last = ExploredRun(self._setup, schedule, alone)
         self._undisturbed += alone
@@ -75,14 +75,14 @@ class _Deliveries:
             self._copies()
 
     def _one_by_one(self) -> None:
-        """Deliver each message in its own invocation, once the one before has ended: in a batch they may overlap."""
+        """Deliver each message in its own invocation, after the previous one: messages in a batch can overlap."""
         for record in self._setup.records:
             self._deliver([record], 1)
             self._run.world.run()
             self._again([record], MOST_RECEIVES)
 
     def _first(self) -> None:
-        """Deliver to all workers at once, or to each its own messages."""
+        """Deliver all messages to every worker at once, or different messages to each worker."""
         records = self._setup.records
         parts = [(records, receive) for receive in range(1, self._setup.workers + 1)]
         dealt = self._setup.dealt()
@@ -103,7 +103,7 @@ class _Deliveries:
             self._run.world.run()
 
     def _redriven(self) -> list[TableItem]:
-        """Redrive what has failed for good under its key, as `receiver dlq redrive` does. Returns what was sent."""
+        """Redrive messages that failed for good, under their keys, as `receiver dlq redrive` does. Returns them."""
         run = self._run
         ended = {id for id, end in run.ends.items() if end == "completed"}
         failed = [record for record in self._setup.records if run.first_id(record["messageId"]) not in ended]
@@ -122,7 +122,7 @@ class _Deliveries:
         return copies
 
     def _copies(self) -> None:
-        """Deliver once more, with the same messageIds and with new ones: completed messages stay completed."""
+        """Deliver completed messages once more, with the same messageIds and with new ones."""
         run = self._run
         done = [record for record in self._setup.records if run.ends.get(record["messageId"]) == "completed"]
         if done:

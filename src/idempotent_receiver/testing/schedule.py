@@ -1,14 +1,14 @@
-"""Schedules: where and how a run departs from the undisturbed one. A handler's calls are numbered in order."""
+"""Schedules: where and how a run departs from the undisturbed one. A run's points are numbered in order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SLOW, DEALT = "slow", "dealt"
-"""Departures that are not faults: a call so slow that others go first, and separate messages for each worker."""
+"""Departures that are not faults: a call so slow that others go first, and different messages for each worker."""
 
 LATE_AFTER = (2, 3, 4)
-"""Before which of the later requests a write arrives that was in transit when its worker died."""
+"""A late write arrives just before the second, third or fourth request after it."""
 
 WRITE = (
     "crash-before",
@@ -27,11 +27,11 @@ REFUSED = ("refused",)
 REFUSABLE_CALL = (*REFUSED, "refused-each-time")
 RAISES = ("raises",)
 HANDLER_ENDS = (*RAISES, "fails")
-"""Once, or every time until its message is redriven."""
+"""The handler raises once, or every time until its message is redriven."""
 
 
 class Point(NamedTuple):
-    """A place where something may happen. `kind` says at what: `insert`, `commit`, `call charge`."""
+    """A point where a run can depart. `kind` names the request or call: `insert`, `commit`, `call charge`."""
 
     kind: str
     label: str
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 class Schedule(tuple[tuple[int, str], ...]):
-    """What happens at which point, in order."""
+    """Departures in order, each with the number of its point."""
 
     __slots__ = ()
 
@@ -48,14 +48,14 @@ class Schedule(tuple[tuple[int, str], ...]):
 
     @classmethod
     def parsed(cls, text: str) -> "Schedule":
-        """The schedule that `str` wrote. Raises ValueError."""
+        """The schedule from its `str`. Raises ValueError."""
         parts = [part.partition(":") for part in str(text).split(",") if part]
         if not all(at.isdigit() and what for at, _, what in parts):
-            raise ValueError(f"replay must be as a story prints it, such as replay='3:crash-after'; it is {text!r}")
+            raise ValueError(f"replay must be copied from a story, such as replay='3:crash-after'; it is {text!r}")
         return cls((int(at), what) for at, _, what in parts)
 
     def extended(self, points: Sequence[Point], faults: int, delays: int) -> Iterator["Schedule"]:
-        """Every schedule that continues this one and departs once more, later."""
+        """Every schedule that adds one later departure to this one."""
         spent = [what for _, what in self]
         slow = spent.count(SLOW)
         failed = len(spent) - slow - spent.count(DEALT)
@@ -73,7 +73,7 @@ class Decisions:
     schedule: Schedule
     points: list[Point] = field(default_factory=list)
     quiet: bool = False
-    """Whether nothing more goes wrong and no point counts."""
+    """Whether to stop departing and counting points."""
 
     def __post_init__(self) -> None:
         self._wanted = dict(self.schedule)
@@ -81,7 +81,7 @@ class Decisions:
         self._refused = False
 
     def choose(self, kind: str, label: str, offered: Sequence[str]) -> str | None:
-        """What happens here; None for the behaviour without faults."""
+        """The departure at this point, or None."""
         if self.quiet:
             return None
         at = len(self.points)
@@ -89,12 +89,12 @@ class Decisions:
         chosen = self._wanted.get(at)
         if chosen is None or chosen in offered:
             return chosen
-        # Raised here, it would only count as a failure of the handler or the store.
+        # An exception here would look like a failure of the handler or the store.
         self._refused = True
         return None
 
     def delay(self) -> float:
-        """How long the next slow call takes: longer each time, so that the last to wait continues last."""
+        """Seconds that the next slow call takes, doubled each time so that the last call to wait resumes last."""
         self._delays += 1
         return float(2 ** (self._delays - 1))
 

@@ -1,4 +1,4 @@
-"""The search for violations: runs schedules in order of complexity, and collects what they show."""
+"""The search for violations: runs schedules in order of complexity, and collects their findings."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,27 +12,27 @@ from idempotent_receiver.testing.runs import ExploredRuns
 from idempotent_receiver.testing.schedule import Schedule
 
 DELAYS = 2
-"""How often one worker or message may wait for the others in a schedule."""
+"""The maximum number of delays in one schedule."""
 
 MOST_VIOLATIONS = 3
 LONGEST_STORY = 30
 
 
 class Search:
-    """Schedules in order of complexity, and what they have shown."""
+    """Schedules in order of complexity, and their findings."""
 
     def __init__(self, runs: ExploredRuns, faults: int, most_schedules: int, requests: Sequence[str]) -> None:
         self.result = Exploration()
         self._requests = requests
-        """Requests refused because they would have left the test."""
+        """Refused requests, which would have left the test."""
         self._runs, self._faults, self._most = runs, faults, most_schedules
         self._told: list[_Told] = []
         self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
         self._repeated: dict[str, Schedule] = {}
-        """For each fake called again with its key: the first schedule in which it was."""
+        """For each fake called again with its key, the first schedule in which that happened."""
 
     def run(self, only: Schedule | None, *, may_do_nothing: bool) -> None:
-        """Play all schedules, or only one."""
+        """Run all schedules, or only one."""
         self._baseline = Baseline(lambda: self._runs.run(Schedule(), alone=True))
         undisturbed = self._baseline.run
         self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
@@ -45,8 +45,8 @@ class Search:
         if not may_do_nothing and self._baseline.unrepeatable is None:
             found += findings.unseen(undisturbed)
         if found and found[0].subject.startswith((findings.UNACKNOWLEDGED, "handled")):
-            _cut(undisturbed.story, after=f"leaves {found[0].subject.split()[1]} to be delivered again")
-        # The first is the reason for the others: a handler that cannot send fails.
+            _cut(undisturbed.story, after=f"leaves {found[0].subject.split()[1]} for redelivery")
+        # The first finding causes the others: a handler that cannot send fails, for example.
         self._tell(found[:1], undisturbed)
         if self._told or not self._repeats():
             return
@@ -69,19 +69,19 @@ class Search:
         self.result.unstable = sorted(f"{one})" if "(" in one else one for one in self._baseline.unstable)
 
     def stop_stuck(self) -> None:
-        """Report where the handler did not continue."""
+        """Report where the handler got stuck."""
         told = f"the handler made no progress for {stuck.MOST_SECONDS:g} seconds and was stopped"
-        remedy = f"bound every loop and every wait, and {findings.NO_LOCK}"
+        remedy = f"limit every loop and every wait, and {findings.NO_LOCK}"
         run = self._runs.last
         _cut(run.story, after="makes no progress")
         self._tell([HandlerFinding("stuck", told, remedy)], run)
 
     def _sent(self) -> list[HandlerFinding]:
-        """What the handler would have sent, past its transaction and every fake."""
+        """Requests that the handler tried to send, bypassing its transaction and every fake."""
         what = "with its own client, and nothing undoes that after a crash"
         remedy = (
-            "read with `tx.get` and write through the Transaction, or replace the client with a fake, as the fixture "
-            "calls does; calls that only read may be plain functions. If a client needs a server, name it: "
+            "read with `tx.get` and write through the Transaction, or replace the client with a fake from the `calls` "
+            "fixture; calls that only read can be plain functions. If a client needs a server, name it: "
             "network='DynamoDB Local'"
         )
         return [HandlerFinding(one, f"the handler {one} {what}", remedy) for one in dict.fromkeys(self._requests)]
@@ -89,13 +89,13 @@ class Search:
     def _repeats(self) -> bool:
         why = self._baseline.unrepeatable
         if why is not None:
-            told = f"the same messages from the same tables end differently from run to run: {why}"
+            told = f"the same messages and tables give different results from run to run: {why}"
             self._tell(_not_repeatable(told), self._baseline.run)
         return why is None
 
     def _played(self, schedule: Schedule, label: str = "", *, slowly: bool = False) -> ExploredRun | None:
-        """The run of a schedule; None if there can be no more runs. With `slowly`, a key made from the time changes
-        between attempts: in a fast run, the second is almost always the same.
+        """Run a schedule. Returns None if the search must stop. With `slowly`, a time-based key changes between
+        attempts, which almost always fall in the same second otherwise.
         """
         run = self._runs.run(schedule, slowly=slowly)
         last = schedule[-1][0] if schedule else -1
@@ -108,20 +108,20 @@ class Search:
                 return None
             found = list(findings.all_of(run, self._baseline))
         new = self._new(found)
-        # A problem with a key made from the time reappears only once a second has passed.
+        # A problem with a time-based key reappears only if a second passes between attempts.
         if new and not (self._found_again(new, schedule, slowly) or self._found_again(new, schedule, slowly=True)):
-            self._tell(_not_repeatable("the same schedule ends differently from run to run"), run)
+            self._tell(_not_repeatable("the same schedule gives different results from run to run"), run)
             return None
         self._tell([*self._sent(), *found], run)
         return run
 
     def _found_again(self, wanted: Sequence[HandlerFinding], schedule: Schedule, slowly: bool) -> bool:
-        """Whether the schedule, not chance, was the cause."""
+        """Whether the schedule, not chance, caused the findings."""
         run = self._runs.run(schedule, slowly=slowly)
         return {one.subject for one in wanted} <= {one.subject for one in findings.all_of(run, self._baseline)}
 
     def _new(self, found: Sequence[HandlerFinding]) -> Sequence[HandlerFinding]:
-        """What no earlier run has found."""
+        """Findings that are new in this run."""
         known = frozenset().union(*(told.subjects for told in self._told))
         return [one for one in found if one.subject not in known]
 
@@ -134,7 +134,7 @@ class Search:
             self._repeated.setdefault(name, run.schedule)
 
     def _tell(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
-        """Add what no earlier run has found. Among runs with as few faults, the shortest story is kept."""
+        """Add new findings. A known finding gets the shorter story if the run has no more faults."""
         by_subject = {one.subject: one for one in found}
         for place, told in enumerate(self._told):
             shorter = len(run.schedule) <= len(told.schedule) and len(run.story) < len(told.story)
@@ -147,7 +147,7 @@ class Search:
 
 
 class _Told:
-    """The problems that one run has shown."""
+    """One run's findings."""
 
     def __init__(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
         self.findings, self.story, self.schedule = found, run.story, run.schedule
@@ -161,7 +161,7 @@ class _Told:
 
 
 def _cut(story: list[str], *, after: str) -> None:
-    """Drop the rest of the story, which repeats."""
+    """Drop the rest of the story, which only repeats."""
     last = next((place for place, line in enumerate(story) if line.endswith(after)), len(story))
     del story[last + 1 :]
 
@@ -173,8 +173,8 @@ def _short(story: list[str]) -> list[str]:
 
 def _not_repeatable(why: str) -> Sequence[HandlerFinding]:
     remedy = (
-        "pass what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
-        "starts from the same values; replace sources of random numbers and time; and let a look-up whose answer "
-        "is cached be a plain function, without a fake of `Calls`"
+        "pass the handler's module-level state (a cache, a counter) as state={'name': ...}, so that each schedule "
+        "starts from the same values; replace sources of randomness and time; and use a plain function, not a fake "
+        "from `Calls`, for a look-up whose answer is cached"
     )
     return [HandlerFinding("repeat", why, remedy)]

@@ -1,4 +1,4 @@
-"""What all runs of a consumer share: its messages, and each run's initial tables and containers."""
+"""The parts that all runs of a consumer share: messages, and initial tables and containers."""
 
 import itertools
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
@@ -17,13 +17,13 @@ from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 
 Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any] | MemoryStore
 RESTORABLE = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
-"""The types of values that can be restored."""
+"""Types whose values can be restored."""
 
 
 @dataclass(kw_only=True)
 class Setup:
-    """A handler, its consumer, and everything their runs need. `workers` is how many receive the messages at once,
-    `seconds` the function's time limit.
+    """A handler, its consumer, and everything that runs need. `workers` is the number of workers that receive the
+    messages at the same time, `seconds` the Lambda function's timeout.
     """
 
     handler: Callable[..., Any]
@@ -35,7 +35,7 @@ class Setup:
     seconds: float
     make_store: Callable[..., MemoryStore]
     originals: dict[str, str] = field(default_factory=dict)
-    """The messageIds of redriven messages, and their original ones."""
+    """Original messageIds, by the redriven message's messageId."""
 
     def __post_init__(self) -> None:
         self._items = {name: deepcopy(table.items) for name, table in (self.tables or {}).items()}
@@ -48,20 +48,20 @@ class Setup:
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
 
     def new_store(self) -> MemoryStore:
-        """The store of a new run, with all tables and containers in their initial state."""
+        """A new run's store, with all tables and containers in their initial state."""
         self.restore()
         return self.make_store(self.namespace, None if self.tables is None else dict(self.tables))
 
     def restore(self) -> None:
         """Restore everything that a run has changed."""
         for name, items in self._items.items():
-            assert self.tables is not None, "there are items of it"
+            assert self.tables is not None, "items come from tables"
             _refill(self.tables[name].items, deepcopy(items))
         for name, content in self._contents.items():
             _refill(self._containers[name], deepcopy(content))
 
     def snapshot(self) -> dict[str, Any]:
-        """The state in comparable form; for a store, how its records ended but not who ended them."""
+        """The state in comparable form; for a store, each record's status and result but not its owner."""
         return {
             name: {id: (item["status"], item.get("data")) for id, item in one.items.items()}
             if isinstance(one, MemoryStore)
@@ -75,7 +75,7 @@ class Setup:
         return self.handler is not self.consumer
 
     def dealt(self) -> list[Sequence[TableItem]]:
-        """The messages dealt out to the workers; those of a FIFO group together."""
+        """The messages divided among the workers, with each FIFO group kept together."""
         groups: dict[str, list[TableItem]] = {}
         for record in self.records:
             fifo = record["eventSourceARN"].endswith(".fifo")
@@ -88,11 +88,11 @@ class Setup:
         return [part for part in parts if part]
 
     def redriven(self, record: TableItem) -> TableItem:
-        """The message as it returns with a new messageId, and its key in its stamp."""
+        """The message as redriven, with a new messageId, and its key in the stamp."""
         return self._redriven.get(record["messageId"], record)
 
     def key_of(self, id: str) -> str:
-        """The key of a record's id, for display."""
+        """The key in a record id, for display."""
         return id if self.namespace is None else id.removeprefix(f"{self.namespace}#")
 
     def _copy(self, record: TableItem) -> TableItem:
@@ -121,26 +121,26 @@ class Setup:
             return None
         if len(ids) > 1:
             raise AssertionError(
-                f"the key of {record['messageId']} differs at each delivery, so that no duplicate is ever "
-                f"recognised: {', '.join(sorted(ids))}"
+                f"the key of {record['messageId']} changes with each delivery, so no duplicate is ever recognised: "
+                f"{', '.join(sorted(ids))}"
             )
         return ids.pop()
 
 
 def received(record: TableItem, count: int) -> TableItem:
-    """The message on that receive. SQS gives it a new receipt handle each time."""
+    """The message on its `count`th receive. SQS gives it a new receipt handle each time."""
     attributes = {**record["attributes"], "ApproximateReceiveCount": str(count)}
     return {**record, "attributes": attributes, "receiptHandle": f"handle-{record['messageId']}-{count}"}
 
 
 def _copied(name: str, container: Any) -> Any:
-    """A copy. Raises TypeError for a value that cannot be copied."""
+    """A copy of the container. Raises TypeError if it cannot be copied."""
     try:
         return deepcopy(container)
     except TypeError as error:
         raise TypeError(
-            f"state {name} cannot be restored, because something in it cannot be copied ({error}): pass the dict, list "
-            "or set that has only the handler's data"
+            f"state {name} cannot be restored, because something in it cannot be copied ({error}): pass a dict, list "
+            "or set that holds only the handler's data"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Ends an endless wait: all attempts share one thread, so a handler may wait for a lock that another attempt holds."""
+"""Stops endless waits: all attempts share one thread, so a handler can wait for a lock that another attempt holds."""
 
 import bdb
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MOST_SECONDS = 20.0
-"""How much real time may pass in a handler between two calls of fakes."""
+"""The maximum real time in a handler between two calls to fakes."""
 
 _watched = False
 
@@ -19,12 +19,12 @@ class Stuck(KeyboardInterrupt):
 
 @contextmanager
 def stopped_when_stuck() -> Iterator[None]:
-    """In the block, raise Stuck in code that does not call `goes_on` for that long.
+    """Within the block, raise Stuck in code that does not call `goes_on` for `MOST_SECONDS`.
 
-    Nothing is raised in a debugger, or where signals are unavailable: outside the main thread, on Windows, and where
-    SIGALRM is in use, as by pytest-timeout.
+    Nothing is raised in a debugger, or where the signal is unavailable: outside the main thread, on Windows, and where
+    something else uses SIGALRM, such as pytest-timeout.
     """
-    global _watched  # noqa: PLW0603  # as the timer is, it is the process's
+    global _watched  # noqa: PLW0603  # process-wide, like the timer
     if (
         threading.current_thread() is not threading.main_thread()
         or not hasattr(signal, "setitimer")
@@ -49,7 +49,7 @@ def stopped_when_stuck() -> Iterator[None]:
 
 
 def goes_on() -> None:
-    """A handler starts or calls a fake."""
+    """Restart the timer: a handler has started or called a fake."""
     if _watched:
         signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS, MOST_SECONDS)
 

@@ -1,6 +1,6 @@
-"""Values that vary by themselves, such as times: finds their places in the results of two runs, and removes them.
+"""Finds values that vary on their own, such as times, by comparing the results of two runs, and removes them.
 
-A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. The content of a place is hidden, its size is not.
+A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. Its content is hidden, but not its size.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def plain(value: object) -> Any:
-    """A copy for later comparison, whatever happens to the value: dicts and lists of texts."""
+    """A copy in dicts, lists and strings, for comparison after the value itself may have changed."""
     match value:
         case Mapping():
             return {str(name): plain(held) for name, held in value.items()}
@@ -22,7 +22,7 @@ def plain(value: object) -> Any:
 
 
 def parsed(result: str | None) -> Any:
-    """A handler's result."""
+    """A handler's result, from its JSON."""
     return None if result is None else json.loads(result)
 
 
@@ -39,7 +39,7 @@ def places(here: Any, there: Any, path: str) -> frozenset[str]:
 
 
 def without(value: Any, hidden: AbstractSet[str], path: str) -> Any:
-    """The value, with only its size in each of the hidden places."""
+    """The value, with only the size of the content in each hidden place."""
     if path in hidden:
         return (
             f"varies ({len(value)})"

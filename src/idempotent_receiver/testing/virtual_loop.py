@@ -1,7 +1,7 @@
-"""An event loop in virtual time: asyncio's own, except that waiting lets the world's other jobs continue.
+"""An event loop in virtual time: asyncio's own, except that the world's other jobs run while it waits.
 
-It has no sockets: a handler's clients are fakes here. Jobs of `asyncio.to_thread` or `run_in_executor` run at once, on
-the loop's own thread.
+It has no sockets: a handler's clients are fakes here. Jobs from `asyncio.to_thread` or `run_in_executor` run
+immediately, on the loop's own thread.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, now: Callable[[], float], sleep: Callable[[float], None], wake: Callable[[greenlet], None]
     ) -> None:
         super().__init__()
-        self.time = now  # type: ignore[method-assign]  # a loop's clock, as its documentation says
+        self.time = now  # type: ignore[method-assign]  # the documentation allows another clock
         self._sleep, self._wake = sleep, wake
         self._sleeper: greenlet | None = None
         self._selector = self
         self._tasks: set[asyncio.Task[None]] = set()
-        self.set_debug(False)  # it would report slow callbacks by a real clock
+        self.set_debug(False)  # debug mode measures slow callbacks in real time
         self.set_default_executor(_Inline(max_workers=1))
-        self.set_exception_handler(lambda loop, context: None)  # no complaints about what a crash left
+        self.set_exception_handler(lambda loop, context: None)  # no errors about tasks that a crash left
 
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a coroutine in a copy of the caller's context."""
@@ -66,15 +66,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.spawn(stop)
 
     def end(self) -> None:
-        """Make sure that none of it runs again, after its greenlet died or was abandoned."""
+        """Ensure that no task runs again after the loop's greenlet has died or been abandoned."""
         if not self.is_running():
             self.close()
         for task in asyncio.all_tasks(self):
-            with suppress(BaseException):  # whatever a handler does on its way out
+            with suppress(BaseException):  # whatever a handler raises while it unwinds
                 task.get_coro().close()
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Wait for that long, or until there is work: the loop is its own selector."""
+        """Wait up to `timeout` seconds for work. The loop is its own selector."""
         if timeout is None or timeout > 0:
             self._sleeper = getcurrent()
             self._sleep(1e9 if timeout is None else timeout)
@@ -82,26 +82,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return []
 
     def run_in_executor(self, executor: object, *job: Any) -> Any:  # type: ignore[override]  # its types do not matter
-        """Run at once, whatever the executor: no virtual time passes in a thread."""
+        """Run immediately, ignoring the executor: no virtual time passes in a thread."""
         return super().run_in_executor(None, *job)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Connects nowhere; `outside` reports the address."""
+        """Refuse to connect; `outside` reports the address."""
         with sock:
             sock.setblocking(True)
             sock.connect(address)
         self._nothing_outside()
 
     def _nothing_outside(self, *arguments: Any, **named: Any) -> NoReturn:
-        raise RuntimeError("asyncio has no sockets and starts no programs in explore: put a fake in the client's place")
+        raise RuntimeError("asyncio opens no sockets and starts no programs in explore: replace the client with a fake")
 
     _make_datagram_transport = _make_subprocess_transport = _nothing_outside
 
     def _process_events(self, events: list[Any]) -> None:
-        """There are none."""
+        """Do nothing: there are no events."""
 
     def __del__(self) -> None:
-        """An abandoned world has nothing to close: its loops hold no files."""
+        """Do nothing: the loops of an abandoned world hold no files."""
 
     def _write_to_self(self) -> None:
         if self._sleeper is not None:
@@ -109,12 +109,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _in_order(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
-    """Tasks in the order of creation: asyncio numbers them, and a set's order varies by process."""
+    """Tasks in order of creation, which asyncio's task names show; a set's order varies between processes."""
     return sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
 
 
 class _Inline(ThreadPoolExecutor):
-    """Runs submitted jobs at once."""
+    """Runs submitted jobs immediately."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -126,13 +126,13 @@ class _Inline(ThreadPoolExecutor):
 
 
 def in_a_real_loop() -> bool:
-    """Whether a real event loop runs here: `asyncio.run` in a handler, for example."""
+    """Whether a real event loop is running, such as that of `asyncio.run` in a handler."""
     loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
     return loop is not None and not isinstance(loop, VirtualLoop)
 
 
 def outside_any_loop(switch: Callable[[], Any]) -> Any:
-    """Switch to another greenlet without a loop or task: asyncio keeps those per thread."""
+    """Switch to another greenlet with no current loop or task: asyncio keeps both per thread."""
     loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
     if loop is None:
         return switch()

@@ -1,4 +1,4 @@
-"""One process of a consumer in a world: it can be invoked and killed."""
+"""A consumer process in a world, which can be invoked and killed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,9 +25,9 @@ SILENT: Any = Silent()
 
 
 class Worker:
-    """One process, which runs a consumer on events in virtual time.
+    """A process that runs a consumer in virtual time.
 
-    `consumer` creates it from a clock and an executor.
+    `consumer` creates the consumer from a clock and an executor.
     """
 
     def __init__(self, world: World, consumer: Callable[..., Consumer], name: str, skew_seconds: float = 0.0) -> None:
@@ -38,7 +38,7 @@ class Worker:
         self.begin(world)
 
     def begin(self, world: World) -> None:
-        """Become a new process of this world: creating a consumer costs more than running it."""
+        """Become a new process in this world, with the same consumer: creating one costs more than running it."""
         self.world = self.clock.world = world
         self.executors: list[WorldExecutor] = []
         self.greenlets: list[greenlet] = []
@@ -49,9 +49,9 @@ class Worker:
         return self.executors[-1]
 
     def deliver(self, *records: dict[str, Any], seconds: float = 30.0, after: float = 0.0) -> None:
-        """Invoke the handler with a batch, later, and pass its answer or exception to `answered`.
+        """Invoke the handler with a batch after `after` seconds, and pass its answer or exception to `answered`.
 
-        Lambda's timeout kills the process at the deadline if it has not answered by then.
+        If it has not answered within `seconds`, Lambda's timeout kills the process.
         """
 
         def invoke() -> None:
@@ -60,22 +60,22 @@ class Worker:
             self.watchdogs.append(watchdog)
             try:
                 self.answered(records, failed_ids(self.handler({"Records": list(records)}, context)))
-            except Exception as error:  # noqa: BLE001  # reported with the answers
+            except Exception as error:  # noqa: BLE001  # reported as an answer
                 self.answered(records, error)
             self.world.kill(watchdog)
 
         self.greenlets.append(self.world.spawn(invoke, after))
 
     def answered(self, records: Sequence[dict[str, Any]], answer: list[str] | Exception) -> None:
-        """The handler has answered with these messageIds, or raised."""
+        """Record the handler's answer: the failed messageIds, or the exception."""
         self.answers.append(answer)
 
     def timed_out(self) -> None:
-        """The deadline has passed."""
+        """Kill the process at the deadline."""
         self.kill()
 
     def kill(self) -> None:
-        """Crash the process. Nothing remains that could time out."""
+        """Crash the process, and stop its timeouts."""
         for executor in self.executors:
             executor.kill()
         for one in (*self.greenlets, *self.watchdogs):

@@ -1,4 +1,4 @@
-"""The workers of an exploration: each runs the consumer as deployed, with clients of its run."""
+"""An exploration's workers: each runs the consumer as deployed, with clients for the run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from idempotent_receiver.testing.worker import SILENT
 PlayedHandler = Callable[[Any, Any], Any]
 
 _invoked: ContextVar[PlayedHandler] = ContextVar("_invoked")
-"""The consumer of the worker whose handler is running."""
+"""The invoked worker's consumer."""
 
 
 class ExploredWorkers:
@@ -42,7 +42,7 @@ class ExploredWorkers:
             yield
 
     def join(self, number: int, run: ExploredRun) -> ExploredWorker:
-        """The worker with this number, as a new process of the run; the first is A."""
+        """The worker with this number, as a new process in the run; the first is A."""
         name = ascii_uppercase[number] if number < len(ascii_uppercase) else f"W{number}"
         if name not in self._workers:
             self._workers[name] = self._made(name)
@@ -85,9 +85,7 @@ class ExploredWorkers:
 
 
 def _read_by_lambda(response: Any, event: Any) -> Any:
-    """The part of a response that Lambda acts on: an empty answer acknowledges everything, and unknown names
-    nothing.
-    """
+    """A response as Lambda reads it: an empty one acknowledges every message, and one with an unknown id none."""
     failures = response.get("batchItemFailures") if isinstance(response, Mapping) else response
     failed = [one.get("itemIdentifier") for one in failures or ()]
     known = [record["messageId"] for record in event["Records"]]

@@ -1,7 +1,7 @@
-"""A world of virtual time that runs the shipped code unmodified, with greenlets instead of threads, one at a time.
+"""A world with virtual time, which runs the shipped code unmodified in greenlets, one at a time, instead of threads.
 
-A job yields to the others only in `World.sleep`, which simulated stores, clients and event loops call. Nothing really
-sleeps, and only the order of those calls decides what runs next.
+A job yields to the others only in `World.sleep`, which simulated stores, clients and event loops call. No real time
+passes there, and only the order of those calls decides which job runs next.
 """
 
 import heapq
@@ -22,11 +22,11 @@ LONG_SECONDS = 1e9
 MOST_EXITS = 100
 
 _left: set[greenlet] = set()
-"""Jobs that would not end, kept because garbage collection would try to end them again."""
+"""Abandoned jobs, kept because garbage collection would try to end them again."""
 
 
 class World:
-    """Virtual time, and the jobs (greenlets) that wait in it. `fraction` draws the numbers for jitter, in [0, 1)."""
+    """Virtual time and its jobs (greenlets). `fraction` returns random numbers in [0, 1), for jitter."""
 
     def __init__(self, fraction: Callable[[], float] = lambda: 0.5) -> None:
         self.now = 0.0
@@ -35,14 +35,14 @@ class World:
         self._order = itertools.count()
         self._agenda: list[tuple[float, int, greenlet, int]] = []
         self._wakes: dict[greenlet, int] = {}
-        """The valid agenda entry of each greenlet; an earlier one is void."""
+        """Each greenlet's valid agenda entry; earlier entries are ignored."""
         self._spawned: list[greenlet] = []
         self._loops: list[VirtualLoop] = []
         self._exits: Counter[greenlet] = Counter()
         self.ended = False
 
     def spawn(self, job: Callable[[], object], after: float = 0.0) -> greenlet:
-        """Start a job after that many seconds, in a copy of the caller's context."""
+        """Start a job after `after` seconds, in a copy of the caller's context."""
         new = greenlet(job, parent=self._hub)
         new.gr_context = copy_context()
         self._spawned.append(new)
@@ -50,7 +50,7 @@ class World:
         return new
 
     def event_loop(self) -> VirtualLoop:
-        """An event loop in this world's time. It ends with the world."""
+        """An event loop in virtual time, which ends with the world."""
         self._loops.append(VirtualLoop(lambda: self.now, self.sleep, self.wake))
         return self._loops[-1]
 
@@ -73,7 +73,7 @@ class World:
                 self._wake(sleeper, due[sleeper] - self.now + seconds)
 
     def kill(self, victim: greenlet) -> None:
-        """End a job where it stands, as a crash does: none of its code runs again."""
+        """Stop a job as a crash would: none of its code runs again."""
         self._wakes.pop(victim, None)
 
     def stop(self) -> Any:
@@ -81,12 +81,10 @@ class World:
         if self.ended:
             self.leave()
         outside_any_loop(self._hub.switch)
-        raise AssertionError("a dead job continues")
+        raise AssertionError("a dead job resumed")
 
     def leave(self) -> NoReturn:
-        """End the calling job after the world has ended. A job that keeps catching this is abandoned where it
-        stands.
-        """
+        """End the calling job after the world has ended. A job that keeps catching `GreenletExit` is abandoned."""
         job = getcurrent()
         self._exits[job] += 1
         if self._exits[job] > MOST_EXITS and job.parent is self._hub:
@@ -95,7 +93,7 @@ class World:
         raise GreenletExit
 
     def end(self) -> None:
-        """End every job where it stands."""
+        """End every job immediately."""
         self.ended = True
         for one in self._spawned:
             while not one.dead and one not in _left:
@@ -121,7 +119,7 @@ class World:
 
 @dataclass
 class WorldClock:
-    """One worker's clock. The wall clock may be off and may step; suspending the machine stops the monotonic one."""
+    """One worker's clock. The wall clock can be wrong and can jump; suspending the machine stops the monotonic one."""
 
     world: World
     skew_seconds: float = 0.0
@@ -134,11 +132,11 @@ class WorldClock:
         return int((START_EPOCH_SECONDS + self.world.now + self.skew_seconds) * 1000)
 
     def monotonic_seconds(self) -> float:
-        """The time, without suspensions of the machine."""
+        """Virtual seconds, excluding those in which the machine was suspended."""
         return self.world.now - self.suspended_seconds
 
     def sleep(self, seconds: float) -> None:
-        """Let the others run for that long."""
+        """Let other jobs run for this many seconds."""
         self.world.sleep(seconds)
 
     def fraction(self) -> float:
@@ -151,7 +149,7 @@ class WorldClock:
 
 
 class WorldExecutor:
-    """An `Executor` whose jobs are greenlets of a world; coroutines share one of its event loops."""
+    """An `Executor` that runs jobs as greenlets in a world; coroutines share one event loop."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -176,14 +174,14 @@ class WorldExecutor:
         self._loop.spawn(follow)
 
     def tell(self, on_done: Callable[[Any], None], result: object) -> None:
-        """Queue it for `step`."""
+        """Queue the callback and its result for `step`."""
         self._finish(on_done, result)
 
     def step(self, timeout_seconds: float | None) -> None:
-        """Wait for the first job, then call the callbacks of all finished jobs."""
+        """Wait until a job finishes, then call the callbacks of all finished jobs."""
         if not self._finished:
             self._waiter = getcurrent()
-            # At least a microsecond: a shorter timeout, from a rounding error, would not advance the time.
+            # At least a microsecond: rounding can make the timeout too short to advance the time.
             self.world.sleep(LONG_SECONDS if timeout_seconds is None else max(1e-6, timeout_seconds))
             self._waiter = None
         finished, self._finished = self._finished, []
@@ -191,12 +189,12 @@ class WorldExecutor:
             on_done(result)
 
     def cancel_async(self) -> None:
-        """Cancel what runs on the event loop."""
+        """Cancel all tasks on the event loop."""
         if self._loop is not None:
             self._loop.cancel()
 
     def close(self, within_seconds: float | None) -> None:
-        """Cancel what a handler left on the event loop, and wait that long for it to end."""
+        """Cancel tasks that a handler left on the event loop, and wait up to `within_seconds` for them to end."""
         loop, self._loop = self._loop, None
         if loop is not None:
             closer = getcurrent()

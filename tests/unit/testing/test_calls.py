@@ -117,7 +117,7 @@ def test_a_key_that_the_real_function_has_no_parameter_for_is_refused(key: Any) 
 @pytest.mark.parametrize("option", ["raises", "refuses"])
 def test_what_is_no_error_cannot_be_raised(option: str, given: Any) -> None:
     """Nor can a class that needs arguments."""
-    with pytest.raises(TypeError, match=f"{option} must be an error, {option}=TimeoutError"):
+    with pytest.raises(TypeError, match=f"{option} must be an error, such as {option}=TimeoutError"):
         Calls().fake(charge, **{option: given})
 
 
@@ -136,5 +136,5 @@ def test_a_call_says_for_which_message_it_was_made(calls: Calls) -> None:
 
 
 def test_without_pytest_nothing_is_replaced() -> None:
-    with pytest.raises(TypeError, match="fixture `calls`"):
+    with pytest.raises(TypeError, match="the `calls` fixture"):
         Calls().replace(SimpleNamespace(charge=charge), "charge")

@@ -88,7 +88,7 @@ def test_message_attributes_are_carried(order: Any) -> None:
         ({"bodies": [object()]}, TypeError, "can be written as JSON"),
         ({"bodies": ["a", "b"], "ids": ["m"]}, ValueError, "ids must have one value per message, 2 in all"),
         ({"bodies": ["a"], "ids": "m"}, ValueError, "ids must have one value per message"),
-        ({"bodies": ["a", "b"], "ids": ["m", "m"]}, ValueError, "ids must differ"),
+        ({"bodies": ["a", "b"], "ids": ["m", "m"]}, ValueError, "ids must be unique"),
         ({"bodies": ["a"], "groups": ["x", "y"]}, ValueError, "groups must have one value per message, 1 in all"),
     ],
 )

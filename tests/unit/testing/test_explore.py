@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.record import Change
     from idempotent_receiver.testing import Calls, Exploration
 
-pytestmark = pytest.mark.filterwarnings("ignore:explore played")
+pytestmark = pytest.mark.filterwarnings("ignore:explore ran")
 """Most tests need no more schedules than they play."""
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -261,16 +261,16 @@ WRONG = [
     (handlers.keyed_by_receipt, {}, "charge was called again for message-1 with another key"),
     (handlers.retrying, {"workers": 1}, r"with another key(?s:.*)does not get the answer: ConnectionError\('reset'\)"),
     (handlers.leaving_early, {}, "never called for message-1, which ended(?s:.*)A crashes before the answer arrives"),
-    (handlers.forgetting_freight, {}, "charge was not called as often for message-1, which ended"),
+    (handlers.forgetting_freight, {}, "charge was called too few times for message-1, which ended"),
     (handlers.leaving_a_task, {}, "notify was called for message-1 and had not been awaited when the handler returned"),
     (handlers.outside, {"state": {"balances": balances}}, "balances is {'alice': 90} at the end, and {'alice': 95}"),
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is correct only the first time"),
-    (handlers.remembering_items, {}, "the table accounts holds 2 items first, and then 1"),
+    (handlers.remembering_items, {}, "the table accounts holds first 2 items, then 1"),
     (handlers.never_ready, {}, "message-1 is never acknowledged, even without faults:\n  closed"),
     (handlers.failing, {}, "message-1 is never acknowledged, even without faults:\n  ValueError: always"),
-    (handlers.keyed_at_random, {}, "the key of message-1 differs at each delivery"),
-    (handlers.keyed_by_delivery, {}, "the key of message-1 differs at each delivery"),
+    (handlers.keyed_at_random, {}, "the key of message-1 changes with each delivery"),
+    (handlers.keyed_by_delivery, {}, "the key of message-1 changes with each delivery"),
     # The strategy `message_id` knows that a redriven message has another messageId; a callable of one's own may not.
     (handlers.keyed_by_new_id, {}, r"holds {.*90} instead of {.*95}(?s:.*)runs the handler for message-1-redriven"),
 ]
@@ -291,9 +291,9 @@ def test_of_a_handler_that_always_fails_the_first_failure_is_told() -> None:
         "worker A receives message-1",
         "A claims message-1",
         "A runs the handler for message-1",
-        "the handler of A raises ValueError('always')",
+        "A's handler raises ValueError('always')",
         "A records the failure of message-1",
-        "A leaves message-1 to be delivered again",
+        "A leaves message-1 for redelivery",
     )
 
 
@@ -309,7 +309,7 @@ def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None
 def test_messages_that_depend_on_their_order_are_found() -> None:
     """On a standard queue either may come first; on a FIFO queue they may not."""
     both = [{**ORDER, "cents": 70}, {**ORDER, "cents": 60}]
-    with pytest.raises(AssertionError, match="message-1 is failed for good, and completed without faults"):
+    with pytest.raises(AssertionError, match="message-1 is failed for good, but completed without faults"):
         explore(handlers.overdrawing, both, tables=accounts(), most_schedules=300)
     explore(handlers.overdrawing, sqs_event(*both, fifo=True), tables=accounts(), most_schedules=300)
 
@@ -333,7 +333,7 @@ def test_a_messages_second_id_after_a_redrive_is_no_key() -> None:
     with pytest.raises(AssertionError, match="with another key: 'message-1', 'message-1-redriven'") as failed:
         explore(handlers.keyed_by_message_id, ORDER)
     story = str(failed.value)
-    assert story.index("A has done its work, and then raises each time") < story.index("B has done its work, and then")
+    assert story.index("raises each time") < story.index("B's handler has done its work, and then")
     assert story.index("raises again") < story.index("is redriven under its key") < story.index("completes message-1")
 
 
@@ -383,7 +383,7 @@ ONE_KEY = [
 @pytest.mark.parametrize(("handler", "messages", "told"), ONE_KEY)
 def test_one_key_is_for_one_call(handler: Any, messages: Any, told: str) -> None:
     """Of whichever message or attempt: the other side ignores or refuses the second."""
-    with pytest.raises(AssertionError, match=rf"charge got one key for different calls: {told}"):
+    with pytest.raises(AssertionError, match=rf"charge received the same key for different calls: {told}"):
         explore(handler, messages)
 
 
@@ -408,7 +408,7 @@ def test_a_key_made_of_the_time_is_found_however_fast_the_schedules_are() -> Non
     """A second later, in each of the handler's fakes, and in a replay, too. On a busy machine a second may pass between
     two runs of one schedule, which is found first.
     """
-    found = "charge was called again for message-1 with another key|the same schedule ends differently"
+    found = "charge was called again for message-1 with another key|the same schedule gives different results"
     with pytest.raises(AssertionError, match=found) as failed:
         explore(handlers.keyed_by_the_second, ORDER)
     replay = re.search(r'replay="(.*)"', str(failed.value))
@@ -428,7 +428,7 @@ def test_without_the_fence_a_late_write_takes_effect_beside_the_one_that_took_ov
     """So `explore` would see it if the library lost its fence."""
     with pytest.raises(AssertionError, match=r"'balance': 90} instead of .*'balance': 95}") as failed:
         explore(handlers.transactional, ORDER, tables=accounts(), store=WithoutFence)
-    assert "the late request of A arrives, which commits its transaction" in str(failed.value)
+    assert "A's late request arrives and commits its transaction" in str(failed.value)
 
 
 def test_a_request_that_is_late_arrives_in_the_end() -> None:
@@ -472,7 +472,7 @@ def test_a_lock_that_another_attempt_holds_ends_with_its_story(calls: Calls, mon
 
     with pytest.raises(AssertionError, match=r"made no progress for 0\.3 seconds and was stopped") as caught:
         explore(locking, ORDER)
-    assert "  12. the handler of C makes no progress\n  Remedy: " in str(caught.value)
+    assert "  12. C's handler makes no progress\n  Remedy: " in str(caught.value)
     assert not lock.locked()
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (signal.SIG_DFL, (0.0, 0.0))
 
@@ -487,7 +487,7 @@ def test_a_lock_of_asyncios_that_a_crash_has_left_is_told_as_such(calls: Calls) 
         async with lock:
             await services.notify("sold", message.idempotency_key)
 
-    with pytest.raises(AssertionError, match=r"never acknowledged(?s:.*)Remedy: hold no lock while a fake is called"):
+    with pytest.raises(AssertionError, match=r"never acknowledged(?s:.*)Remedy: hold no lock while calling a fake"):
         explore(locking, ORDER)
 
 
@@ -508,9 +508,9 @@ def test_a_violation_tells_its_story_and_how_to_play_it_again() -> None:
         "A claims message-1",
         "A runs the handler for message-1",
         "A calls charge(5)",
-        "the handler of A has done its work, and then raises",
+        "A's handler has done its work, and then raises",
         "A records the failure of message-1",
-        "A leaves message-1 to be delivered again",
+        "A leaves message-1 for redelivery",
         "worker B receives message-1",
         "B takes over message-1",
         "B runs the handler for message-1, attempt 2",
@@ -565,7 +565,7 @@ def test_the_shortest_story_comes_first_and_the_search_is_bounded() -> None:
 
 def test_a_search_that_was_cut_short_says_so() -> None:
     """By a warning, as it may have missed something; and `complete` can be asserted."""
-    with pytest.warns(UserWarning, match="played 500 schedules, but not all: raise most_schedules"):
+    with pytest.warns(UserWarning, match="ran 500 schedules, but not all: raise most_schedules"):
         assert not explore(handlers.transactional, ORDER, tables=accounts(), faults=2, most_schedules=500).complete
 
 
@@ -622,24 +622,24 @@ REFUSED = [
     ((http_endpoint(MemoryStore("h"))(lambda event, context: {}), ORDER), {}, TypeError, "cannot be explored"),
     ((handlers.transactional, []), {}, ValueError, "needs at least one message"),
     ((handlers.transactional, [object()]), {}, TypeError, "can be written as JSON"),
-    ((handlers.transactional, {"Records": [{"messageId": "m"}]}), {}, ValueError, "create it with sqs_event"),
+    ((handlers.transactional, {"Records": [{"messageId": "m"}]}), {}, ValueError, "create the event with sqs_event"),
     ((handlers.transactional, ORDER), {"workers": 0}, ValueError, "workers must be a whole number from 1 to 4"),
     ((handlers.transactional, ORDER), {"workers": 2.0}, ValueError, "workers"),
     ((handlers.transactional, ORDER), {"faults": -1}, ValueError, "faults must be a whole number from 0 to 3"),
     ((handlers.transactional, ORDER), {"faults": True}, ValueError, "faults"),
     ((handlers.transactional, ORDER), {"most_schedules": 0}, ValueError, "most_schedules"),
-    ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables names each table's key"),
+    ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables must map each name to a key"),
     ((handlers.transactional, ORDER), {"state": {"n": 5}}, TypeError, "n is 5"),
-    ((handlers.transactional, ORDER), {"state": {"n": handlers.services}}, TypeError, "or vars"),
+    ((handlers.transactional, ORDER), {"state": {"n": handlers.services}}, TypeError, "or an object.s vars"),
     ((handlers.transactional, ORDER), {"state": {"n": {"lock": Lock()}}}, TypeError, "state n cannot be restored"),
-    ((handlers.transactional, ORDER), {"network": True}, TypeError, "network must be the reason, a str"),
-    ((handlers.transactional, ORDER), {"no_effects": " "}, TypeError, "no_effects must be the reason, a str"),
-    ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay must be as a story prints it"),
-    ((handlers.transactional, ORDER), {"replay": 2}, ValueError, "replay must be as a story prints it"),
+    ((handlers.transactional, ORDER), {"network": True}, TypeError, "network must be a reason, a str"),
+    ((handlers.transactional, ORDER), {"no_effects": " "}, TypeError, "no_effects must be a reason, a str"),
+    ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay must be copied from a story"),
+    ((handlers.transactional, ORDER), {"replay": 2}, ValueError, "replay must be copied from a story"),
     ((handlers.transactional, ORDER), {"tables": ["accounts"]}, TypeError, "tables must be a dict"),
     ((handlers.transactional, ORDER), {"state": [balances]}, TypeError, "state must be a dict"),
-    ((handlers.transactional, ORDER), {"store": MemoryStore()}, TypeError, "store must be MemoryStore, or a class"),
-    ((handlers.transactional, ORDER), {"store": DynamoDBStore}, TypeError, "store must be MemoryStore, or a class"),
+    ((handlers.transactional, ORDER), {"store": MemoryStore()}, TypeError, "store must be MemoryStore or a subclass"),
+    ((handlers.transactional, ORDER), {"store": DynamoDBStore}, TypeError, "store must be MemoryStore or a subclass"),
 ]
 
 
@@ -731,7 +731,7 @@ def test_what_asyncio_would_connect_or_start_says_what_helps(server: socket.sock
     async def starting(order: dict, tx: Transaction) -> None:
         await asyncio.create_subprocess_exec("true")
 
-    told = "asyncio has no sockets and starts no programs in explore: put a fake"
+    told = "asyncio opens no sockets and starts no programs in explore: replace the client"
     for handler in (connecting, starting):
         with pytest.raises(AssertionError, match=told):
             explore(handler, ORDER, network="a server of the test")
@@ -836,7 +836,7 @@ def test_a_look_up_that_is_cached_is_no_call_of_each_attempt(calls: Calls) -> No
     def handle(order: dict) -> None:
         rate()
 
-    with pytest.raises(AssertionError, match=r"(?s)it calls charge first, and then nothing.*plain\s+function"):
+    with pytest.raises(AssertionError, match=r"(?s)it calls first charge, then nothing.*plain\s+function"):
         explore(handle, ORDER)
 
 
@@ -851,7 +851,7 @@ def test_what_is_not_found_again_is_told_as_such(calls: Calls) -> None:
         if next(runs) == 20:
             services.charge(1, f"{message.idempotency_key}-sample")
 
-    with pytest.raises(AssertionError, match="the same schedule ends differently") as caught:
+    with pytest.raises(AssertionError, match="the same schedule gives different results") as caught:
         explore(handle, ORDER, tables=accounts())
     assert "but not in the run without faults" not in str(caught.value)
 
@@ -953,4 +953,4 @@ def test_without_the_extra_explore_says_what_to_install() -> None:
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "explore needs the extra [testing]: pip install 'idempotent-receiver[testing]'\n"
+    assert done.stdout == "explore needs the [testing] extra: pip install 'idempotent-receiver[testing]'\n"

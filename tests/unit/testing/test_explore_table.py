@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 assert right_handlers
 assert wrong_handlers
-pytestmark = pytest.mark.filterwarnings("ignore:explore played")
+pytestmark = pytest.mark.filterwarnings("ignore:explore ran")
 MOST_SCHEDULES = 120
 """Each fault alone, and some of the pairs of slow calls."""
 TESTING = Path(__file__).resolve().parents[3] / "docs/testing.md"

@@ -121,7 +121,7 @@ def test_a_message_that_never_ends_after_a_refusal_is_found(calls: Calls) -> Non
 
     result = explore(_offended, ORDER, state={"declined": declined}, check=False)
 
-    assert "message-1 is never acknowledged, and completed without faults" in str(result)
+    assert "message-1 is never acknowledged, but completed without faults" in str(result)
 
 
 class Crashed(Exception):
@@ -197,7 +197,7 @@ def test_what_is_no_fault_takes_the_place_of_none(begun: str, longer: list[str])
 
 
 def test_a_search_that_is_cut_short_warns() -> None:
-    with pytest.warns(UserWarning, match="explore played 1 schedules, but not all"):
+    with pytest.warns(UserWarning, match="explore ran 1 schedules, but not all"):
         assert not explore(handlers.transactional, ORDER, tables=accounts(), most_schedules=1).complete
 
 
@@ -211,9 +211,9 @@ def course(*calls: str, ends: str = "completed", items: int = 1) -> Any:
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        (course("charge", ends="dead letter"), "the messages end as"),
-        (course("charge", items=2), "the table orders holds 1 items first, and then 2"),
-        (course(), "it calls charge first, and then nothing"),
+        (course("charge", ends="dead letter"), "the messages end first as"),
+        (course("charge", items=2), "the table orders holds first 1 items, then 2"),
+        (course(), "it calls first charge, then nothing"),
         (course("charge"), "None"),
     ],
 )

@@ -46,7 +46,7 @@ from tests.unit.testing.handlers import ORDERS, consumer, debit
 
 ANOTHER_KEY = "with another key"
 NO_KEY = "without an idempotency key"
-DIFFERENT = "one key for different calls"
+DIFFERENT = "the same key for different calls"
 
 # Keys.
 
@@ -81,7 +81,7 @@ def key_of_the_message_id(order: dict, message: Message) -> None:
     services.charge(order["cents"], message.id)
 
 
-@wrong("keys", "two messages of one customer share a key", "one key for two messages", messages=ALIKE)
+@wrong("keys", "two messages of one customer share a key", "the same key for two messages", messages=ALIKE)
 @consumer
 def key_of_the_account(order: dict) -> None:
     services.charge(order["cents"], order["account"])
@@ -106,7 +106,7 @@ def key_for_two_calls(order: dict, message: Message) -> None:
     services.charge(3, message.idempotency_key)
 
 
-@wrong("keys", "two equal lines of an order share a key: one is charged", "one key for two identical calls")
+@wrong("keys", "two equal lines of an order share a key: one is charged", "the same key for two identical calls")
 @consumer
 def key_for_two_equal_calls(order: dict, message: Message) -> None:
     for _ in range(2):
@@ -129,7 +129,7 @@ def key_of_the_time_left(order: dict, message: Message) -> None:
     services.charge(order["cents"], f"{message.idempotency_key}-{message.remaining_time_ms()}")
 
 
-@wrong("keys", "the consumer's own key is another each time", "the key of message-1 differs at each delivery")
+@wrong("keys", "the consumer's own key is another each time", "the key of message-1 changes with each delivery")
 @sqs_consumer(MemoryStore("random"), key=lambda message: str(uuid4()))
 def consumer_key_at_random(order: dict, tx: Transaction) -> None:
     debit(order, tx)
@@ -395,7 +395,7 @@ def hidden_cache(order: dict, tx: Transaction) -> None:
         debit(order, tx)
 
 
-@wrong("caches", "a function is called once in each process", "and then nothing")
+@wrong("caches", "a function is called once in each process", "first charge, then nothing")
 @consumer
 def cached_call(order: dict, message: Message) -> None:
     _charge_once(order["cents"], message.idempotency_key)
@@ -539,7 +539,7 @@ def next_number(order: dict, tx: Transaction) -> None:
 @wrong(
     "read, then write",
     "both find that there is enough",
-    "completed, and failed for good without faults",
+    "completed, but failed for good without faults",
     messages=[{**one, "cents": 60} for one in ORDERS],
 )
 @consumer

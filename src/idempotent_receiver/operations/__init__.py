@@ -1,1 +1,1 @@
-"""The operator's side, off the data path and never deployed: inspect records, redrive dead letters, check a stack."""
+"""Operator tools, off the data path and never deployed: inspect records, redrive dead letters, check a stack."""

@@ -1,4 +1,4 @@
-"""The AWS account that an operator works in: its clients, and clear errors for wrong names."""
+"""AWS clients for an operator's account, and clear errors for wrong names."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +34,7 @@ def client_of(service: str, *, region: str | None, profile: str | None, endpoint
 
 @contextmanager
 def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
-    """Raises UsageError with the remedy where the resource does not exist: the error code ends with one of `codes`."""
+    """Raise UsageError with the remedy if the resource does not exist: the error code ends with one of `codes`."""
     try:
         yield
     except ClientError as error:
@@ -46,16 +46,16 @@ def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
 
 
 CONSUMER = "ConsumerName"
-"""The output that identifies a stack's consumer. The outputs of any further consumer start with a common word:
+"""The output that identifies a stack's consumer. The outputs of each further consumer share a prefix:
 `RefundsConsumerName`, `RefundsQueueUrl` ...
 """
 
 
 def stack_outputs(client: Client, name: str) -> dict[str, str]:
-    """The outputs of a CloudFormation stack, named as for a single consumer.
+    """A CloudFormation stack's outputs, without the consumer's prefix.
 
-    A name such as orders/RefundsConsumer selects one of several. Raises UsageError if the stack or the consumer does
-    not exist, or if the name is ambiguous.
+    A name such as orders/RefundsConsumer selects one of several consumers. Raises UsageError if the stack or the
+    consumer does not exist, or if the name is ambiguous.
     """
     stack, consumer = split_stack(name)
     outputs = _outputs(client, stack)
@@ -83,13 +83,13 @@ def _outputs(client: Client, stack: str) -> dict[str, str]:
 
 
 def require_bucket(client: Client, name: str) -> None:
-    """Raises UsageError if the S3 bucket does not exist. Other errors are left to the code that uses it."""
+    """Raises UsageError if the S3 bucket does not exist. Other errors surface when the bucket is used."""
     with suppress(ClientError), named(f"bucket {name}", "correct --archive", "NoSuchBucket"):
         client("s3").list_objects_v2(Bucket=name, MaxKeys=1)
 
 
 def require_table(client: Client, name: str) -> None:
-    """Raises UsageError if the DynamoDB table does not exist. Other errors are left to the code that reads it."""
+    """Raises UsageError if the DynamoDB table does not exist. Other errors surface when the table is read."""
     with (
         suppress(ClientError),
         named(f"table {name}", "correct --table or create the table", "ResourceNotFoundException"),

@@ -23,16 +23,14 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class InCode:
-    """A callable in the user's code, which a document can only name."""
+    """A callable in the user's code; a document holds only its name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A consumer's description. None means that the document does not say; for envelope and namespace, that there is
-    none.
-    """
+    """A consumer's description. None means unknown; for envelope and namespace, it means that there is none."""
 
     key: keys.KeyStrategy | InCode | None = None
     payload: Payload | InCode | None = None
@@ -56,11 +54,11 @@ class Description:
 
     @property
     def retention_seconds(self) -> int | None:
-        """How long records last, in seconds."""
+        """Record retention in seconds."""
         return None if self.retention_days is None else round(self.retention_days * DAY_SECONDS)
 
     def document(self) -> dict[str, Any]:
-        """The JSON document; a callable is only named."""
+        """The JSON document. It holds only the name of a callable."""
         days = self.retention_days
         return {
             "key": None if self.key is None else _key_document(self.key),
@@ -73,7 +71,7 @@ class Description:
 
 
 def description_in(text: str) -> Description:
-    """The description in a document. Raises ValueError, with the field and its valid values, for anything else."""
+    """The description in a document. Raises ValueError that names an invalid field and its valid values."""
     try:
         found = json_of(text)
     except (ValueError, RecursionError) as error:
@@ -129,7 +127,7 @@ _MADE: Mapping[str, Callable[[Any], keys.KeyStrategy | InCode]] = {
     "payload_key": _payload,
     "callable": InCode,
 }
-"""Key strategies by their names in the document: those without an argument, and those with one."""
+"""Key strategies by name in the document: without an argument, and with one."""
 
 
 def _key(said: object) -> keys.KeyStrategy | InCode:

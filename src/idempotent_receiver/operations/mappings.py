@@ -1,4 +1,4 @@
-"""Whether Lambda reads a queue: its event source mappings, and how to enable or disable them."""
+"""The event source mappings through which Lambda reads a queue, and how to enable or disable them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 SWITCH_POLL_SECONDS = 1.0
 SWITCHED_SECONDS = 300.0
-"""The time to enable or disable a mapping: Lambda takes up to two minutes, and may first finish another change."""
+"""Time limit for switching a mapping: Lambda takes up to two minutes, and may first finish another change."""
 ENABLED, DISABLED = "Enabled", "Disabled"
-"""The stable states of a mapping. In all others Lambda is changing it and refuses further changes."""
+"""The stable states of a mapping. In any other state, Lambda is changing it and refuses further changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Mapping:
     state: str
 
     def invokes(self, function: str) -> bool:
-        """Whether a function's name or ARN, with or without an alias, refers to this mapping."""
+        """Whether this mapping invokes the function with this name or ARN, with or without an alias."""
         name = function.partition(":function:")[2] or function
         return name in (self.function, self.function.partition(":")[0])
 
@@ -54,7 +54,7 @@ def mappings_of(functions: "LambdaClient", queue_arn: str) -> list[Mapping]:
 
 
 def backlog_of(sqs: "SQSClient", queue_url: str) -> Backlog:
-    """The queue's own approximate counts."""
+    """The queue's backlog, as reported by SQS."""
     found = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])["Attributes"]
     return Backlog(
         waiting=int(found["ApproximateNumberOfMessages"]) + int(found["ApproximateNumberOfMessagesDelayed"]),
@@ -73,9 +73,9 @@ def switch(
     clock: Clock,
     stopped: Callable[[], bool],
 ) -> dict[str, str]:
-    """Enable or disable mappings and wait up to `seconds` for that state. Returns the last states by id.
+    """Enable or disable mappings and wait up to `seconds` for that state. Returns the last known states by id.
 
-    A mapping under change, for example by a deployment, is switched as soon as Lambda accepts it.
+    A mapping that is already changing, for example during a deployment, is switched as soon as Lambda accepts it.
     """
     deadline = clock.monotonic_seconds() + seconds
     states = {each.id: each.state for each in mappings}

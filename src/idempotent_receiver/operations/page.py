@@ -1,7 +1,7 @@
-"""Self-contained HTML pages with their data inside. A page loads nothing and sends nothing.
+"""Self-contained HTML pages with embedded data. A page loads nothing and sends nothing.
 
-`page.html` is the common shell. Each page adds a fragment of HTML with a `<style>` and a `<script>`, which finds the
-data in `data`.
+`page.html` is the common shell. Each page adds an HTML fragment with a `<style>` and a `<script>`; the script reads its
+data from `data`.
 """
 
 import base64
@@ -15,14 +15,14 @@ _SHELL = Path(__file__).with_name("page.html")
 
 
 def html_of(fragment: str, data: Any) -> str:
-    """The page of a fragment with JSON data."""
+    """A page made from a fragment and JSON data."""
     return data_text(data).join(around(fragment))
 
 
 def around(fragment: str) -> tuple[str, str]:
     """The parts of a page before and after its data.
 
-    Its content security policy permits only the scripts and styles of the shell and the fragment.
+    The page's content security policy permits only the scripts and styles of the shell and the fragment.
     """
     page = _SHELL.read_text(encoding="utf-8").replace("<!-- its own part -->", fragment, 1)
     for kind in ("style", "script"):

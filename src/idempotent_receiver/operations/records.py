@@ -1,4 +1,4 @@
-"""Records as an operator reads them, by status, lease and error."""
+"""What an operator needs to know about a record: status, lease and error."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,19 +16,19 @@ def lease_over(record: Record, now_ms: int) -> bool:
 
 
 def unsent(record: Record, now_ms: int) -> bool:
-    """Whether the record's effect is done, and its messages remain to be sent."""
+    """Whether the record's effect is done, but its messages are not yet sent."""
     return isinstance(decide(record, _ANY_CLAIM, (), now_ms), Unsent)
 
 
 def released(record: Record, now_ms: int) -> bool:
     """Whether the record was released before its handler started and waits for the next delivery. A record without a
-    version is from Powertools, which names no owner.
+    version is from Powertools, which records no owner.
     """
     return lease_over(record, now_ms) and record.owner is None and record.version is not None
 
 
 _ANY_CLAIM = Claim(id="", fingerprint=None, owner="", lease_until_ms=0)
-"""A record that this version cannot read cannot be claimed."""
+"""A trial claim. A record that this version cannot read refuses every claim."""
 
 
 def unreadable(record: Record, now_ms: int) -> str | None:
@@ -38,7 +38,7 @@ def unreadable(record: Record, now_ms: int) -> str | None:
 
 
 def state_of(record: Record, now_ms: int) -> str:
-    """The status that an operator needs: an expired record is EXPIRED, and a resend differs from a run."""
+    """The status to show: EXPIRED after expiry, and resends have their own."""
     if record.expired(now_ms):
         return "EXPIRED"
     states = {"RESENDING": resending, "RESENT": resent, "TAKEN_BACK": taken_back}
@@ -46,7 +46,7 @@ def state_of(record: Record, now_ms: int) -> str:
 
 
 def failing(record: Record) -> bool:
-    """Whether it failed and may be retried, or is being retried."""
+    """Whether the key failed and can be retried, or is being retried."""
     if record.status == Status.INPROGRESS:
         return record.attempts is not None and record.attempts > 1
     return record.status == Status.FAILED and not permanent(record)
@@ -58,7 +58,7 @@ MAX_SKEW_MS = 60_000
 
 def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | None:
     """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if that lies in the
-    future: then its retention differs from the one known here.
+    future, because the record was written with another retention.
     """
     if record.expiration is None:
         return None

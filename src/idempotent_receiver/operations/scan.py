@@ -1,7 +1,7 @@
-"""Finds stuck work, meaning claims that were never settled and keys that fail, by reading the whole table.
+"""Finds stuck work by reading the whole table: claims that were never settled, and keys that fail.
 
-A scan is charged for every item. So its cost is known in advance, and it proceeds page by page within a rate. It uses
-eventually consistent reads, at half the price, then reads the records it lists again, consistently.
+DynamoDB charges a scan for every item, so the cost is estimated first and pages are read at a limited rate. The scan
+uses eventually consistent reads at half the price, then rereads the listed records consistently.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 BYTES_A_UNIT = 8192
-"""A read unit is two eventually consistent reads of 4 KB."""
+"""One read unit covers two eventually consistent reads of 4 KB."""
 
 MIN_ITEM_BYTES = 100
 """Assumed while DynamoDB reports no size for the table."""
@@ -33,7 +33,7 @@ _NAMES = tuple(name for name in ATTRIBUTES if name not in ("data", "input", "val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a scan will read, according to the table. DynamoDB updates these figures about every six hours."""
+    """What a scan will read, according to DescribeTable. DynamoDB updates these figures about every six hours."""
 
     items: int
     size_bytes: int
@@ -44,13 +44,13 @@ class Cost:
         return max(1, ceil(self.size_bytes / BYTES_A_UNIT))
 
     def page_items(self, units_a_second: float) -> int:
-        """The number of items that one second's units read."""
+        """Items per page: as many as one second's units can read."""
         item_bytes = max(MIN_ITEM_BYTES, self.size_bytes / max(1, self.items))
         return max(1, min(MAX_PAGE_ITEMS, int(units_a_second * BYTES_A_UNIT / item_bytes)))
 
 
 def cost_of(dynamodb: "DynamoDBClient", table: str) -> Cost:
-    """The cost of a scan."""
+    """The cost of scanning the table."""
     found = dynamodb.describe_table(TableName=table)["Table"]
     return Cost(items=found["ItemCount"], size_bytes=found["TableSizeBytes"])
 
@@ -73,7 +73,7 @@ def pages(
 
 
 class About(StrEnum):
-    """The kinds of records that a scan may list."""
+    """What a scanned record can be about."""
 
     UNREADABLE = "unreadable"
     RESEND = "resend"
@@ -82,7 +82,7 @@ class About(StrEnum):
 
     @classmethod
     def of(cls, record: Record, now_ms: int) -> Self:
-        """What the record is about: the first kind that applies."""
+        """What the record is about: the first match."""
         if unreadable(record, now_ms) is not None:
             return cls("unreadable")
         if resending(record) is not None:
@@ -92,7 +92,7 @@ class About(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record to look for. The highest-ranking ones are listed."""
+    """A kind of record to look for. The highest-ranking records are listed."""
 
     name: str
     about: About
@@ -105,17 +105,17 @@ class Kind:
 
 
 KINDS = (
-    # Longest ago first.
+    # Oldest first.
     Kind(
         "unsettled",
         About.MESSAGE,
         lambda record: -(record.lease_until_ms or 0),
         lambda record, now_ms: lease_over(record, now_ms) and not released(record, now_ms),
     ),
-    # Longest ago first.
+    # Oldest first.
     Kind("unsent", About.MESSAGE, lambda record: -(record.lease_until_ms or 0), unsent),
     Kind("failing", About.MESSAGE, lambda record: record.attempts or 0, lambda record, now_ms: failing(record)),
-    # Latest first.
+    # Newest first.
     Kind("permanent", About.MESSAGE, lambda record: record.expiration or 0, lambda record, now_ms: permanent(record)),
     Kind(
         "workflow",
@@ -123,17 +123,17 @@ KINDS = (
         lambda record: record.expiration or 0,
         lambda record, now_ms: record.status == Status.FAILED or lease_over(record, now_ms),
     ),
-    # Longest ago first.
+    # Oldest first.
     Kind("resending", About.RESEND, lambda record: -(record.expiration or 0)),
     Kind("unreadable", About.UNREADABLE, lambda record: record.expiration or 0),
 )
 
 
 class Scan:
-    """What the pages so far contain: the number of records of each kind, and the `most` that rank highest.
+    """Totals for the pages read so far: the count of each kind, and its `most` highest-ranking records.
 
-    Only records whose ids begin with `prefix` count; `own` is their number among the `scanned`. `resent_count` is the
-    number of completed records whose message was resent under another key.
+    Only records whose ids begin with `prefix` count: `own` of all `scanned`. `resent_count` counts completed records
+    whose message was resent under another key.
     """
 
     def __init__(self, now_ms: int, *, most: int, prefix: str = "") -> None:
@@ -162,7 +162,7 @@ class Scan:
                 self.named[kind.name].append(record)
 
     def confirm(self, store: RecordStore) -> None:
-        """Read the listed records again, consistently, and drop those that have moved on. Unreadable ones stay."""
+        """Reread the listed records consistently, and drop those that no longer match. Unread ones stay."""
         for kind in KINDS:
             before = {record.id: record for record in self.named[kind.name]}
             again = zip(before, store.read(list(before)), strict=True)

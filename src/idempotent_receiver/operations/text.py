@@ -1,12 +1,12 @@
-"""Makes text from others safe to show and store."""
+"""Makes untrusted text safe to show and store."""
 
 import unicodedata
 
 
 def escaped(text: object) -> str:
-    r"""A text, nothing for None, in which control characters, bidi marks and lone surrogates are spelt out: `\u202e`.
+    r"""The text with control characters, bidi marks and lone surrogates escaped, as in `\u202e`; empty for None.
 
-    Line breaks stay. A terminal or a page that shows it can neither be controlled nor misled.
+    Line breaks stay. The result cannot control or mislead a terminal or page that shows it.
     """
     shown = "" if text is None else str(text)
     return shown if shown.isprintable() else "".join(map(_escaped, shown))

@@ -1,7 +1,6 @@
-"""The story of one key: what each source knows about it, in order of time.
+"""The trace of one key: what each source knows about it, in chronological order.
 
-Each function turns one source's data into events. None of them reads anything, and no event holds a body, payload or
-result.
+Each function turns one source's data into events, without I/O. No event holds a body, payload or result.
 """
 
 import json
@@ -24,12 +23,12 @@ means now.
 """
 
 KeyOf = Callable[[str], str]
-"""Turns a record id into the key that people know."""
+"""Turns a record id into the key to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """Something that happened or will happen; without a time, it holds now."""
+    """Something that happened or will happen; without a time, a present state."""
 
     at_ms: int | None
     source: str
@@ -37,14 +36,14 @@ class TraceEvent:
 
 
 def in_order(events: Iterable[TraceEvent], now_ms: int) -> list[TraceEvent]:
-    """The events by time; those that hold now stand between past and future."""
+    """The events by time, with present states between past and future."""
     return sorted(events, key=lambda event: now_ms if event.at_ms is None else event.at_ms)
 
 
 def of_record(
     source: str, record: Record, now_ms: int, retention_seconds: int, key_of: KeyOf = str
 ) -> Iterator[TraceEvent]:
-    """The record's last write and how long its state lasts. The time of the write is derived from its expiry."""
+    """The record's last write, and the ends of its lease and retention. The write's time is derived from the expiry."""
     yield TraceEvent(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
     leased = record.status in (Status.INPROGRESS, Status.SENDING)
     if leased and not (released(record, now_ms) or resending(record)):
@@ -55,7 +54,7 @@ def of_record(
 
 
 def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
-    """What another key's record, written at that time, says about a resend from or to one of these ids."""
+    """The resend from or to one of these ids that another key's record, written at `at_ms`, describes."""
     resend = resend_of(record)
     if resend is not None and (resend.new_id in ids or resend.old_id in ids):
         yield TraceEvent(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
@@ -84,7 +83,7 @@ def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
 
 
 def _resent(record: Record, key_of: KeyOf) -> str:
-    """What a record says about a resend; empty if none claimed or ended it."""
+    """The record's resend in words; empty if no resend claimed or ended it."""
     if (found := resending(record)) is not None:
         return f"RESENDING as {key_of(found.new_id)}, by {found.operator}: {found.why}"
     if (found := resent(record)) is not None:
@@ -105,7 +104,7 @@ def of_execution(described: Mapping[str, Any]) -> Iterator[TraceEvent]:
 
 
 def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]:
-    """The first send of the message, with its key, and its state as a dead letter."""
+    """When the message was first sent, and its state as a dead letter."""
     stamp, id = dead_letter.stamp, dead_letter.id
     first = id if stamp is None else stamp.original_id
     yield TraceEvent(dead_letter.since_ms, "message", f"message {first} was sent")
@@ -114,7 +113,7 @@ def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]
 
 
 def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
-    """What an operator did. Without `doubt`, a later act repeated this one, whose own result is unknown."""
+    """What an operator did. Without `doubt`, a later act repeated this one if its result is unknown."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
     became = act.became if doubt or not act.may_have_happened else "not confirmed; the same was done later"
@@ -123,7 +122,7 @@ def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
 
 
 def log_pattern(keys: Iterable[str]) -> str:
-    """A CloudWatch Logs filter that passes lines about these keys and messageIds, and possibly others."""
+    """A CloudWatch Logs filter that matches lines about these keys and messageIds, and possibly others."""
     # A backslash or a quotation mark would end the string, so `*` replaces it.
     plain = [re.sub(r"[^\w.:@/+=-]", "*", key, flags=re.ASCII) for key in islice(keys, MOST_KEYS)]
     quoted = [each if len(each) <= MOST_OF_A_KEY else f"{each[:MOST_OF_A_KEY]}*" for each in plain]
@@ -132,8 +131,8 @@ def log_pattern(keys: Iterable[str]) -> str:
 
 
 def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[TraceEvent]:
-    """The event in a log line, if the line is about one of these keys. The function's own lines are shown by location
-    only, because they may hold anything.
+    """The event in a log line, if the line is about one of these keys. For lines that the function itself logged, only
+    the location is shown: they can hold anything.
     """
     try:
         told = json.loads(line["message"])
@@ -152,11 +151,11 @@ def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[TraceEvent
 
 
 _NAMED = ("key", "message_id")
-"""The fields of a log line that say what it is about."""
+"""The log fields that identify a line's key or message."""
 
 MOST_KEYS = 4
 MOST_OF_A_KEY = 80
-"""CloudWatch's limit for filters: 1,024 characters."""
+"""These keep a filter within CloudWatch's limit of 1,024 characters."""
 
 
 def of_hook(source: str, told: Iterable[tuple[datetime | None, str]]) -> Iterator[TraceEvent]:

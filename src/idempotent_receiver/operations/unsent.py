@@ -1,4 +1,4 @@
-"""Sends the messages of a record whose own message is gone, so that no redelivery will."""
+"""Sends a record's messages when the consumed message is gone, so that no redelivery will send them."""
 
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,9 @@ SEND_SECONDS = 60
 
 
 def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, retention_seconds: int) -> str | None:
-    """Send the messages of a record, one after the other, and mark it. Returns why not, if it did not.
+    """Send a record's messages one after another, and mark the record. Returns the reason if that fails.
 
-    Those behind a message that SQS calls invalid are sent too, as a worker would.
+    As in a worker, an invalid message does not stop the messages after it.
     """
     deadline = Deadline.after(clock, SEND_SECONDS * 1000)
     (found,) = store.read([id])

@@ -50,7 +50,7 @@ def of_record(
         over = ", never settled" if lease_over(record, now_ms) or unsent(record, now_ms) else ""
         yield TraceEvent(record.lease_until_ms, source, f"end of its lease{over}")
     if record.expiration is not None:
-        yield TraceEvent(record.expiration * 1000, source, "end of the record: the key is free from then on")
+        yield TraceEvent(record.expiration * 1000, source, "end of the record: the key is free afterwards")
 
 
 def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
@@ -76,7 +76,7 @@ def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
     if record.status != Status.INPROGRESS:
         return f"{record.status} at {attempt}"
     if record.execution is not None:
-        return f"INPROGRESS: handed over to the execution {_name(record.execution)}"
+        return f"INPROGRESS: handed over to execution {_name(record.execution)}"
     if released(record, now_ms):
         return "INPROGRESS: released before its handler started"
     return f"INPROGRESS: claimed for {attempt}" + ("" if record.owner is None else f" by {record.owner}")
@@ -116,7 +116,7 @@ def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
     """What an operator did. Without `doubt`, a later act repeated this one if its result is unknown."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
-    became = act.became if doubt or not act.may_have_happened else "not confirmed; the same was done later"
+    became = act.became if doubt or not act.may_have_happened else "not confirmed; repeated later"
     text = f"{what}{link} by {act.operator}: {act.why}; {became}" + (f"; plan {act.plan}" if act.plan else "")
     return TraceEvent(act.at_ms, "history", text)
 
@@ -146,7 +146,7 @@ def of_log(line: Mapping[str, Any], keys: Container[str]) -> Iterator[TraceEvent
         parts = [told.get(name) for name in ("error_type", "at", "reason", "why")]
         said = "; ".join(map(str, filter(None, (told.get("message"), *parts))))
     else:
-        said = f"a line of the function's own, at {place or 'an unknown location'}"
+        said = f"a line logged by the function, at {place or 'an unknown location'}"
     yield TraceEvent(int(line["timestamp"]), "log", f"{told.get('level', '')} {said}".strip())
 
 

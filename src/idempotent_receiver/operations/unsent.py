@@ -31,7 +31,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
     claim = Claim(id, None, "operator", 0)
     met = decide(found, claim, (), deadline.now_ms)
     if isinstance(met, HeldElsewhere):
-        return f"a worker holds it until {met.until_ms} (epoch ms), and may be sending them: wait"
+        return f"a worker holds its claim until {met.until_ms} (epoch ms) and may be sending them: wait"
     if isinstance(met, AlreadyCompleted):
         return "its messages have already been sent"
     if found is not None and found.expired(deadline.now_ms):

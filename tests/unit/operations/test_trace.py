@@ -40,7 +40,7 @@ def written(status: str, **attributes: Any) -> Record:
     return Record(id="k", status=status, version="v", expiration=NOW_MS // 1000 + 30 * 86_400, **attributes)
 
 
-END = (NOW_MS + 30 * DAY_MS, "end of the record: the key is free from then on")
+END = (NOW_MS + 30 * DAY_MS, "end of the record: the key is free afterwards")
 
 
 def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
@@ -107,7 +107,7 @@ def test_an_execution_is_told_from_start_to_end_without_its_input() -> None:
     arn = "arn:aws:states:us-east-1:123456789012:execution:transfers:name-1"
     at = datetime(2026, 11, 22, 2, tzinfo=UTC)
     handed_over = written("INPROGRESS", execution=arn, in_progress_expiration=NOW_MS + 5)
-    assert texts(handed_over)[0][1] == "INPROGRESS: handed over to the execution name-1"
+    assert texts(handed_over)[0][1] == "INPROGRESS: handed over to execution name-1"
     described = {"executionArn": arn, "startDate": at, "status": "RUNNING", "input": SECRET}
     start = TraceEvent(int(at.timestamp() * 1000), "execution", "name-1 started")
     assert list(of_execution(described)) == [start, TraceEvent(None, "execution", "name-1 RUNNING")]

@@ -23,7 +23,7 @@ class Options:
         str | None,
         typer.Option(
             envvar="RECEIVER_STACK",
-            help="The consumer's CloudFormation stack; its outputs name the rest. STACK/ID: one of several.",
+            help="The consumer's CloudFormation stack; its outputs supply the rest. STACK/ID: one of several.",
         ),
     ] = None
     queue: Annotated[str | None, _option("The queue: URL, ARN or name.")] = None
@@ -31,7 +31,7 @@ class Options:
         str | None,
         _option("The dead-letter queue: URL, ARN or name. Default: from the stack or the queue's redrive policy."),
     ] = None
-    table: Annotated[str | None, _option("The table of records.")] = None
+    table: Annotated[str | None, _option("The records table.")] = None
     history: Annotated[str | None, _option("The history table, which logs every act on a dead letter.")] = None
     archive: Annotated[str | None, _option("The bucket for archived dead letters.")] = None
     consumer: Annotated[
@@ -47,11 +47,11 @@ class Options:
 
     @property
     def account(self) -> dict[str, str | None]:
-        """The options that select the AWS account, under their usual names."""
+        """The options that select the AWS account, by name."""
         return {"region": self.region, "profile": self.profile, "endpoint_url": self.endpoint_url}
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            # An empty value usually means an unset shell variable. Looking elsewhere would be a guess.
+            # An empty value usually means an unset shell variable. Falling back to another source would be a guess.
             if value == "":
                 raise UsageError(f"{flag(name)} is empty: give it a value or omit it")

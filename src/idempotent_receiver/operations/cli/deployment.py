@@ -1,7 +1,7 @@
 """The deployed consumer that a command works on: its queue, dead-letter queue, table and description.
 
-Options name these; the outputs of the stack fill in the rest. If neither names one, the command refuses rather than
-guesses.
+Options take precedence; the stack's outputs supply the rest. If neither names one, the command fails rather than
+guess.
 """
 
 import inspect
@@ -40,7 +40,7 @@ IN_CODE = "which a document cannot hold: give --consumer module:function to impo
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue that exists, with the ARN of the dead-letter queue that its redrive policy names."""
+    """An existing queue, with the ARN of the dead-letter queue in its redrive policy."""
 
     url: str
     arn: str
@@ -49,9 +49,9 @@ class Queue:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A deployed consumer. Each fact is looked up when it is first needed.
+    """A deployed consumer. Each property is looked up on first use.
 
-    Every property raises UsageError where an option is missing or wrong.
+    Every property raises UsageError if an option is missing or wrong.
     """
 
     options: Options
@@ -81,7 +81,7 @@ class Deployment:
 
     @cached_property
     def queue(self) -> Queue:
-        """The consumer's queue. Refuses a queue that is not the stack's: the stack describes another consumer."""
+        """The consumer's queue. Raises UsageError if it is not the stack's: the stack describes another consumer."""
         found = self._queue(self._given("queue", "QueueUrl"), self._correction("queue"))
         own = self.outputs.get("QueueUrl")
         if own is not None and _name(own) != _name(found.arn):
@@ -121,7 +121,7 @@ class Deployment:
         return found
 
     def _sources(self, dead_letter_queue: Queue) -> list[str] | None:
-        """The URLs of the queues whose redrive policy names this one; None where SQS does not say."""
+        """The URLs of the queues whose redrive policy names this one; None if SQS refuses to list them."""
         pages = self.client("sqs").get_paginator("list_dead_letter_source_queues")
         try:
             return list(pages.paginate(QueueUrl=dead_letter_queue.url).search("queueUrls[]"))
@@ -151,7 +151,7 @@ class Deployment:
 
     @property
     def described(self) -> bool:
-        """Whether the payload is known: the part of a body that must not change under one key. With messageId keys it
+        """Whether the payload is known: the part of the body that must stay the same for a key. With messageId keys it
         is the whole body.
         """
         return self.description.payload is not None or self.description.key is message_id
@@ -163,7 +163,7 @@ class Deployment:
 
     @property
     def prefix(self) -> str:
-        """The prefix that record ids have and keys lack."""
+        """The namespace prefix of record ids, which keys lack."""
         return "" if self.namespace is None else f"{self.namespace}#"
 
     def key_of(self, id: str) -> str:
@@ -171,21 +171,21 @@ class Deployment:
         return id.removeprefix(self.prefix)
 
     def ids_of(self, key: str) -> list[str]:
-        """The record ids that a typed key may mean: its own record's and, if it already starts with a prefix,
-        itself.
+        """The record ids that a typed key can mean: the prefixed key and, if it already starts with the prefix, the
+        key.
         """
         if self.namespace is None:
-            return [key]  # This may be a whole id in a namespace that was not given.
+            return [key]  # This may be a whole record id: the namespace is not known.
         own = record_id(self.namespace, key)
         return [own, key] if key.startswith(self.prefix) else [own]
 
     @cached_property
     def store(self) -> DynamoDBStore:
-        """The store of records."""
+        """The record store."""
         return self.store_in(self.table)
 
     def store_in(self, table: str) -> DynamoDBStore:
-        """The store of records in a given table."""
+        """The record store for a table."""
         try:
             found = DynamoDBStore(table, self.namespace, self.client("dynamodb"))
         except ValueError as error:
@@ -218,12 +218,12 @@ class Deployment:
 
     @cached_property
     def operator(self) -> str:
-        """The caller's ARN, for the history. AWS requires no permission to ask for it."""
+        """The caller's ARN, for the history. GetCallerIdentity needs no permission."""
         return str(self.client("sts").get_caller_identity()["Arn"])
 
     @property
     def retention_seconds(self) -> int:
-        """How long records last, in seconds."""
+        """Record retention in seconds."""
         return self.description.retention_seconds or DEFAULT_RETENTION_SECONDS
 
     def reader(self) -> Reader:
@@ -275,7 +275,7 @@ class Deployment:
 
 
 def _name(queue: str) -> str:
-    """The name of a queue that is given by URL, ARN or name."""
+    """A queue's name, from its URL, ARN or name."""
     return re.split("[/:]", queue)[-1]
 
 

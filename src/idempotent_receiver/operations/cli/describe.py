@@ -1,4 +1,4 @@
-"""`receiver describe`, and the value of `--consumer`: a file that it printed, or a handler in the user's code."""
+"""`receiver describe`, and the value of `--consumer`: a file with its output, or a handler in the user's code."""
 
 import json
 import re
@@ -20,15 +20,13 @@ HANDLER_ARGUMENT = re.compile(r"[\w.]+:\w+")
 def describe(handler: Annotated[str, typer.Argument(help="The decorated handler, as module:function.")]) -> None:
     """Print a consumer's description as one JSON document.
 
-    This imports your code from the current folder. Put the document into the stack's output ConsumerDescription, or
-    into a file for --consumer. For a key or payload that is your own callable, it holds only the name.
+    The command imports your code from the current folder. Put the document in the stack output ConsumerDescription, or
+    in a file for --consumer. If the key or payload is your own callable, the document holds only its name.
     """
     document = imported(handler, "HANDLER").document()
     in_code = [name for name, value in document.items() if isinstance(value, dict) and "callable" in value]
     if in_code:
-        Terminal().note(
-            f"Its {' and '.join(in_code)} is code, so only its name is kept: give other commands --consumer {handler}"
-        )
+        Terminal().note(f"For {' and '.join(in_code)}, only a name is kept: give other commands --consumer {handler}")
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
@@ -47,7 +45,7 @@ def description_of(given: str) -> Description:
 
 
 def imported(handler: str, option: str) -> Description:
-    """The description of a decorated handler. Raises UsageError, naming the option, if there is none."""
+    """The description of a decorated handler. Raises UsageError, naming the option, if it is not one."""
     Terminal().note(f"{option} {handler}: this imports your code.")
     try:
         with redirect_stdout(sys.stderr):  # Output of the imported module must not mix with the answer.

@@ -79,12 +79,12 @@ def redrive(
 ) -> None:
     """Redrive dead letters; delete those already completed.
 
-    Each keeps its old key. The command shows its plan and asks before it acts. Ctrl-C stops it between two
-    requests. It is safe to run again: the consumer recognises a message sent twice by its key. Dead letters
-    whose key was used for another payload are listed and stay.
+    Each message keeps its key. The command shows its plan and asks before it acts. Ctrl-C stops it between two
+    requests. It is safe to run again: the consumer recognises a repeated message by its key. Dead letters whose key
+    was used for another payload are listed and stay in the queue.
 
     --save-plan only writes the plan to a file for review. --plan carries it out: dead letters that have changed
-    since are listed and stay.
+    since then are listed and stay in the queue.
 
     --wait reports which messages completed, failed again, became dead letters again, or are still waiting.
     """
@@ -137,21 +137,21 @@ def resend(
         bool, typer.Option("--take-back", help="Take back an unfinished resend whose new body has not run.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Resend even if it is older than the record retention.")
+        bool, typer.Option("--force", help="Resend a dead letter older than the record retention.")
     ] = False,
 ) -> None:
     """Send one dead letter back with another body.
 
     The command claims the old key, so that the old body can no longer run. It then sends the new body under a new key
-    and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so a
-    repeated command runs it once. If keys come from the message itself, the new body must contain a different one.
+    and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so repeating
+    the command does not run it twice. If the body contains the key, the new body needs a different key.
 
     If the command is interrupted, run it again with the same body or with --take-back.
     """
     options = {"take_back": take_back, "force": force}
     saved = acting.saved("resend", deployment, [*named.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
-    # With another body, what failed for good may succeed; what is older than its record may have been done anyway.
+    # With another body, a permanent failure may succeed. A message older than records last may have completed.
     rules = {"include_permanent": True, "force": options["force"]}
     session = queue_session(deployment, terminal, acting.hold, **rules)
     selection = acting.selection(named, terminal.clock.epoch_ms(), saved)
@@ -190,11 +190,11 @@ def delete(
     terminal: Terminal,
     filters: Filters,
     acting: Acting,
-    everything: Annotated[bool, typer.Option("--all", help="All dead letters of this consumer.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Select all of this consumer's dead letters.")] = False,
 ) -> None:
     """Delete dead letters for good. Select them, and give a reason with --because.
 
-    This cannot be undone: `dlq archive` keeps them instead.
+    This cannot be undone. To keep a copy, use `dlq archive` instead.
     """
     if acting.because is None:
         raise UsageError("--because is missing: give the reason for deleting; the history keeps it")
@@ -220,7 +220,7 @@ def _typed(options: dict[str, bool]) -> list[str]:
 
 
 def _archive(deployment: Deployment, terminal: Terminal) -> Archive:
-    """The archive of the dead-letter queue. For a queue that no longer exists, --dlq names it."""
+    """The dead-letter queue's archive. --dlq can name a queue that no longer exists."""
     given = deployment.options.dlq
     name = re.split("[/:]", given or deployment.dead_letter_queue.arn)[-1]
     return Archive(deployment.client("s3"), deployment.archive_bucket, name, terminal.clock)

@@ -1,4 +1,4 @@
-"""The flow of every command that acts on dead letters: plan, confirmation, run and result."""
+"""The flow of every command that acts on dead letters: plan, confirm, act and report."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,9 +37,7 @@ def queue_session(deployment: Deployment, terminal: Terminal, hold: int, **rules
     """A session with the deployment's dead-letter queue."""
     dead = deployment.dead_letter_queue.url
     if dead.endswith(".fifo"):
-        terminal.note(
-            "While this command holds dead letters, SQS delivers nothing else of their message groups to anyone."
-        )
+        terminal.note("While this command holds dead letters, SQS delivers no other messages of their groups.")
     queue = DeadLetterQueue(deployment.client("sqs"), dead, terminal.clock, hold_seconds=hold)
     return session_with(queue, deployment, **rules)
 
@@ -60,7 +58,7 @@ def session_with(source: Source, deployment: Deployment, **rules: bool) -> Sessi
 
 
 def act(task: Task, session: Session, deployment: Deployment, terminal: Terminal) -> None:
-    """Show the plan, carry it out once confirmed, and report the result. Ends the command if dead letters are left.
+    """Show the plan, carry it out once confirmed, and report the result. Exits with a code if dead letters are left.
 
     Ctrl-C stops it between two requests.
     """
@@ -70,7 +68,7 @@ def act(task: Task, session: Session, deployment: Deployment, terminal: Terminal
 
 @dataclass
 class _Command:
-    """One run of a command. Its answer is what it has found out so far, however it ends."""
+    """One run of a command. However it ends, its answer reports what is known so far."""
 
     task: Task
     session: Session
@@ -128,7 +126,7 @@ class _Command:
         return {each.dead_letter.id for each in plan.decisions}
 
     def _more(self, plan: Plan) -> bool:
-        """Whether dead letters beyond the plan may get the same treatment."""
+        """Whether dead letters beyond the plan may be treated the same way."""
         source, limit = self.session.source, self.task.selection.limit
         return bool(source.seen) and source.more and (limit is None or len(plan.acting) < limit)
 
@@ -151,9 +149,9 @@ class _Command:
                 self.terminal.note("The consumer is paused: messages stay in the queue until `receiver resume`.")
 
     def _note_other_consumer(self) -> None:
-        """Warn where --consumer contradicts the stack: under another key, a completed message would run again."""
+        """Warn if --consumer contradicts the stack: under another key, a completed message would run again."""
         given, stack = self.deployment.given, None
-        with suppress(UsageError):  # --consumer overrides what cannot be read
+        with suppress(UsageError):  # --consumer replaces a description that cannot be read
             stack = self.deployment.stated
         for name, (ours, theirs) in ({} if given is None or stack is None else differences(given, stack)).items():
             self.terminal.note(f"--consumer has {name} {ours}, and the stack has {theirs}: see receiver doctor.")
@@ -265,7 +263,7 @@ class _Command:
 
 
 def note_held(queue: DeadLetterQueue, terminal: Terminal, *, ask: bool = False, stopped: Callable[[], bool]) -> int:
-    """Report how many dead letters others hold, and offer to wait for them. Returns how many others still hold."""
+    """Report how many dead letters others hold, and offer to wait for them. Returns the number still held."""
     held = queue.held_elsewhere()
     if not held:
         return 0

@@ -29,14 +29,14 @@ A_BATCH = 100
 MOST = 120_000
 """SQS's limit for messages in flight."""
 LIMITS = {"": 1000, ".html": 5000, ".jsonl": MOST}
-"""The default --limit by the output file's suffix; None is the terminal."""
+"""The default --limit by output file suffix; an empty suffix means the terminal."""
 
 
 @dataclass
 class Look:
-    """A look at up to `limit` of about `about` dead letters; others `held` some.
+    """A look at up to `limit` of about `about` dead letters, of which others hold `held`.
 
-    `seen` maps record ids to the messageIds of everything `taken`; `meant` counts the selected ones.
+    `seen` maps record ids to messageIds for all dead letters `taken`; `meant` counts the selected ones.
     """
 
     selection: Selection
@@ -50,7 +50,7 @@ class Look:
 
     @contextmanager
     def at(self, deployment: Deployment, terminal: Terminal, hold: int) -> Iterator[Iterator[Decision]]:
-        """Yields the selected dead letters; leaving the block releases all of them. Ctrl-C ends the iteration early."""
+        """Yield the selected dead letters, and release all when the block ends. Ctrl-C ends the iteration early."""
         session = queue_session(deployment, terminal, hold)
         queue = session.source
         assert isinstance(queue, DeadLetterQueue)
@@ -78,14 +78,12 @@ class Look:
 
     @property
     def values(self) -> dict[str, Any]:
-        """How much of the queue was seen, for the JSON answer."""
+        """How much of the queue was read, for the JSON answer."""
         sample = self.about > self.taken
         return {"letters": self.meant, "about": self.about, "sample": sample, "held_elsewhere": self.held}
 
     def end(self, *, whole: bool) -> None:
-        """End the command with its exit code if it was stopped, found no match, or is not `whole` although it
-        must be.
-        """
+        """Exit with a code if the command was stopped, found no match, or had to read the `whole` queue and did not."""
         if self.stopped:
             raise typer.Exit(Exit.STOPPED)
         if not self.meant and self.held:
@@ -103,7 +101,7 @@ def list_dead_letters(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST, help="Read at most this many. Default: 1000; 5000 for a page; all for a .jsonl file."
+            min=1, max=MOST, help="Read at most this many. Default: 1000, 5000 for a page, all for a .jsonl file."
         ),
     ] = None,
     bodies: Annotated[bool, typer.Option("--bodies", help="Include bodies, attributes and results.")] = False,

@@ -17,7 +17,7 @@ from idempotent_receiver.operations.dead_letters.queue import DEFAULT_RATE, HOLD
 from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.verbs import Ends
 
-TIMES = "a time such as 2026-11-22T02:00Z (UTC if it names no zone), or how long ago: 90s, 45m, 2h, 3d"
+TIMES = "a time such as 2026-11-22T02:00Z (UTC by default), or an age such as 90s, 45m, 2h or 3d"
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -26,7 +26,9 @@ class Named:
     """Dead letters selected by name. Raises UsageError for an empty name."""
 
     key: Annotated[list[str] | None, typer.Option(help="Only dead letters with this key; repeatable.")] = None
-    message_id: Annotated[list[str] | None, typer.Option(help="Only this dead letter; repeatable.")] = None
+    message_id: Annotated[
+        list[str] | None, typer.Option(help="Only the dead letter with this messageId; repeatable.")
+    ] = None
 
     def __post_init__(self) -> None:
         for name, given in vars(self).items():
@@ -51,7 +53,7 @@ class Filters(Named):
     group: Annotated[list[str] | None, typer.Option(help="Only this group, as `dlq list` shows it; repeatable.")] = None
     error_type: Annotated[str | None, typer.Option(help="Only this error type.")] = None
     since: Annotated[str | None, typer.Option(help=f"Only those first sent since {TIMES}.")] = None
-    until: Annotated[str | None, typer.Option(help="Only those first sent until then.")] = None
+    until: Annotated[str | None, typer.Option(help="Only those first sent up to this time.")] = None
     matching: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this text.")] = (
         None
     )
@@ -61,7 +63,7 @@ class Filters(Named):
         since = None if self.since is None else epoch_ms("--since", self.since, now_ms)
         until = None if self.until is None else epoch_ms("--until", self.until, now_ms)
         if since is not None and until is not None and until < since:
-            raise UsageError(f"--until {self.until} is before --since {self.since}: nothing is sent between them")
+            raise UsageError(f"--until {self.until} is before --since {self.since}: no dead letter can match")
         return replace(
             super().selection(now_ms, limit=limit),
             groups=frozenset(self.group or ()),
@@ -73,7 +75,8 @@ class Filters(Named):
 
 
 Hold = Annotated[
-    int, typer.Option(min=1, max=43_200, help="Seconds that dead letters stay invisible to others after a crash.")
+    int,
+    typer.Option(min=1, max=43_200, help="Seconds that dead letters stay invisible to others if this command crashes."),
 ]
 
 
@@ -81,8 +84,8 @@ Hold = Annotated[
 class Acting:
     """How a command acts on the selected dead letters."""
 
-    because: Annotated[str | None, typer.Option(help="The reason, for the history.")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Act on at most this many.")] = None
+    because: Annotated[str | None, typer.Option(help="The reason to record in the history.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Act on at most this many dead letters.")] = None
     hold: Hold = HOLD_SECONDS
     save_plan: Annotated[
         Path | None,
@@ -111,11 +114,11 @@ class Acting:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a command is to do.
+    """A command's task.
 
-    `asks` begins its question and `doing` labels its progress. A saved plan keeps `options`; `saved` is the plan to
-    carry out. `check` returns extra values for the JSON answer, or raises UsageError for a plan that is not possible.
-    With `follow_seconds`, the command follows the messages it returned for that long.
+    `asks` begins its question and `doing` labels its progress bar. `options` are stored in a saved plan; `saved` is the
+    plan to carry out. `check` returns extra values for the JSON answer, or raises UsageError for an impossible plan.
+    `follow_seconds` is how long to follow the messages that were returned.
     """
 
     command: str
@@ -145,15 +148,15 @@ def epoch_ms(option: str, text: str, now_ms: int) -> int:
 
 
 def none_of(selection: Selection, which: str = "visible") -> str:
-    """A sentence that says no dead letter matched the selection."""
-    either = [("in the group", selection.groups), ("of the key", selection.keys), ("of the id", selection.ids)]
+    """A sentence saying that no dead letter matched the selection."""
+    either = [("in the group", selection.groups), ("with the key", selection.keys), ("with the id", selection.ids)]
     of = [f"{what} {' or '.join(sorted(names))}" for what, names in either if names]
-    of += [] if selection.error_type is None else [f"of the error type {selection.error_type}"]
+    of += [] if selection.error_type is None else [f"with the error type {selection.error_type}"]
     of += [] if selection.matching is None else [f'with "{selection.matching}" in their reason or error type']
     bounds = (("since", selection.since_ms), ("until", selection.until_ms))
     sent = [f"{bound} {moment(at_ms)}" for bound, at_ms in bounds if at_ms is not None]
     of += [f"sent {' and '.join(sent)}"] if sent else []
-    of += [] if selection.planned is None else ["of the plan"]
+    of += [] if selection.planned is None else ["in the plan"]
     return clean(" ".join([f"There are no {which} dead letters", *of]) + ".")
 
 

@@ -50,7 +50,7 @@ COMMANDS = (
     ("Keep in the archive", "receiver dlq archive --because WHY", sorted([*_ENDABLE, Verdict.RESENDING])),
     ("Delete for good", "receiver dlq delete --because WHY", _ENDABLE),
 )
-"""The actions offered for selected dead letters: label, start of the command, and the verdicts that show it. A resend
+"""The actions offered for selected dead letters: label, start of the command, and the verdicts it applies to. A resend
 takes one dead letter.
 """
 
@@ -81,9 +81,7 @@ class Page:
         self.rows.append(report.letter_values(decision, bodies=False))
 
     def finish(self, acts: Sequence[Act], look: Mapping[str, Any], seen: Mapping[str, str], now_ms: int) -> None:
-        """Write the rest of the page: the values of the `look`, and the acts with the messageIds `seen` by
-        record id.
-        """
+        """Write the rest of the page: the values of the `look`, and the acts. `seen` maps record ids to messageIds."""
         groups = report.grouped(self.rows)
         for each in groups:
             del each["letters"]
@@ -123,7 +121,7 @@ def _became(acts: Sequence[Act], seen: Mapping[str, str], deployment: Deployment
     since, doubts = dict(seen), in_doubt(acts)
     values = []
     for act in acts:
-        # Superseded by a later act on its key, or by a dead letter that is not the one that was moved.
+        # Superseded by a later act on its key, or by a dead letter other than the one moved.
         dead = since.get(act.key, act.message_id) != act.message_id
         fate = became(act, records.get(act.key), now_ms, deployment.retention_seconds, dead=dead)
         values.append({**act_values(act, deployment, doubt=act in doubts), "became": fate})

@@ -23,8 +23,8 @@ COLUMNS_OF_GROUPS = COLUMNS - len("count  ")
 LINES_OF_GROUPS = 21
 LINES_OF_A_GROUP = 3
 MOST_REASONS = 10
-"""Lines on one screen, so that all groups fit a terminal of 24 lines. A group takes three plus its reasons; when there
-are many, smaller groups take one.
+"""These fit all groups on a 24-line terminal. A group takes three lines plus its reasons; when there are many groups,
+the smaller ones take one line.
 """
 
 NO_KEY = "(none)"
@@ -33,7 +33,7 @@ BEYOND = "BEYOND_LIMIT"
 """Counted among the verdicts: a dead letter that stays only because of the limit."""
 
 DONE: dict[str, str] = {Verb.DROPPED: "dropped as done", Verb.RESENT: "sent with another body"}
-"""What a run has done, in words, where the verb alone is not clear."""
+"""What a run did, where the verb alone is unclear."""
 
 CHANGED = "CHANGED"
 """Counted among the verdicts: a dead letter that stays because it has changed since the plan."""
@@ -45,7 +45,7 @@ STAYS: dict[str, str] = {
     Verdict.RESENDING: "stays: its resend has not finished",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
-    Verdict.TOO_OLD: "stays without --force: older than records last",
+    Verdict.TOO_OLD: "stays without --force: older than the record retention",
     Verdict.NO_ROOM: "stays: no room for its key",
     Verdict.UNKEYED: "stays: no usable key",
     Verdict.UNREADABLE: "stays: its record could not be read",
@@ -63,12 +63,12 @@ def remedies() -> Text:
 
 
 PRIVATE = ("data", "input")
-"""The fields of a record that hold a function's result or a workflow's input; left out along with bodies."""
+"""Record fields that hold a function's result or a workflow's input; omitted unless bodies are included."""
 
 
 def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
-    """A dead letter as the archive keeps it, plus its original id. Without `bodies`, it leaves out everything that its
-    producer or a function wrote. It never includes the receipt handle, which would allow deletion.
+    """A dead letter as the archive keeps it, plus its original id. Without `bodies`, everything that the producer or a
+    function wrote is left out. The receipt handle, which would allow deletion, is never included.
     """
     of, values = decision.dead_letter, document(decision)
     message, record = values["message"], values["record"]
@@ -81,7 +81,7 @@ def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
 
 
 def letter_values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
-    """One dead letter of a list, for the JSON answer."""
+    """One listed dead letter, for the JSON answer."""
     of = decision.dead_letter
     values = {
         "message_id": of.id,
@@ -126,7 +126,7 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
     for place, each in enumerate(groups[:LINES_OF_GROUPS]):
         name = Text(each["name"], style="bold")
         table.add_row(str(each["count"]), Group(name, *_details(each, max(0, reasons))) if place < whole else name)
-    last = "--group NAME lists the dead letters of a group."
+    last = "--group NAME lists a group's dead letters."
     if others := groups[LINES_OF_GROUPS:]:
         letters = counted(sum(each["count"] for each in others), "dead letter")
         last = f"And {counted(len(others), 'smaller group')} with {letters}, which --json lists. {last}"
@@ -161,7 +161,7 @@ def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
 
 
 def _reasons(group: dict[str, Any], most: int) -> list[RenderableType]:
-    """The most common reasons of a group, one per line, and the number of others."""
+    """A group's most common reasons, one per line, and the number of others."""
     reasons = list(group["reasons"].items())
     shown = reasons[: most if len(reasons) <= most or most < 2 else most - 1]
     wide = len(str(group["count"]))
@@ -200,7 +200,7 @@ def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]
         each.verdict for each in plan.staying
     }  # A dead letter with an end stays only for lack of room, or until it is named.
     becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
-    if Verdict.MOVE not in ends:  # a take-back, which has none of a redrive's options
+    if Verdict.MOVE not in ends:  # a take-back, which lacks a redrive's options
         becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 
@@ -223,10 +223,11 @@ def _staying(left: Sequence[Letter]) -> RenderableType:
 
 
 def missing_table(missing: Sequence[PlannedLetter]) -> RenderableType:
-    """The dead letters of the saved plan that SQS did not deliver."""
+    """The dead letters in the saved plan that SQS did not deliver."""
     rows = [((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None),)) for each in missing]
     title = (
-        f"Not received: {len(missing)} of the plan. They are gone, held by another session, or blocked in their group."
+        f"Not received: {len(missing)} from the plan. "
+        "They are gone, held by another session, or blocked in their group."
     )
     return Group(Text(title), _listed(("key of a missing dead letter", "planned as"), rows))
 
@@ -248,8 +249,8 @@ def summary_values(summary: Summary) -> dict[str, Any]:
 
 
 def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = True) -> RenderableType:
-    """The result of a run, in words, with the dead letters that stay and that the plan did not list (`told` are those
-    it listed).
+    """The result of a run in words, with the dead letters that stay but were not listed in the plan (`told` were
+    listed).
     """
     undeleted, unseen = summary.undeleted, summary.unseen
     done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
@@ -272,7 +273,7 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
 MEANING = {
     Fate.COMPLETED: "handled",
     Fate.DEAD: "back in the dead-letter queue: `dlq list` shows the cause",
-    Fate.FAILED: "and SQS delivers it again",
+    Fate.FAILED: "and SQS will deliver it again",
     Fate.WAITING: "not handled yet",
 }
 

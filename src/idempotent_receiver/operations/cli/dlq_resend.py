@@ -82,7 +82,7 @@ class _Check:
         """Extra values for the JSON answer. Raises UsageError for a plan that cannot be carried out."""
         if len(plan.decisions) > 1:
             count = len(plan.decisions)
-            raise UsageError(f"{count} dead letters match, and resend takes one: select it with --message-id")
+            raise UsageError(f"{count} dead letters match, but resend takes one: select it with --message-id")
         if not plan.acting or self.new_body is None:
             return {}
         (decision,) = plan.acting
@@ -104,7 +104,7 @@ class _Check:
 
 
 def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, terminal: Terminal) -> None:
-    """Warn if a dead letter without its own record was already sent with another body: that is another message."""
+    """Warn if a dead letter without its own record may already have been sent with another body."""
     if deployment.history_table is None:
         return
     acts = deployment.history(terminal).of_key(key_of(letter))
@@ -114,7 +114,7 @@ def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, 
     if others := [each for each in sent if each.other != new_id]:
         last = others[-1]
         terminal.note(
-            f"At {moment(last.at_ms)}, {last.operator} sent a dead letter of this key with another body "
+            f"At {moment(last.at_ms)}, {last.operator} sent a dead letter with this key and another body "
             f"({last.became}). If it was this one, both will run: send the same body again, or delete it."
         )
 

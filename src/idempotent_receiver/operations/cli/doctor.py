@@ -20,13 +20,13 @@ def doctor(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    function: Annotated[str | None, typer.Option(help="The consumer's function, if it has no stack.")] = None,
+    function: Annotated[str | None, typer.Option(help="The consumer's function, if there is no stack.")] = None,
 ) -> None:
     """Check a deployed consumer against what the guarantees need.
 
     Select it by stack, by function, or, for workers outside Lambda, by --queue and --table. With --consumer, doctor
-    also compares the stack's description with your code. Each finding comes with its remedy. Facts that could not be
-    checked are listed; they are not findings.
+    also compares the stack's description with your code. Each finding includes a remedy. Checks that could not run are
+    listed, but are not findings.
     """
     consumer, client = _consumer(deployment, function), deployment.client
     if consumer.table is not None:
@@ -77,5 +77,5 @@ def findings_text(
     lines += [Text(f"note: {clean(each)}") for each in noted]
     in_order = [name for name in names if name not in {each.check for each in found}]
     findings = sum(isinstance(each, Finding) for each in found)
-    summary = f"{len(in_order)} in order, {counted(findings, 'finding')}, {len(found) - findings} not checked."
-    return Group(*lines, Text(f"in order: {', '.join(in_order) or 'none'}"), Text(f"{len(names)} checks: {summary}"))
+    summary = f"{len(in_order)} passed, {counted(findings, 'finding')}, {len(found) - findings} not checked."
+    return Group(*lines, Text(f"passed: {', '.join(in_order) or 'none'}"), Text(f"{len(names)} checks: {summary}"))

@@ -1,4 +1,4 @@
-"""Where command output points its reader: the documentation's address from the package's metadata."""
+"""The documentation's address from the package metadata, for references in command output."""
 
 from importlib.metadata import metadata
 

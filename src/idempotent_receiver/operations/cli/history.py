@@ -34,13 +34,13 @@ def history(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    key: Annotated[str | None, typer.Option(help="Only acts on this key, this messageId or this queue's ARN.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only acts on this key, messageId or queue ARN.")] = None,
     since: Annotated[str | None, typer.Option(help=f"Only acts begun since {TIMES}.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only acts begun until then.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only acts begun up to this time.")] = None,
     verb: Annotated[
         list[Verb] | None, typer.Option(metavar="VERB", help=f"Only {', '.join(Verb)}; repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many acts: the latest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many of the latest acts.")] = 100,
 ) -> None:
     """Show what operators did with dead letters and the queue.
 
@@ -48,15 +48,15 @@ def history(
     command reads the whole history table.
     """
     if key == "":
-        raise UsageError("--key is empty: give it a value, or leave it out")
+        raise UsageError("--key is empty: give it a value or omit it")
     now_ms = terminal.clock.epoch_ms()
     since_ms = 0 if since is None else epoch_ms("--since", since, now_ms)
     # Another operator's clock may be ahead, so without --until future acts count too.
     until_ms = _FOR_EVER_MS if until is None else epoch_ms("--until", until, now_ms)
     if until_ms < since_ms:
-        raise UsageError(f"--until {until} is before --since {since}: nothing was done between them")
+        raise UsageError(f"--until {until} is before --since {since}: no act can match")
     kept = History(deployment.client("dynamodb"), deployment.kept_history_table, terminal.clock)
-    # Includes later acts, which may have settled this one.
+    # Includes later acts: one may have repeated an act whose result is unknown.
     acts = list(kept.between(since_ms, _FOR_EVER_MS) if key is None else _acts_on(key, kept, deployment))
     doubts = in_doubt(acts)
     found = [each for each in acts if since_ms <= each.at_ms <= until_ms and (not verb or each.verb in verb)]
@@ -111,7 +111,7 @@ def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) 
         message = f"message {each.message_id}" if each.message_id not in ("", key) else None
         link = f"{'from' if each.mirror else 'as'} {deployment.key_of(each.other)}" if each.other else None
         said = "; ".join(part for part in (message, link, each.why, each.plan and f"plan {each.plan}") if part)
-        settled = "the same was done later" if each.may_have_happened and each not in doubts else None
+        settled = "repeated later" if each.may_have_happened and each not in doubts else None
         became = settled or (each.became if each.may_have_happened or each.code else None)
         rows.append(((moment(each.at_ms), each.verb, key, each.outcome or "begun"), (said, each.operator, became)))
     shown = listing(("at", "verb", "key", "outcome"), rows)

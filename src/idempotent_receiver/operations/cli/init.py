@@ -18,12 +18,12 @@ from idempotent_receiver.protocol.outbox import STAMP
 
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 MOST_CHARACTERS = 48
-"""A project's name: Lambda allows 64 characters for a function, and the names of further consumers are longer."""
+"""Limit for a project's name: Lambda allows 64 for a function's, and further consumers have longer names."""
 QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?")
 PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 USED = ("customer", "cents")
 ATTRIBUTE = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-"""What SQS accepts as a name."""
+"""Attribute names that SQS accepts."""
 STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
 OURS = frozenset({"conftest", "test", "test_handler", "tests"})
 """Modules that the project's tests install, and Python's own `test`, which `sys.stdlib_module_names` omits."""
@@ -48,7 +48,7 @@ def init(
         typer.Option("--container", help="Add an image to run outside Lambda, and a Kubernetes manifest."),
     ] = False,
     update: Annotated[
-        bool, typer.Option("--update", help=f"Only replace {WATCH} in an existing project with this version's.")
+        bool, typer.Option("--update", help=f"Only replace {WATCH} in an existing project with this version's file.")
     ] = False,
 ) -> None:
     """Create a project with a consumer of your own.
@@ -101,8 +101,8 @@ def _update(folder: Path) -> None:
 def _name(name: str) -> str:
     if not NAME.fullmatch(name) or len(name) > MOST_CHARACTERS:
         raise UsageError(
-            f"{name!r} is not a project name: use at most {MOST_CHARACTERS} lower-case letters, digits, - and _, and "
-            "begin with a letter, as in order-totals"
+            f"{name!r} is not a valid project name: use at most {MOST_CHARACTERS} lower-case letters, digits, - and _, "
+            "and begin with a letter, as in order-totals"
         )
     package = name.replace("-", "_")
     if keyword.iskeyword(package) or package in OURS:
@@ -118,8 +118,8 @@ def _key(text: str) -> tuple[str, str]:
         raise UsageError(f"--key {text} is not a key strategy: use {STRATEGIES}")
     if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument.partition(".")[0] in USED):
         raise UsageError(
-            f"--key {text}: init creates sample orders with a key in a field such as order_id or order.id, and their "
-            f"{' and '.join(USED)} cannot be keys: choose another field, then change the handler's key"
+            f"--key {text}: init creates sample orders whose key is a field such as order_id or order.id, and their "
+            f"{' and '.join(USED)} fields cannot be keys: choose another field, then change the handler's key"
         )
     if strategy == "message_attribute" and (not ATTRIBUTE.fullmatch(argument) or argument == STAMP):
         raise UsageError(

@@ -28,12 +28,12 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, interruptible, listing
 
 RUN_AGAIN = (
-    "A killed run repeats whatever it did outside its Transaction: pass\n"
+    "After a kill, a new run repeats everything outside its Transaction: pass\n"
     "current_claim().idempotency_key on, so that the other side can deduplicate it."
 )
 CLAIMLESS = (
-    "With effects='transaction' two workers may run one message, and one commits.\n"
-    "Effects outside the Transaction show here only in tables."
+    "With effects='transaction', two workers may run a message, but only one commits.\n"
+    "Effects outside the Transaction are visible here only in tables."
 )
 PLAIN = (
     "This handler does not seem to be decorated with sqs_consumer, so every delivery\n"
@@ -50,7 +50,7 @@ AWS_SECRET_ACCESS_KEY=test.{missing}
 
 Press Ctrl-C to stop it. Nothing is left behind.
 """
-NO_ENGINE = "`sam local` needs a container engine, and none answers: start one, then run this again."
+NO_ENGINE = "`sam local` needs a container engine, and none is running: start one, then run this again."
 WATCH_SECONDS = 0.2
 NOT_COMPARED = "Not compared, because these are times or differ between runs without faults:"
 NOTHING = "Nothing took effect: check that the sample events have the bodies that the handler expects."
@@ -63,11 +63,11 @@ def local(
         Path | None, typer.Option(help="The folder of sample SQS events; by default `events` next to the template.")
     ] = None,
     function: Annotated[
-        str | None, typer.Option(help="The consumer's name in the template, if it has several.")
+        str | None, typer.Option(help="The consumer's name in the template, if there are several.")
     ] = None,
-    parameter: Annotated[list[str] | None, typer.Option(help="A parameter of the template: NAME=VALUE.")] = None,
+    parameter: Annotated[list[str] | None, typer.Option(help="A template parameter, NAME=VALUE; repeatable.")] = None,
     seconds: Annotated[
-        float, typer.Option(min=1, help="How long to wait for an empty queue while workers are killed.")
+        float, typer.Option(min=1, help="Seconds to wait for the queue to empty while workers are killed.")
     ] = 90.0,
     stay: Annotated[
         bool, typer.Option("--stay", help="Only deploy, print useful commands, and run until Ctrl-C.")

@@ -26,7 +26,7 @@ from idempotent_receiver.operations.mappings import (
 )
 
 WORDS = {DISABLED: ("Pause", Verb.PAUSED), ENABLED: ("Resume", Verb.RESUMED)}
-"""A state in the operator's words: the act, and its result."""
+"""The command and the history's verb for each state."""
 
 CONTAINERS = (
     "Lambda has nothing to switch. If containers read the queue (receiver work), stop them: "
@@ -36,7 +36,7 @@ CONTAINERS = (
 FunctionOption = Annotated[
     str | None, typer.Option(help="The function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
 ]
-Because = Annotated[str, typer.Option(help="The reason, for the history.")]
+Because = Annotated[str, typer.Option(help="The reason to record in the history.")]
 Wait = Annotated[float, typer.Option(min=0, help="Wait up to this many seconds for Lambda.")]
 
 
@@ -85,7 +85,7 @@ def _switch(
     yes: bool,
 ) -> None:
     if function == "":
-        raise UsageError("--function is empty: give it a value, or leave it out")
+        raise UsageError("--function is empty: give it a value or omit it")
     queue, functions = deployment.queue, deployment.client("lambda")
     found = mappings_of(functions, queue.arn)
     chosen = _chosen(deployment, found, function)
@@ -132,7 +132,7 @@ def _switch(
 
 @contextmanager
 def _kept(deployment: Deployment, terminal: Terminal, verb: Verb, why: str) -> Iterator[Callable[[bool], None]]:
-    """Records the act in the history, if one is kept; yields a function to call with whether the act succeeded.
+    """Records the act in the history, if one is kept; yields a function to call with the act's success.
 
     Unlike acts on dead letters, pausing loses nothing and may be urgent, so it goes ahead without a history.
     """
@@ -175,7 +175,7 @@ def _act(deployment: Deployment, verb: Verb, why: str) -> Act:
 
 
 def _chosen(deployment: Deployment, found: Sequence[Mapping], function: str | None) -> list[Mapping]:
-    """The selected mappings. Raises UsageError if only the operator can choose."""
+    """The selected mappings. Raises UsageError if the choice is ambiguous."""
     meant = function or deployment.outputs.get(CONSUMER)
     if meant is not None:
         chosen = [each for each in found if each.invokes(meant)]

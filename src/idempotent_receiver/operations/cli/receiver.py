@@ -8,9 +8,9 @@ from typing import Annotated, NoReturn
 
 try:
     import typer
-except ImportError:  # pragma: no cover  # the tests have it
+except ImportError:  # pragma: no cover  # installed in the tests
     sys.stderr.write(
-        "receiver needs the extra [cli]: pip install 'idempotent-receiver[cli]', in a checkout pip install '.[cli]'\n"
+        "receiver needs the [cli] extra: pip install 'idempotent-receiver[cli]', in a checkout pip install '.[cli]'\n"
     )
     sys.exit(2)  # the exit code of any usage error; `Exit` itself needs the missing package
 
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(Exit.AWS)
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
-    except Exception:  # noqa: BLE001  # a bug, which no script may mistake for a result
+    except Exception:  # noqa: BLE001  # a bug, which scripts must not mistake for a result
         traceback.print_exc()
         sys.exit(Exit.CRASHED)
     raise AssertionError("click exits by itself")

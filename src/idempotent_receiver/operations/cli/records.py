@@ -39,19 +39,19 @@ The next delivery or request takes over the claim: wait. If none comes:
 {redrive}
 If it is not a dead letter, it is an orphan: see {orphans}."""
 SENT_NEXT = """\
-The next delivery of its message sends them. If it is a dead letter by now:
+The next delivery of the message sends them. If it is already a dead letter:
 {redrive}
-If its message is gone, send them from the record:
+If the message is gone, send them from the record:
 {send}"""
 TRIED_AGAIN = """\
-The next delivery or request retries the key. If it is a dead letter by now:
+The next delivery or request retries the key. If it is already a dead letter:
 {redrive}"""
 FIXED_FIRST = """\
-Fix the cause first; a retry does not help before that. Then:
+Fix the cause first; until then, a retry does not help. Then:
 {redrive_permanent}"""
 ANSWERED = """\
 These belong to a workflow. A failure is final: retry under another key.
-Its sweep resumes overdue executions. See {operating_it}."""
+The workflow's sweep resumes overdue executions. See {operating_it}."""
 BEING_RESENT = """\
 A resend of their dead letters with another body has not finished.
 Until it has, no message with these keys runs. Send the same body again:
@@ -65,7 +65,7 @@ keys runs until this version can read the record: upgrade, or see
 
 KIND_TEXTS = {
     "unsettled": ("Claims that were never settled", TAKEN_OVER),
-    "unsent": ("Keys whose effect is done and whose messages are not sent", SENT_NEXT),
+    "unsent": ("Keys whose effect is done but whose messages are not sent", SENT_NEXT),
     "failing": ("Keys that failed and will be retried", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
     "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),
@@ -153,16 +153,16 @@ def stuck(
     deployment: Deployment,
     terminal: Terminal,
     rate: Annotated[float, typer.Option(min=0.5, help="Read units per second.")] = 25.0,
-    top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to list.")] = 20,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="List at most this many records of each kind.")] = 20,
     send: Annotated[str | None, typer.Option(metavar="KEY", help="Send the messages of this key's record.")] = None,
     yes: Yes = False,
 ) -> None:
     """Find claims that were never settled, and keys that fail.
 
-    With --send, it instead sends the messages of one key from its record. Its own message must be gone, or a worker
-    may send them as well.
+    With --send, the command instead sends one key's messages from its record. The key's own message must be gone;
+    otherwise a worker may send them as well.
 
-    Scans the whole table, which is charged for every item: the command shows the cost before it starts. With a
+    The command scans the whole table. AWS charges for every item, so it shows the cost before it starts. With a
     namespace, only its records count; a namespace without records is an error, because it may be misspelled.
     """
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
@@ -194,7 +194,7 @@ def stuck(
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if scan.scanned and not scan.own:
-        terminal.note("No record is in this namespace, so it may be misspelled: check --consumer.")
+        terminal.note("No record is in this namespace, which may be misspelled: check --consumer.")
         raise typer.Exit(Exit.LEFT)
 
 

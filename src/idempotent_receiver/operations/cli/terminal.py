@@ -1,6 +1,6 @@
 """A command's input and output: answer, notes, questions, progress, signals and exit codes.
 
-Also lays out rows and texts: control characters are removed, and text that a person may copy is never broken.
+Also lays out rows and texts: control characters are escaped, and text that people may copy is never broken.
 """
 
 import json
@@ -112,13 +112,13 @@ class Terminal:
         return sys.stdin.isatty() and self._asked(question)
 
     def _asked(self, question: str) -> bool:
-        # Ctrl-C leaves a question at once, even where it is otherwise only noted.
+        # Ctrl-C ends a question at once, even where it is otherwise only noted.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             for _ in range(MAX_QUESTIONS):
                 answer = self.err.input(f"{question} [y/N] ", markup=False, emoji=False, stream=sys.stdin)
                 if not answer:
-                    # After end of input (Ctrl-D, or a file's end), the next output needs its own line.
+                    # After end of input (Ctrl-D, or the end of a file), the next output needs its own line.
                     self.err.print()
                 if (said := answer.strip().casefold()) in ("y", "yes", "", "n", "no"):
                     return said in ("y", "yes")
@@ -164,7 +164,7 @@ def _in_json(sign: str) -> str:
 
 
 def clean(text: object) -> str:
-    """Text without control sequences, which text from others may hold; empty for None."""
+    """Untrusted text with its control characters escaped; empty for None."""
     return escaped(text)
 
 
@@ -179,7 +179,7 @@ def moment(epoch_ms: int) -> str:
 
 
 def command(*parts: str) -> str:
-    """A command to type, over as many lines as it takes. No argument is broken, and a shell joins the lines."""
+    """A command to type, on as many lines as needed. No argument is split, and a shell joins the lines."""
     lines = [INDENT + parts[0]]
     for part in parts[1:]:
         if len(lines[-1]) + len(part) + len(CONTINUED) < COLUMNS:
@@ -198,7 +198,7 @@ def table_of(*columns: str) -> Table:
 
 
 def listing(columns: Sequence[str], rows: Sequence[tuple[Sequence[object], Sequence[str | None]]]) -> RenderableType:
-    """Rows of cells that can be copied, each with its texts below.
+    """Rows of copyable cells, each with its texts below.
 
     If one row is too long, all rows, including the header, wrap between cells. A key breaks only if it is longer than a
     line.

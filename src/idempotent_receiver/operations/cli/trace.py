@@ -1,4 +1,4 @@
-"""The command `receiver trace`: the story of one key, from every source that knows it."""
+"""The command `receiver trace`: everything known about one key, from every source."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -40,14 +40,14 @@ from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Unknown
 
 LOOK_HOLD_SECONDS = 30
-"""How long dead letters stay invisible to others if the command dies while reading them."""
+"""Seconds that dead letters stay invisible to others if the command dies while reading them."""
 
 MOST_LINES = 100
 MOST_LOG_SECONDS = 10.0
 LOG_MS = 14 * 24 * 60 * 60 * 1000
 BEFORE_MS = 60 * 60 * 1000
-"""The log search starts an hour before the earliest known event, or two weeks ago. CloudWatch reads everything in
-between, so the search gets ten seconds.
+"""The log search starts an hour before the earliest known event, or two weeks ago. CloudWatch reads every line since
+then, so the search is limited to ten seconds.
 """
 
 NOW = "now"
@@ -57,9 +57,9 @@ A_TAKE = 100
 
 @dataclass
 class Story:
-    """The story of one key. A source that cannot be read is named, and the story continues without it.
+    """The trace of one key. A source that cannot be read is named, and the trace continues without it.
 
-    `keys` and `ids` are all the names of its message, and of its records.
+    `keys` holds all names of the key's message, and `ids` those of its records.
     """
 
     key: str
@@ -105,7 +105,7 @@ class Story:
             self.events += of_execution(self.deployment.client("stepfunctions").describe_execution(executionArn=arn))
 
     def dead_letters(self, limit: int, stopped: Callable[[], bool]) -> None:
-        """Add the key's dead letters, from a look at about `limit`; all are released at once."""
+        """Add the key's dead letters. Reads about `limit` in the queue and releases them at once."""
         with self._reading("dead letters"):
             if not self.deployment.has_dead_letters:
                 none = f"none: {self.deployment.queue.url} has no redrive policy"
@@ -114,7 +114,7 @@ class Story:
             url, reader = self.deployment.dead_letter_queue.url, self.deployment.reader()
             if url.endswith(".fifo"):
                 self.terminal.note(
-                    "While this command reads dead letters, SQS delivers nothing else of their message groups."
+                    "While this command reads dead letters, SQS delivers no other messages of their groups."
                 )
             clock, looked = self.terminal.clock, 0
             queue = DeadLetterQueue(self.deployment.client("sqs"), url, clock, hold_seconds=LOOK_HOLD_SECONDS)
@@ -128,7 +128,7 @@ class Story:
             if (about := queue.count()) > looked:
                 self.terminal.note(
                     f"Looked at {looked} of about {counted(about, 'dead letter')} (see --limit; "
-                    "those that others hold are not visible)."
+                    "those held by others are not visible)."
                 )
 
     def _dead_letter(self, each: DeadLetter) -> None:
@@ -154,7 +154,7 @@ class Story:
                 self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not acts.")
 
     def resends(self) -> None:
-        """Add what the records of its other keys say about resends."""
+        """Add resends from the records of related keys."""
         others = [id for id in dict.fromkeys(self.linked) if id not in self.ids]
         for found in self.deployment.store.read(others) if others else ():
             if isinstance(found, Unknown):
@@ -164,10 +164,10 @@ class Story:
                 self.events += of_resend(found, self.ids, at_ms, self.deployment.key_of)
 
     def log(self) -> None:
-        """Add the consumer's log lines, as far as the search gets in time."""
+        """Add the consumer's log lines, as far as the time limit allows."""
         group = self.deployment.outputs.get("ConsumerLogGroup")
         if group is None:
-            self.unread[LOG] = "no stack output ConsumerLogGroup names its log group"
+            self.unread[LOG] = "no stack output ConsumerLogGroup"
             return
         known = [each.at_ms for each in self.events if each.at_ms is not None and each.at_ms <= self.now_ms]
         since_ms = max(self.now_ms - LOG_MS, min(known, default=0) - BEFORE_MS)
@@ -193,7 +193,7 @@ class Story:
             self.unread[name] = f"{type(error).__name__}: {error}"
 
     def answer(self) -> None:
-        """Print the story, its record first."""
+        """Print the trace, with the record first."""
         events = in_order([*self.events, *self.absent], self.now_ms)
         told = [
             {"at": None if each.at_ms is None else moment(each.at_ms), "source": each.source, "text": each.text}
@@ -226,21 +226,21 @@ def _refused(error: ClientError, on: str) -> str:
 @of_a_deployment
 def trace(
     *,
-    key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a full record id.")],
+    key: Annotated[str, typer.Argument(help="The key, as `stuck` and `dlq list` print it, or a full record id.")],
     deployment: Deployment,
     terminal: Terminal,
     hook: Annotated[
         str | None,
-        typer.Option(help="A function of yours that adds events, as module:function; it gets the key and its record."),
+        typer.Option(help="Your function that adds events, as module:function; it receives the key and its record."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Read at most this many dead letters.")] = 1000,
 ) -> None:
-    """Tell the story of one key.
+    """Show everything known about one key.
 
-    It starts with the record and its result. Then, in chronological order: the record's writes, its workflow execution,
-    its dead letters, operators' acts, log lines, and what a hook of the application adds. Times of writes are derived
-    from the record's expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and
-    functions, --table alone is enough.
+    The record and its result come first. Then, in chronological order: the record's writes, its workflow execution, its
+    dead letters, operators' acts, log lines, and events from your hook. Write times are derived from the record's
+    expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and functions,
+    --table is enough.
     """
     if not key:
         raise UsageError("KEY is empty: give a message's key, as its log line shows it")
@@ -262,7 +262,7 @@ def trace(
     story.answer()
     unread = story.unread.keys() - {LOG}
     if not (story.events or unread):
-        terminal.note(f"Nothing is known about {key}: check it and --consumer. Its record may have expired.")
+        terminal.note(f"Nothing is known about {key}: check the key and --consumer. Its record may have expired.")
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if RECORD in unread:

@@ -12,7 +12,7 @@ from idempotent_receiver.sqs.visibility import MOST_ENTRIES
 from idempotent_receiver.worker.supervisor import DRAIN_SECONDS, Supervisor
 
 LONGEST_LEASE_SECONDS = 43_200
-"""A message stays invisible for its lease, and SQS's limit for that is twelve hours."""
+"""A message stays invisible for its lease, and SQS limits invisibility to twelve hours."""
 
 
 def work(
@@ -27,7 +27,7 @@ def work(
     lease_seconds: Annotated[
         float,
         typer.Option(
-            min=1, max=LONGEST_LEASE_SECONDS, help="Seconds that a lease lasts; it is renewed every third of that."
+            min=1, max=LONGEST_LEASE_SECONDS, help="Lease duration in seconds; a lease is renewed every third of that."
         ),
     ] = 60,
     time_limit: Annotated[
@@ -46,8 +46,9 @@ def work(
 ) -> None:
     """Run a queue's consumer outside Lambda.
 
-    Processes poll the queue and run the decorated handler with the same guarantees as on Lambda. A long run's lease is
-    renewed; a process that cannot renew is killed before its lease ends. SIGTERM drains; a second one stops at once.
+    Processes poll the queue and run the decorated handler with the same guarantees as on Lambda. Leases of long runs
+    are renewed; a process that cannot renew is killed before its lease ends. SIGTERM drains; a second
+    one stops at once.
     """
     seconds = {"--lease-seconds": lease_seconds, "--time-limit": time_limit, "--drain-seconds": drain_seconds}
     for option, value in seconds.items():
@@ -70,7 +71,7 @@ def work(
 
 
 def _remove(health_file: Path) -> None:
-    """Remove the file of an earlier run, which would report this one as started. Raises UsageError if the file cannot
+    """Remove an earlier run's file, which would report this run as started. Raises UsageError if the file cannot
     be removed, or a new one cannot be created.
     """
     with suppress(OSError):

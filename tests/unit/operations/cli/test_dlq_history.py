@@ -45,7 +45,7 @@ def test_what_is_safe_is_advised_by_what_was_begun_and_nothing_once_it_was_done(
     assert sum(advice in shown for advice in set(AGAIN.values())) == 1
     kept.done(20, verb=verb)
     ran = receiver.on("dlq history --until 25s")
-    assert ("is unknown" in ran.out, "the same was done later" in ran.out) == (False, True)
+    assert ("is unknown" in ran.out, "repeated later" in ran.out) == (False, True)
     told = receiver.on("dlq history --json").json
     assert (told["not_confirmed"], [each["may_have_happened"] for each in told["acts"]]) == (0, [False, False])
 

@@ -242,14 +242,14 @@ def test_what_is_selected_is_meant_by_each_command_alike(receiver: Receiver, giv
     [
         ("--group nosuch", "in the group nosuch."),
         ("--group b --group a", "in the group a or b."),
-        ("--error-type nosuch", "of the error type nosuch."),
+        ("--error-type nosuch", "with the error type nosuch."),
         ("--since 2200-01-01", "sent since 2200-01-01T00:00:00Z."),
         ("--until 2023-01-01T01:00+02:00", "sent until 2022-12-31T23:00:00Z."),
         (
             "--since 2022-01-01 --until 2023-01-01",
             "sent since 2022-01-01T00:00:00Z and until 2023-01-01T00:00:00Z.",
         ),
-        ("--key k --matching r", 'of the key k with "r" in their reason or error type.'),
+        ("--key k --matching r", 'with the key k with "r" in their reason or error type.'),
     ],
 )
 def test_where_nothing_is_what_was_meant_that_is_named_and_is_not_found(

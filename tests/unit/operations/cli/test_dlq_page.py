@@ -195,7 +195,7 @@ def test_a_browser_shows_filters_selects_and_opens(
     assert (told["title"], told["count"]) == ("Dead letters of transfers", "5 of 5 dead letters")
     assert (told["verdict"], told["group"], told["text"]) == ([CLOSED, "-h '$(reboot)'"], [FLAKY], [CLOSED])
     assert "1MOVEback to the queue" in told["plan"]
-    assert told["became"] == "Of what was moved: 1 dead again."
+    assert told["became"] == "Of the moved messages: 1 dead again."
     assert (told["moved"], told["groupMoved"]) == (True, True)
 
     assert told["opened"].count(SHOWN) >= 3, "a text is shown as it is, and not obeyed"
@@ -272,4 +272,4 @@ def test_five_thousand_dead_letters_stay_fluent(receiver: Receiver, tmp_path: Pa
     assert told["rows"] == 5000
     assert told["ready"] < 10_000
     assert max(told[name] for name in ("text", "all", "none", "arrow")) < 1000, told
-    assert "select whole groups, or 1000 dead letters at most" in told["partly"]
+    assert "select whole groups, or at most 1000 dead letters" in told["partly"]

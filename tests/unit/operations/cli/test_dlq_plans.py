@@ -66,7 +66,7 @@ def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out
     assert re.search(r"(?m)^ +1 +CHANGED +stays: it has changed since the plan", ran.out)
     assert "its verdict was MOVE in the plan and is CONFLICT now" in ran.said
     assert "1 moved, 1 dropped as done, 1 left in place." in ran.out
-    assert "Not received: 1 of the plan" in ran.out
+    assert "Not received: 1 from the plan" in ran.out
     assert re.search(rf"(?m)^{FLAKY} +MOVE\n +message {gone}", ran.out)
     assert max(map(len, ran.out.splitlines())) <= 80
     assert stack.keys_in(stack.dead) == {"stays", CONFLICT, CLOSED}

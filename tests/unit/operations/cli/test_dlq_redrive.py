@@ -94,7 +94,7 @@ def test_what_comes_up_behind_is_not_moved_without_a_yes_either(receiver: Receiv
     stack.bury("behind", url=dead)
     typed("n\n")
     ran = receiver(f"dlq redrive --queue t.fifo --dlq {dead} --table records --consumer ids.json --json")
-    assert "SQS delivers nothing else of their message groups" in ran.err
+    assert "SQS delivers no other messages of their groups" in ran.err
     assert re.search(r"Move or drop (1 dead letter and )?any that appear later\? \[y/N\]", ran.err)
     assert (ran.code, ran.json["moved"]) == (1, 0)
 

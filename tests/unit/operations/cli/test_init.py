@@ -68,7 +68,7 @@ def test_every_example_in_its_help_runs(receiver: Callable[..., Ran], capsys: py
 
 
 REFUSED = {
-    "is not a project name": ["Orders", "orders-", "a/b", "..", "''"],
+    "is not a valid project name": ["Orders", "orders-", "a/b", "..", "''"],
     "begin with a letter": ["1orders"],
     "at most 48": ["o" * 49],
     "choose another name": ["class", "tests", "conftest", "test", "test-handler"],

@@ -123,7 +123,7 @@ REFUSED: list[tuple[str, str]] = [
         (f"dlq resend --key {FLAKY} --stack transfers --yes {given}", "give --body FILE with the complete new body, or")
         for given in ("", "--body body.json --take-back")
     ),
-    ("dlq resend --body body.json --stack transfers --yes", "4 dead letters match, and resend takes one"),
+    ("dlq resend --body body.json --stack transfers --yes", "4 dead letters match, but resend takes one"),
     ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
     *(
         (f"dlq list --stack transfers --out {name}", f"--out {name}{says}")

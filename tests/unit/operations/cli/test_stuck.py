@@ -107,7 +107,9 @@ def test_what_stuck_advises_means_the_same_consumer_and_runs_as_it_stands(
         assert set(shlex.split(given)) <= set(command)
         unsaid = {"QUEUE": "transfers", "CONSUMER": "ids.json", "KEY": "nosuch"}
         ran = receiver(*(unsaid.get(each, each) for each in command[1:]), "--yes")
-        assert (ran.code, "no visible dead letters of the key nosuch" in ran.out) == (terminal.Exit.LEFT, True), ran.err
+        assert (ran.code, "no visible dead letters with the key nosuch" in ran.out) == (terminal.Exit.LEFT, True), (
+            ran.err
+        )
 
 
 QUEUED = "sent-1"
@@ -165,7 +167,7 @@ def test_stuck_sends_from_the_record_of_a_message_that_is_gone(receiver: Receive
 @pytest.mark.parametrize(
     ("attributes", "why"),
     [
-        ({"in_progress_expiration": LONG_AGO_MS + 10**13}, "a worker holds it until"),
+        ({"in_progress_expiration": LONG_AGO_MS + 10**13}, "a worker holds its claim until"),
         ({"status": "FAILED"}, "its record has no messages to send"),
         ({"expiration": LONG_AGO_MS // 1000}, "its record has expired, and its key is free again"),
         ({"outbox": to_text([Outgoing("https://sqs.us-east-1.amazonaws.com/1/nosuch", {"MessageBody": "a"})])},

@@ -75,7 +75,7 @@ def test_a_trace_tells_record_dead_letter_and_history_in_order(receiver: Receive
     assert events[1]["text"] == "FAILED at attempt 6, and may be tried again: ConnectionError at app.ledger:7"
     assert events[1]["at"] == moment((expiration - 30 * 86_400) * 1000)
     assert (events[3]["at"], events[3]["text"].rpartition(": ")[2]) == (None, "ConnectionError at app.ledger:7")
-    assert events[4]["text"] == "end of the record: the key is free from then on"
+    assert events[4]["text"] == "end of the record: the key is free afterwards"
     shown = receiver.on(TRACE)
     assert [each["text"] in shown.out for each in events] == [True] * 5
     assert re.search(r"(?m)\Akey +\S+\nid +\S+\nstatus +FAILED *\nattempts +6 *\n(.*\n)+at +source$", shown.out)
@@ -229,7 +229,7 @@ def test_a_table_alone_is_enough_for_what_has_no_queue(receiver: Receiver, stack
         ran = receiver(f"{line} --json")
         assert (ran.code, ran.json["id"], ran.json["record"]["result"]) == (Exit.OK, "api#alice#1", {"statusCode": 201})
         assert [each["source"] for each in ran.json["unread"]] == ["log"]
-        assert ran.err.startswith("Not read: log: no stack output ConsumerLogGroup names its log group")
+        assert ran.err.startswith("Not read: log: no stack output ConsumerLogGroup")
     del stack.outputs["HistoryTable"]
     ran = receiver.on(TRACE)
     assert (ran.code, "No history is kept" in ran.err) == (Exit.OK, True)
@@ -246,7 +246,7 @@ def test_the_log_tells_what_happened_under_the_key_and_never_a_body(receiver: Re
     ran = receiver.on(f"{TRACE} --json")
     assert texts(ran.json, "log") == [
         "WARNING failed, will be retried; E; app.ledger:7",
-        "INFO a line of the function's own, at post:12",
+        "INFO a line logged by the function, at post:12",
     ]
     assert SECRET not in ran.out + ran.err
 
@@ -340,7 +340,7 @@ def test_what_was_done_later_leaves_no_doubt(receiver: Receiver, kept: Kept) -> 
     kept.begin(30)
     assert "it may have happened" in texts(receiver.on(f"{TRACE} --json").json, "history")[0]
     kept.done(20)
-    assert "not confirmed; the same was done later" in texts(receiver.on(f"{TRACE} --json").json, "history")[0]
+    assert "not confirmed; repeated later" in texts(receiver.on(f"{TRACE} --json").json, "history")[0]
 
 
 # What the record says.

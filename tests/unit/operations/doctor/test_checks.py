@@ -416,13 +416,13 @@ def shown(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> st
 def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
     names = [check_name(check) for check in checks_of(SHIPPED)]
     said = " ".join(shown([]).split())
-    assert said == f"in order: {', '.join(names)} 15 checks: 15 in order, 0 findings, 0 not checked."
+    assert said == f"passed: {', '.join(names)} 15 checks: 15 passed, 0 findings, 0 not checked."
 
     found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=NotAnswered("AccessDenied")))
-    in_order = shown(found).partition("in order: ")[2]
+    in_order = shown(found).partition("passed: ")[2]
     assert "partial-responses" not in in_order
     assert "alarms" not in in_order
-    assert in_order.endswith("15 checks: 13 in order, 1 finding, 1 not checked.\n")
+    assert in_order.endswith("15 checks: 13 passed, 1 finding, 1 not checked.\n")
 
 
 WITHOUT_CLAIMS = facts(Effects="transaction")

@@ -45,7 +45,7 @@ def description_of(given: str) -> Description:
 
 
 def imported(handler: str, option: str) -> Description:
-    """The description of a decorated handler. Raises UsageError, naming the option, if it is not one."""
+    """The description of a decorated handler. Raises UsageError, naming the option, if it cannot be loaded."""
     Terminal().note(f"{option} {handler}: this imports your code.")
     try:
         with redirect_stdout(sys.stderr):  # Output of the imported module must not mix with the answer.

@@ -144,7 +144,7 @@ def resend(
 
     The command claims the old key, so that the old body can no longer run. It then sends the new body under a new key
     and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so repeating
-    the command does not run it twice. If the body contains the key, the new body needs a different key.
+    the command does not run it twice. If keys come from the body, the new body must have another key.
 
     If the command is interrupted, run it again with the same body or with --take-back.
     """

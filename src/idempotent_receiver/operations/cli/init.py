@@ -18,7 +18,7 @@ from idempotent_receiver.protocol.outbox import STAMP
 
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 MOST_CHARACTERS = 48
-"""Limit for a project's name: Lambda allows 64 for a function's, and further consumers have longer names."""
+"""Limit for a project's name: Lambda's limit is 64, and function names of further consumers are longer."""
 QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?")
 PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 USED = ("customer", "cents")

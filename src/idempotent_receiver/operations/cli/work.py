@@ -47,8 +47,8 @@ def work(
     """Run a queue's consumer outside Lambda.
 
     Processes poll the queue and run the decorated handler with the same guarantees as on Lambda. Leases of long runs
-    are renewed; a process that cannot renew is killed before its lease ends. SIGTERM drains; a second
-    one stops at once.
+    are renewed; a process that cannot renew is killed before its lease ends. SIGTERM drains; a second one
+    stops at once.
     """
     seconds = {"--lease-seconds": lease_seconds, "--time-limit": time_limit, "--drain-seconds": drain_seconds}
     for option, value in seconds.items():

@@ -1,10 +1,10 @@
 """An idempotent receiver: messages that are delivered at least once take effect once.
 
-The library is `idempotent_receiver`; the consumer is the deployed function; a worker is one running process of it.
+The library is `idempotent_receiver`; the consumer is the deployed function; a worker is one of its running processes.
 
 The public names are in `__all__` here and in the packages `dynamodb`, `http`, `protocol`, `testing` and `workflow`.
-Everything else is internal and may change in any version. The names in `_LAZY` are loaded on first use, because a
-deployed function pays for imports at its start and uses one entry point.
+Everything else is internal and may change in any version. The names in `_LAZY` are loaded on first use, because imports
+slow a function's cold start and a function uses only one entry point.
 """
 
 import importlib
@@ -101,6 +101,6 @@ def __getattr__(name: str) -> typing.Any:
         except ModuleNotFoundError as error:
             if error.name != "idempotent_receiver.testing":
                 raise
-            raise ImportError(f"{name} is for tests and not in a deployed package: use DynamoDBStore there") from None
+            raise ImportError(f"{name} is for tests and not in deployed packages: use DynamoDBStore there") from None
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

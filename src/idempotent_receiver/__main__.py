@@ -1,4 +1,4 @@
-"""`python -m idempotent_receiver`: the operator's command."""
+"""`python -m idempotent_receiver`: the operator's command line."""
 
 from idempotent_receiver.operations.cli.receiver import main
 

@@ -1,8 +1,8 @@
 """The arguments of a call as a payload: what two calls of a function must share to count as one call.
 
-If only the first required argument is given, it is the payload itself; several form an object by name. An argument
-equal to its default counts as not given. A call with a value that has no JSON form is refused unless `without` names
-it, because ignoring the value could merge two calls.
+If only the first required argument is given, it is the payload itself; several arguments form an object, by name. An
+argument equal to its default counts as not given. A call with a value that has no JSON form is refused unless `without`
+names the value, because ignoring it could merge two calls.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from idempotent_receiver.payload import EVERYTHING, Document, Payload
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of a call by name, and the `names` of all parameters that may count in it."""
+    """A call's arguments by name, and the `names` of all parameters that can count."""
 
     documents: Mapping[str, Document]
     names: Collection[str]
@@ -29,7 +29,7 @@ class Given:
 
 
 class Arguments:
-    """How the arguments of one function count. `signature` is the one that callers see."""
+    """Which of a function's arguments count, and how. `signature` is the signature that callers see."""
 
     def __init__(self, function: Callable[..., Any], name: str, signature: inspect.Signature) -> None:
         self._name, self._parameters = name, signature.parameters
@@ -51,13 +51,13 @@ class Arguments:
         for each in (key, payload):
             if isinstance(each, Payload) and counting and counting <= set(each.without):
                 raise ValueError(
-                    f"without names every argument of {self._name}, so all calls would be one; name a field within an "
-                    "argument by its path, such as 'order.sent_at'"
+                    f"without names every argument of {self._name}, so all calls would count as one; name a field in "
+                    "an argument by its path, such as 'order.sent_at'"
                 )
 
     def given(self, values: Mapping[str, Any]) -> Given:
-        """The arguments of a call. A Lambda context does not count."""
-        # Before the function runs, because it may change a default.
+        """The arguments of a call, without the Lambda context."""
+        # Read before the function runs, because it may mutate a default.
         defaults = self._defaults
         contexts = [name for name, value in values.items() if is_context(value)]
         counting = {name: self._counting(name, value) for name, value in values.items() if name not in contexts}
@@ -68,8 +68,8 @@ class Arguments:
         return Given(documents, names).without(*(name for name in same if _has_odd(documents[name])))
 
     def _counting(self, name: str, value: Any) -> Any:
-        """An argument without the context in `*args`, which appears there if a decorator hid the handler's parameter
-        names.
+        """The argument; for `*args`, without the Lambda context, which ends up there if a decorator hides the handler's
+        parameter names.
         """
         several = self._parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         return tuple(each for each in value if not is_context(each)) if several else value
@@ -80,8 +80,8 @@ class Arguments:
         return self._fingerprint(given, key, "payload_key")
 
     def fingerprint(self, given: Given, payload: Payload, key: object) -> str:
-        """The fingerprint of a call under its key. It leaves out a method's object, and whatever a payload key leaves
-        out if it cannot be compared. Raises UnusableKey.
+        """The fingerprint of a call under its key. It leaves out `self` or `cls`, and those values without a JSON form
+        that a payload key leaves out. Raises UnusableKey.
         """
         if self._object is not None:
             given = replace(given.without(self._object), names=[name for name in given.names if name != self._object])
@@ -92,8 +92,8 @@ class Arguments:
         return self._fingerprint(given, payload, "payload=Payload")
 
     def _fingerprint(self, given: Given, payload: Payload, option: str) -> str:
-        # A required argument that has a form counts until the payload takes it out of several: recorded keys depend on
-        # this.
+        # A required argument with a JSON form stays here, although the payload leaves it out later: recorded keys
+        # depend on this.
         named = [name for name in given.documents if name in payload.without]
         given = given.without(*(n for n in named if n not in self._required or _has_odd(given.documents[n])))
         given = replace(given, names=[name for name in given.names if name not in payload.without])
@@ -121,7 +121,7 @@ class Arguments:
         return alone, document
 
     def _selected(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
-        """The document that has the fields: of the arguments as given or else, by name, of all."""
+        """The document that has the fields: the arguments as given or, failing that, all by name, with defaults."""
         documents, lead = given.documents, self._lead(given)
         alone = documents.keys() == {lead}
         found = (self._alone(lead, payload), documents[lead]) if alone else (payload, _joined(documents))
@@ -138,18 +138,18 @@ class Arguments:
         return next(iter([*required, *given.names]), "")
 
     def _alone(self, lead: str, payload: Payload) -> Payload:
-        """The payload for a single argument: paths that begin with its name, or with no argument's."""
+        """The payload for a single argument: the paths that begin with its name or with no argument's name."""
         fields = [path for path in payload.without if path.partition(".")[0] not in self._parameters]
         return replace(payload, without=(*_within(lead, payload), *fields))
 
     def _reads_like_several(self, part: object, lead: str, names: Collection[str]) -> bool:
-        """Whether several arguments could form this document, or one that is marked to differ from such a document."""
+        """Whether several arguments could form this document, or the document that it wraps under the lead's name."""
         if not isinstance(part, dict) or not self._required & set(names) <= part.keys() <= set(names):
             return False
         return part.keys() != {lead} or self._reads_like_several(part[lead], lead, names)
 
     def _is_default(self, name: str, document: Document, payload: Payload) -> bool:
-        """Whether an argument counts like its default. Not by `==`, because True equals 1 and an array raises."""
+        """Whether an argument's fingerprint equals its default's. `==` would not do: True equals 1, an array raises."""
         default, counting = self._defaults.get(name), Payload(without=_within(name, payload))
         if default is None or any(each.is_json and any(odd_in(counting.part(each))) for each in (default, document)):
             return False
@@ -168,12 +168,12 @@ class Arguments:
         except TypeError as error:
             names = ", ".join(each.name for each in required)
             text = (
-                f"{self._name}: key is called with all arguments of the function, ({names}), but refuses them: {error}"
+                f"{self._name}: key is called with all of the function's arguments ({names}) but refuses them: {error}"
             )
             raise TypeError(f"{text}. Let it accept the rest with *_ and **_") from None
 
     def _reaches(self, path: str, other: str) -> bool:
-        """Whether leaving out this path leaves out the other, which begins with an argument's name."""
+        """Whether leaving out `path` also leaves out `other`, which begins with an argument's name."""
         within = other if path.partition(".")[0] in self._parameters else other.partition(".")[2]
         return f"{within}.".startswith(f"{path}.")
 
@@ -181,8 +181,8 @@ class Arguments:
         if self._object is not None and self._object not in key.without:
             raise UnusableKey(
                 f"{self._name}: a payload key cannot include {self._object!r}, the object of a method. Leave "
-                f'it out: payload_key(without=["{self._object}"]). Equal calls on two objects are then one call, so '
-                "pass what distinguishes them, such as a tenant, as an argument"
+                f'it out: payload_key(without=["{self._object}"]). Equal calls on two objects then count as one, so '
+                "pass whatever distinguishes the objects, such as a tenant, as an argument"
             )
 
     @cached_property
@@ -192,8 +192,8 @@ class Arguments:
 
 
 def is_context(argument: object) -> bool:
-    """Whether it is Lambda's context or stands in for one. A mock has every attribute, so it must return a remaining
-    time.
+    """Whether it is a Lambda context or a stand-in. A mock has every attribute, so the method must also return a
+    number.
     """
     left = getattr(argument, "get_remaining_time_in_millis", None)
     return callable(left) and not inspect.iscoroutinefunction(left) and isinstance(left(), int | float)
@@ -204,7 +204,7 @@ def _has_odd(document: Document) -> bool:
 
 
 def _joined(documents: Mapping[str, Document]) -> Document:
-    """An object of several documents by name."""
+    """One object that contains the documents by name."""
     ordered = sorted(documents.items())
     raw = b",".join(f'"{name}":'.encode() + document.raw for name, document in ordered)
     value = {name: document.value for name, document in ordered}

@@ -1,8 +1,8 @@
 """Calls that must be answered: one key, one claim, one run, in the caller's own thread.
 
-For the entry points that are called: HTTP, and any function. As for a batch, `transitions.py` decides what may happen,
-`exchange.py` carries it out, and `outcome.py` interprets it; a single call needs no queues or jobs. Each entry point
-decides what a call's ending means to its caller.
+For HTTP endpoints and any other function. As for a batch, `transitions.py` decides what may happen, `exchange.py`
+carries it out, and `outcome.py` interprets it; a single call needs no queues or jobs. Each entry point decides what a
+call's ending means to its caller.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from idempotent_receiver.protocol.transitions import Claim, Claimed, Settlement
 CallKey = Callable[..., str]
 
 NOT_FINAL = Failure(type="NotFinal")
-"""The failure of a call whose result must not be stored: the caller still gets it."""
+"""The failure recorded for a call whose result must not be stored. The caller still gets the result."""
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 0.5
@@ -39,8 +39,8 @@ _LONGEST_WAIT_SECONDS = 0.5
 class CallOptions:
     """Options shared by all calls of one function.
 
-    A call's lease lasts until its deadline plus `lease_margin_seconds`; nothing begins with less time left than
-    `stop_margin_seconds`. `failures_are_answers` makes a FAILED record the answer, not a reason to retry.
+    A call's lease lasts until its deadline plus `lease_margin_seconds`; nothing starts with less than
+    `stop_margin_seconds` left. `failures_are_answers` makes a FAILED record the answer, not a reason to retry.
     """
 
     store: RecordStore
@@ -82,7 +82,8 @@ class CallOptions:
 class KeyedCall:
     """One call, from its usable `key` to its end, within the deadline of the invocation `owner`.
 
-    `run` does everything. A coroutine takes the steps one by one: those that wait for the store run on another thread.
+    `run` performs all steps. A coroutine performs them one by one, so that those that wait for the store can run on
+    another thread.
     """
 
     def __init__(self, calls: CallOptions, key: str, fingerprint: str | None, deadline: Deadline, owner: str) -> None:
@@ -118,8 +119,8 @@ class KeyedCall:
         return begun, result
 
     def claim(self, wait_seconds: float = 0) -> Attempt | Ending:
-        """The attempt to run now, or how the call has already ended. One request decides, except for a take-over. While
-        another worker is in progress, this checks again for up to `wait_seconds`.
+        """Claim the key. Returns the attempt to run now, or how the call has already ended. One request suffices,
+        except for a take-over. While the key is claimed elsewhere, this checks again for up to `wait_seconds`.
         """
         if self.too_late():
             return NotStarted()
@@ -144,9 +145,8 @@ class KeyedCall:
             self._settle(transitions.release(self._claimed, self.deadline.now_ms, started=self._runs > 1))
 
     def settle(self, handled: Handled, *, keep: bool = True) -> Ending | Attempt:
-        """Record how the attempt ended; returns how the call ended, or the next run if what it had read was changed.
-        The result is stored unless `keep` is false: then the key may be retried, and none of its transaction is
-        written.
+        """Record how the attempt ended. Returns how the call ended, or the next run if data that it had read has
+        changed. If `keep` is false, neither the result nor the transaction is written, and the key may be retried.
         """
         claimed = cast(Claimed, self._claimed)
         ended = self._ended(claimed, handled, keep=keep)
@@ -167,7 +167,7 @@ class KeyedCall:
                 return self._fail(claimed, failure, error, checks if is_answer else ())
 
     def too_late(self) -> bool:
-        """Whether nothing more may begin, by the clock that leaves less time."""
+        """Whether too little time is left to start anything, by the clock that leaves less."""
         return self.deadline.moment().left_to_start_seconds <= self._calls.stop_margin_seconds
 
     def _waited(self, longest: float, until: float) -> bool:
@@ -199,7 +199,7 @@ class KeyedCall:
     def _uncommitted(
         self, claimed: Claimed, answer: ActionFailed | Unknown, actions: Sequence[Action]
     ) -> Ending | Attempt:
-        """The next run if what was read has changed, else the failure of a commit that was refused or not answered."""
+        """The next run if data that was read has changed; otherwise how the refused or unanswered commit ends."""
         stale = isinstance(answer, ActionFailed) and answer.stale
         if stale and self._runs < MOST_RUNS and not self.too_late():
             return self._run()
@@ -209,7 +209,7 @@ class KeyedCall:
         return self._allow_retry(claimed, failure)
 
     def _allow_retry(self, claimed: Claimed, failure: Failure, error: BaseException | None = None) -> Ending | Attempt:
-        """Allow a retry: FAILED says so; if that counts as an answer, the lease is ended instead."""
+        """Allow a retry: by a FAILED record or, where that would be an answer, by ending the lease."""
         if not self._calls.failures_are_answers:
             return self._fail(claimed, failure, error)
         release = transitions.release(claimed, self.deadline.now_ms, started=True)

@@ -1,4 +1,4 @@
-"""The only entry point for time and randomness. No other module reads a clock or draws a number."""
+"""The only source of time and randomness. No other module reads a clock or draws a random number."""
 
 import secrets
 import time
@@ -29,15 +29,15 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks, and the operating system's entropy.
 
-    Entropy comes from the system at every call: a generator in this process would repeat itself in the copies that a
-    snapshot or a fork makes.
+    Every call draws from the system: a generator in this process would repeat its numbers in copies made by a snapshot
+    or a fork.
     """
 
     def epoch_ms(self) -> int:
         """The wall clock, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
-    # A batch calls these most often: a Python wrapper would add to every call.
+    # A batch calls these most often, so they have no Python wrapper.
     monotonic_seconds = staticmethod(time.monotonic)
     """A clock that never steps, from an arbitrary start."""
 
@@ -49,22 +49,22 @@ class SystemClock:
         return secrets.randbelow(1 << 53) / (1 << 53)
 
     def versions(self, count: int) -> Sequence[str]:
-        """128 random bits each, in hexadecimal; all in one call, because a call lets another thread run first."""
+        """128 random bits each, in hexadecimal. One call draws all, because each call can yield to another thread."""
         drawn = secrets.token_hex(16 * count)
         return [drawn[start : start + 32] for start in range(0, len(drawn), 32)]
 
 
 def since_boot_seconds() -> float:
-    """A clock that all processes of a Linux machine share, and that continues while it is suspended."""
+    """A clock that all processes on a Linux machine share and that keeps running while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Moment(NamedTuple):
     """One reading of the clocks: seconds since the invocation's start, and seconds left, which may be negative.
 
-    `left_to_start_seconds` is the smaller of what the two clocks leave. Use it only to refuse claims and starts: a wall
-    clock that steps forward must not drop finished work or make live leases look expired. `now_ms` is in epoch
-    milliseconds, free of steps since the start.
+    `left_to_start_seconds` is the time left by whichever clock leaves less. Use it only to refuse claims and starts: a
+    wall clock that steps forward must not drop finished work or make live leases look expired. `now_ms` is in epoch
+    milliseconds, unaffected by clock steps since the start.
     """
 
     elapsed_seconds: float
@@ -75,11 +75,11 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When this invocation's process must be dead, and the time left until then.
+    """The time by which this invocation's process must have ended, and the time left until then.
 
     The wall clock is read once, at the start, and advanced by the monotonic clock, so a step of the wall clock during
-    the invocation changes neither a lease nor the time left. Only new starts are judged by both clocks: on a suspended
-    machine the monotonic clock stands still, while leases end and others take over.
+    the invocation changes neither a lease nor the time left. Only new starts use both clocks: while a machine is
+    suspended, its monotonic clock stands still, but leases end and other workers take over.
     """
 
     clock: Clock
@@ -95,7 +95,7 @@ class Deadline:
 
     @classmethod
     def after(cls, clock: Clock | None, milliseconds: int) -> "Deadline":
-        """The deadline in that many milliseconds, by the system's clock by default."""
+        """The deadline that many milliseconds from now, by the system's clock if none is given."""
         clock = SystemClock() if clock is None else clock
         return cls(clock, clock.epoch_ms(), clock.monotonic_seconds(), milliseconds / 1000)
 
@@ -119,7 +119,7 @@ class Deadline:
 
     @property
     def now_ms(self) -> int:
-        """Now, in epoch milliseconds, free of steps since the start."""
+        """Now, in epoch milliseconds, unaffected by clock steps since the start."""
         return self.started_epoch_ms + int(self.elapsed_seconds * 1000)
 
     @property
@@ -129,9 +129,9 @@ class Deadline:
 
 
 def require_context(context: object) -> None:
-    """Raise TypeError for a context that cannot tell how much time is left."""
+    """Raise TypeError for a context that does not say how much time is left."""
     if not hasattr(context, "get_remaining_time_in_millis"):
         raise TypeError(
-            "the handler needs Lambda's context, because its deadline ends the lease: in a test, pass an object "
+            "the handler needs Lambda's context, because the lease depends on its deadline: in a test, pass an object "
             "with get_remaining_time_in_millis(), aws_request_id and function_name"
         )

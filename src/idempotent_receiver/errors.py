@@ -1,10 +1,10 @@
-"""The errors that users see, and what is stored of the errors that their handlers raise.
+"""The errors that users see, and what is stored about the errors that their handlers raise.
 
 Exception
 ├── PermanentError              for handlers to raise: a retry cannot help
 │   └── InvalidBody             the body does not match the handler's annotation
-├── RetryLater                  for handlers to raise: it is too early, so deliver the message again in some seconds
-├── ConditionFailed             a condition of a transaction failed, and named no error of its own
+├── RetryLater                  for handlers to raise: too early, redeliver the message after a delay
+├── ConditionFailed             a transaction's condition failed, and no error of your own was given for it
 ├── IdempotencyError            raised by a function in `idempotent` instead of its result
 │   ├── InProgress              another call under this key is still running
 │   ├── FingerprintMismatch     the key was used for another payload
@@ -12,16 +12,16 @@ Exception
 │   ├── StoreUnavailable        the record could not be read or written
 │   ├── NotStarted              too little time was left to begin
 │   ├── RecordUnreadable        this version cannot read the record
-│   └── ResultUnavailable       the effect is done, but its result was not kept
-├── ResultGone                  for a `Results` to raise: a result is not where it was put
+│   └── ResultUnavailable       the effect took place, but its result was not kept
+├── ResultGone                  for a `Results` to raise: the stored result no longer exists
 └── ValueError
     ├── UnusableKey             this call or message has no usable key
-    │   └── MissingKey          the HTTP client sent none
+    │   └── MissingKey          the HTTP client sent no key
     ├── InvalidEvent            the event is not an SQS batch
     ├── InvalidRequest          the event is not an HTTP request
     └── ExpressionError         DynamoDB would refuse this expression; raised by `MemoryStore`
 
-Wrong options are a TypeError or ValueError when a function is wrapped, before the first message.
+Invalid options raise TypeError or ValueError when a function is wrapped, before the first message.
 """
 
 import json
@@ -48,15 +48,15 @@ class InvalidBody(PermanentError):
 
 
 LONGEST_DELAY_SECONDS = 12 * 60 * 60
-"""The longest time that SQS hides a message, counted from its receive."""
+"""The longest time that SQS keeps a message invisible, counted from its receive."""
 
 
 class RetryLater(Exception):
-    """Nothing is wrong, but it is too early: deliver this message again in `seconds`, from 0 to 43,200 (twelve hours).
+    """Nothing is wrong, but it is too early: redeliver this message in `seconds`, from 0 to 43,200 (twelve hours).
 
-    A consumer with an SQS client sets the message's visibility timeout to that, up to eleven hours and forty minutes:
-    SQS counts its twelve hours from the receive. Without a client, the queue's own visibility timeout applies. The
-    message counts as failed, and each delay uses a receive. It is logged at INFO, not as an error.
+    A consumer with an SQS client sets the message's visibility timeout to this delay, at most eleven hours and forty
+    minutes: SQS counts its twelve hours from the receive. Without a client, the queue's own visibility timeout applies.
+    The message counts as failed, and each delay uses a receive. It is logged at INFO, not as an error.
 
     Its text is stored and logged as the reason, so leave out anything confidential. Raises ValueError for seconds
     outside these bounds, and TypeError for a value that is not a number.
@@ -68,7 +68,7 @@ class RetryLater(Exception):
         if not 0 <= seconds <= LONGEST_DELAY_SECONDS:  # also rejects NaN
             raise misuse(
                 ValueError(
-                    f"RetryLater takes from 0 to {LONGEST_DELAY_SECONDS} seconds, SQS's twelve hours: "
+                    f"RetryLater takes 0 to {LONGEST_DELAY_SECONDS} seconds (SQS's limit is twelve hours): "
                     "for longer delays, use EventBridge Scheduler"
                 )
             )
@@ -77,7 +77,7 @@ class RetryLater(Exception):
 
 
 class UnusableKey(ValueError):
-    """The call or message has no usable key, so it never runs: nothing runs unclaimed."""
+    """The call or message has no usable key, so it never runs: nothing runs without a key."""
 
 
 class IdempotencyError(Exception):
@@ -92,7 +92,7 @@ class InProgress(IdempotencyError):
     """Another call under this key is still running; its lease ends at `until_ms` (epoch)."""
 
     def __init__(self, key: str, until_ms: int) -> None:
-        super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at most; retry after that")
+        super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at the latest; retry after that")
         self.until_ms = until_ms
 
 
@@ -110,13 +110,13 @@ class FingerprintMismatch(IdempotencyError):
 
 
 class LostClaim(IdempotencyError):
-    """The lease ended while the function ran, and another call took over and has not completed yet (`ClaimLost` in the
+    """The lease ended while the function ran, and another call took over but has not completed yet (`ClaimLost` in the
     protocol).
     """
 
 
 class StoreUnavailable(IdempotencyError):
-    """The record could not be read or written (`Unknown` in the protocol). `ran` tells whether the function was
+    """The record could not be read or written (`Unknown` in the protocol). `ran` says whether the function was
     called.
     """
 
@@ -130,21 +130,21 @@ class NotStarted(IdempotencyError):
 
 
 class RecordUnreadable(IdempotencyError):
-    """The record under the key is unreadable for this version. It was left untouched, and nothing ran."""
+    """The record cannot be read by this version. It was left untouched, and nothing ran."""
 
 
 class ResultUnavailable(IdempotencyError):
-    """The effect is done, and nothing ran again, but the result was not stored or is gone."""
+    """The effect took place and nothing ran again, but the result was not stored or no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is stored and logged of an error: never its input, and its text only if its author meant to disclose it.
+    """What is stored and logged about an error: never its input, and its text only if its author meant to disclose it.
 
     `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`). `started`
-    is false if the body was refused, before the handler or by it: the attempt does not count. `delay_seconds` is when a
-    `RetryLater` wants the message to come again, in whole seconds. `traceback` is only for the log, and only if the
-    texts of all errors may be disclosed, because it contains them.
+    is false if the body was rejected, before or by the handler: the attempt then does not count. `delay_seconds` is the
+    delay that a `RetryLater` requests, in whole seconds. `traceback` is only for the log, and set only if all error
+    texts may be disclosed, because it contains them.
     """
 
     type: str
@@ -157,7 +157,7 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """One line for people: the text if there is one, else type and location."""
+        """One line for people: the text or, without one, the type and location."""
         if self.text is not None:
             return self.text
         return self.type if self.at is None else f"{self.type} at {self.at}"
@@ -176,18 +176,18 @@ _DELAY = "_idempotent_receiver_delays"
 
 
 def misuse(error: _Error, *, shown: str | None = None) -> _Error:
-    """The error, marked as one that this library raises for a handler's mistake. Its text, or `shown` instead, is
-    stored and logged: names of arguments, attributes and types, never a value.
+    """Mark an error as one that this library raises for a handler's mistake. Its text, or `shown` instead, is stored
+    and logged, so it may name arguments, attributes and types but must not contain a value.
     """
     vars(error)[_SHOWN] = str(error) if shown is None else shown
     return error
 
 
 def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
-    """What may be stored of `error`. The text is included for a `PermanentError`, a `RetryLater` or a `misuse`, or
-    `with_text`, which also adds the traceback.
+    """What may be stored about `error`. Its text is included for a `PermanentError`, a `RetryLater` or a `misuse`, or
+    if `with_text` is true, which also adds the traceback.
 
-    An exception group is represented by its most informative error, with the traceback of all.
+    An exception group is represented by the error that decides on a retry, with the whole group's traceback.
     """
     raised, error = error, _telling(error)
     permanent = isinstance(error, PermanentError)
@@ -197,7 +197,7 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
     text = None if shown is None else _fitting(shown)
     return Failure(
         type=type(error).__qualname__,
-        # A body is refused in the library's own code, whoever sent it.
+        # A body is rejected in the library's own code, so the location would say nothing.
         at=None if isinstance(error, InvalidBody) else _location(error.__traceback__, of_caller=shown is not None),
         text=text_of(error) if permanent or delay_seconds is not None or with_text else text,
         permanent=permanent,
@@ -208,15 +208,15 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
 
 
 def _held(error: BaseException) -> dict[str, Any]:
-    # Not `getattr`, which runs the user's own class, which may raise anything.
+    # `getattr` could run the user's own code, which may raise anything.
     found: dict[str, Any] = object.__getattribute__(error, "__dict__")
     return found
 
 
 def _telling(error: BaseException) -> BaseException:
-    """The error itself; for a group, such as an `asyncio.TaskGroup` raises, the one that decides about a retry.
+    """The error itself; for a group, such as `asyncio.TaskGroup` raises, the member that decides on a retry.
 
-    One permanent error makes a retry useless. A delay suffices only if all errors are delays: then the longest one.
+    One permanent error makes a retry useless. Only if all errors are delays is one returned: the longest.
     """
     single: list[BaseException] = []
     left = [error]
@@ -235,10 +235,10 @@ def _rank(error: BaseException) -> tuple[bool, bool, int]:
 
 
 def invalid_body(error: "ValidationError", names: Collection[str]) -> InvalidBody:
-    """The permanent error for a body that pydantic refused: locations and kinds of problems, never values.
+    """The permanent error for a body that pydantic rejected: locations and kinds of problems, never values.
 
-    `names` are the field names of the type. Other names in a location are the sender's (a mapping's key, an extra
-    field) and become `*`.
+    `names` are the type's field names. Other names in a location come from the sender (a mapping's key, an extra field)
+    and become `*`.
     """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     places = [f"{_place(problem['loc'], names)}: {problem['type']}" for problem in problems[:_MOST_PLACES]]
@@ -253,7 +253,7 @@ def _place(location: Sequence[int | str], names: Collection[str]) -> str:
 
 _MOST_PLACES = 10
 _MOST_TEXT = 500
-"""How many characters of a text are stored, to keep a record within DynamoDB's 1 KB write unit."""
+"""The longest stored text, in characters: it keeps a record within one DynamoDB write unit (1 KB)."""
 _MOST_TRACEBACK = 10_000
 
 
@@ -261,7 +261,7 @@ def text_of(error: BaseException) -> str:
     """An error's text, cut to the stored length and without characters that AWS would refuse. Never raises."""
     try:
         return _fitting(str(error))
-    except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything: an exit in it would end the batch
+    except BaseException:  # noqa: BLE001  # the user's own __str__ may raise, even an exit, which would end the batch
         return "(its text could not be read)"
 
 
@@ -271,7 +271,7 @@ def _traceback_of(error: BaseException) -> str | None:
         return None
     try:
         return "".join(format_exception(error))[-_MOST_TRACEBACK:].encode("utf-8", "replace").decode("utf-8")
-    except BaseException:  # noqa: BLE001  # as for its text: it asks the user's own class
+    except BaseException:  # noqa: BLE001  # as above: it runs the user's own code
         return None
 
 
@@ -282,7 +282,7 @@ def _fitting(text: str) -> str:
 
 def _location(traceback: TracebackType | None, *, of_caller: bool) -> str | None:
     frames = list(walk_tb(traceback))
-    # A handler's mistake is in its own line, not where this library noticed it.
+    # A handler's mistake is in the handler's own line, not where this library detected it.
     while of_caller and len(frames) > 1 and frames[-1][0].f_globals.get("__name__", "").startswith(f"{_LIBRARY}."):
         frames.pop()
     if not frames:

@@ -1,7 +1,7 @@
 """The entry point for any function: called again with the same key, it returns its first result.
 
 Inside Lambda the lease ends with the invocation: the deadline comes from the context among the arguments, or from the
-claim within which the call is made. Outside, `lease_seconds` limits how long a call may hold its key.
+claim that encloses the call. Outside Lambda, `lease_seconds` limits how long a claim lasts.
 """
 
 import inspect
@@ -47,28 +47,28 @@ def idempotent(
     """Make a function take effect once for each key: every later call returns its first result.
 
     `key` is called with the function's arguments and returns the key, or is a `payload_key(...)`. The store needs a
-    namespace. The library supplies a parameter annotated `Transaction`, whose writes commit together with
-    the completion. If it runs again because what it read has changed, it gets the same argument objects, so it must not
-    change them: they may be a client, a cache or `self`, which a copy would not replace.
+    namespace. If a parameter is annotated `Transaction`, the library supplies the argument, whose writes commit
+    together with the completion. If the function runs again because data that it read has changed, it gets the same
+    argument objects, so it must not change them. They are not copied, because one may be a client, a cache or `self`.
     The function may be an `async def`; then another thread waits for the store.
 
     `payload` says which part of the arguments must be the same under one key: by default all except a Lambda
     context and `self`, in their JSON form. An argument equal to its default counts as not given. If only the first
-    required one is given, it is the payload itself; several form an object by name. None compares nothing.
-    Arguments without a JSON form, such as a client, must be named:
+    required argument is given, it is the payload itself; several form an object, by name. None compares nothing.
+    Arguments without a JSON form, such as a client, must be left out by name:
     `payload=Payload(without=["session", "order.client"])`, or `key=payload_key(without=...)` if the key is made from
-    the payload; on a method, it must name `self` as well.
-    `lease_seconds`, required outside Lambda, is how long a call may run before another may take over its key. Inside,
-    the lease lasts until the invocation's deadline plus `lease_margin_seconds`.
-    `results` stores results that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
+    the payload; on a method, a payload key must leave out `self` as well.
+    `lease_seconds`, required outside Lambda, is how long a call may run before another can take over its key. Inside
+    Lambda, the lease lasts until the invocation's deadline plus `lease_margin_seconds`.
+    `results`, such as `S3Results(bucket, client)`, stores results that would make a record larger than 350 KB.
 
-    A result is stored as JSON, and returned as the type in the function's return annotation. An exception is raised to
-    the caller and recorded; the next call runs again.
+    A result is stored as JSON, and later calls get it as the type in the function's return annotation. An exception is
+    recorded and reaches the caller; the next call runs again.
 
-    The wrapped function raises what the function raises, and instead of a result InProgress, FingerprintMismatch,
-    LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable; and UnusableKey, before anything
-    runs, for arguments that could not be distinguished from others. Raises TypeError or ValueError at set-up for
-    options that cannot work.
+    The wrapped function raises the function's own exceptions. Without a result to return, it raises InProgress,
+    FingerprintMismatch, LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable. Before anything
+    runs, it raises UnusableKey for arguments that cannot be distinguished from others. Raises TypeError or ValueError
+    at set-up for options that cannot work.
     """
     if lease_seconds is not None:
         options.require_lease(lease_seconds)
@@ -96,7 +96,7 @@ def idempotent(
 
 
 class _Wrapped:
-    """A function, and how it is called."""
+    """A wrapped function and its options."""
 
     def __init__(self, function: Callable[..., Any], calls: CallOptions, lease_seconds: float | None) -> None:
         self.function, self.calls, self.lease_seconds = function, calls, lease_seconds
@@ -113,7 +113,7 @@ class _Wrapped:
         self.result_type = hints_of(function, self.name).get("return", Any)
 
     def plain(self) -> Callable[..., Any]:
-        """The function to call instead."""
+        """The wrapper of a plain function."""
 
         def called(*args: Any, **kwargs: Any) -> Any:
             call = self._call(args, kwargs)
@@ -123,7 +123,7 @@ class _Wrapped:
         return called
 
     def coroutine(self) -> Callable[..., Awaitable[Any]]:
-        """The same for a coroutine function. Another thread waits for the store."""
+        """The wrapper of a coroutine function. Another thread waits for the store."""
         # Imported here because most functions start without it.
         import asyncio  # noqa: PLC0415
 
@@ -132,13 +132,13 @@ class _Wrapped:
             try:
                 begun = await _to_its_end(call.claim)
             except asyncio.CancelledError:
-                # No caller is left to run it, and without an invocation to end it, the lease may be long.
+                # The function will not run, and outside an invocation the lease may be long.
                 await _to_its_end(call.release)
                 raise
             if not isinstance(begun, Attempt):
                 return self._result(begun, call.key)
             if call.too_late():
-                # The loop was blocked after the claim, by a handler that did not await or by a suspended machine.
+                # After the claim, a handler that did not await blocked the loop, or the machine was suspended.
                 await _to_its_end(call.release)
                 return self._result(outcome.NotStarted(), call.key)
             result = None
@@ -149,7 +149,7 @@ class _Wrapped:
                 try:
                     begun = await _to_its_end(partial(call.settle, handled))
                 except asyncio.CancelledError:
-                    await _to_its_end(call.release)  # in case it was to run again
+                    await _to_its_end(call.release)  # it may have been about to run again
                     raise
                 result = handled.result if isinstance(handled, Returned) else None
             return await _to_its_end(partial(self._result, begun, call.key, result))
@@ -174,7 +174,7 @@ class _Wrapped:
                 "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass the context to the function"
             )
             raise errors.misuse(TypeError(text))
-        # Nothing ends this process at the deadline, so the lease ends there, which fences off a call that still runs.
+        # Nothing ends this process at the deadline, so the lease ends there: a call that still runs is fenced off.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
         return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")
@@ -183,14 +183,14 @@ class _Wrapped:
         self, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[str, str | None]:
         key, payload = self.calls.key, self.calls.payload
-        # If neither uses the arguments, they are not inspected.
+        # The arguments are inspected only if the key or the payload uses them.
         given = self.arguments.given(bound) if isinstance(key, Payload) or payload is not None else Given({}, ())
         made = self.arguments.key(given, key) if isinstance(key, Payload) else key(*args, **kwargs)
         usable = self.calls.usable(made)
         return usable, None if payload is None else self.arguments.fingerprint(given, payload, key)
 
     def _run(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function, with its transaction in its place among the caller's arguments."""
+        """Call the function with the transaction inserted among the caller's arguments."""
         if self.transaction is None:
             return self.function(*args, **kwargs)
         bound = self.signature.bind(*args, **kwargs)
@@ -199,7 +199,7 @@ class _Wrapped:
         return self.function(*bound.args, **bound.kwargs)
 
     def _result(self, ended: Ending, key: str, result: Any = None) -> Any:
-        """What a call returns. Raises the exception for an outcome without a result."""
+        """The call's result. Raises the exception for an outcome without one."""
         match ended:
             case outcome.Completed():
                 return result
@@ -214,16 +214,16 @@ class _Wrapped:
             raise errors.ResultUnavailable(key, f"it took effect; {error}") from error
         try:
             return None if data is None else self._validated(data)
-        except Exception as error:  # a user's type may raise anything, which is not the function's error
+        except Exception as error:  # a user's type may raise anything, and it is not the function's error
             text = f"it took effect; its result no longer fits the return type {self.result_type!r}"
             raise errors.ResultUnavailable(key, text) from error
 
     @cached_property
     def _validated(self) -> Callable[[str], Any]:
-        # Imported here because the first call of a key does not need it.
+        # Imported here because the first call with a key does not need it.
         from pydantic import TypeAdapter  # noqa: PLC0415
 
-        # By field name, as results are stored, or by alias, as older ones were.
+        # By field name, as results are stored, or by alias, as older results were.
         return partial(TypeAdapter(self.result_type).validate_json, by_alias=True, by_name=True)
 
 
@@ -248,17 +248,17 @@ def _error(ended: Ending, key: str) -> BaseException:
         case outcome.NotStarted():
             return errors.NotStarted(key, "too little time was left to start; nothing ran")
         case outcome.Completed() | outcome.Duplicate() | outcome.DeadLettered() | AlreadyFailed():
-            raise AssertionError("results, dead letters and stored failures are not errors of a call")
+            raise AssertionError("results, dead letters and stored failures are not call errors")
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:
-    """Wait for the store on another thread. If the caller is cancelled meanwhile, this finishes first: a claim must be
-    known, and a run must be recorded.
+    """Wait for the store on another thread. If the caller is cancelled meanwhile, the job still finishes first: a claim
+    must be known, and a run must be recorded.
     """
     # Imported here because most functions start without it.
     import asyncio  # noqa: PLC0415
 
-    # A future rather than a task, as `asyncio.to_thread` would make: a loop that ends cancels every task.
+    # A future, because `asyncio.to_thread` would need a task, and a loop that ends cancels every task.
     done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, job)
     cancelled: asyncio.CancelledError | None = None
     while not done.done():
@@ -268,5 +268,5 @@ async def _to_its_end(job: Callable[[], Result]) -> Result:
             cancelled = error
     if cancelled is None:
         return done.result()
-    done.exception()  # retrieved, or asyncio would complain that it never was
+    done.exception()  # mark it as retrieved, or asyncio logs that it never was
     raise cancelled

@@ -1,6 +1,6 @@
-"""The JSON form of a Python value, used to compare arguments: pydantic's, with a set as its sorted members.
+"""The JSON form of a Python value, used to compare arguments: pydantic's form, but with sets as sorted lists.
 
-A value without a form cannot be distinguished from others of its kind. `Odd` stands in its place.
+A value without a JSON form cannot be distinguished from others of its type. `Odd` stands in for it.
 """
 
 import json
@@ -24,7 +24,7 @@ class Odd:
     kind: str
 
     def __str__(self) -> str:
-        # JMESPath's `to_string` would turn all of them into one text.
+        # JMESPath's `to_string` would turn all such values into the same text.
         raise TypeError("a value without a JSON form has no text")
 
 
@@ -45,7 +45,7 @@ def document_of(value: object, path: str) -> Document:
 
 
 def odd_in(form: Any) -> Iterator[Odd]:
-    """The values in it that have no form."""
+    """The `Odd` values in a form."""
     if isinstance(form, Odd):
         yield form
     elif isinstance(form, (dict, list)):
@@ -60,22 +60,20 @@ def json_text(form: Any, *, sort_keys: bool = False) -> bytes:
 
 
 _NO_FORM = (ValueError, TypeError, AttributeError, RecursionError)
-"""The exceptions of pydantic and of the user's own classes."""
+"""The exceptions by which pydantic and users' own classes refuse a value."""
 
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def _is_misread(value: object) -> bool:
-    """Whether pydantic's JSON loses the distinction: a set in any order, an iterator, which it exhausts, or a
-    secret.
-    """
+    """Whether pydantic's JSON cannot be compared: a set has no order, an iterator is exhausted, a secret is masked."""
     return isinstance(value, (set, frozenset, Iterator)) or hasattr(type(value), "get_secret_value")
 
 
 def _is_cut(part: object) -> bool:
-    """Whether pydantic may serialise less of the value as a field of a model. It omits what the type adds to the
-    field's declared type, which may be the bare `BaseModel`, and writes null for an infinite number.
+    """Whether pydantic may serialise the value only in part when it is a model's field. It omits what the value's type
+    adds to the declared type, which may be the bare `BaseModel`, and writes null for an infinite number.
     """
     bases = type(part).__mro__[1:]
     return isinstance(part, float) or _is_model(part) or any(hasattr(each, "__dataclass_fields__") for each in bases)
@@ -140,14 +138,14 @@ def _odd(value: object, path: str) -> Odd:
 
 
 def _within(path: str, name: str) -> str:
-    """The path of a part with this name, or the whole's path, closed, if no `without` path can reach the part."""
+    """The path to the part with this name, or its parent's path, closed, if no `without` path can reach the part."""
     if path.endswith(_CLOSED):
         return path
     return f"{path}{_CLOSED}" if "." in name else f"{path}.{name}"
 
 
 _CLOSED = "[]"
-"""Ends the path of a list's elements, or of a name that contains dots."""
+"""Ends the path to a list's elements or to a name that contains dots."""
 
 
 def _name(key: object) -> str:
@@ -167,8 +165,8 @@ def _is_model(value: object) -> bool:
 
 
 def _model(model: Any, path: str) -> Any:
-    """A model's form, field by field: pydantic's, with the field's alias and serializer. A model with its own
-    serializer has the form that this returns.
+    """A model's form, field by field, with each field's alias and serializer as in pydantic. For a model with its own
+    serializer, the form of what the serializer returns.
     """
     kind = type(model)
     decorators = kind.__pydantic_decorators__
@@ -178,7 +176,7 @@ def _model(model: Any, path: str) -> Any:
         return _part(model.root, path)
     form: dict[str, Any] = {}
     serialized = {name for each in decorators.field_serializers.values() for name in each.info.fields}
-    # As PlainSerializer and WrapSerializer declare it in a field's annotation.
+    # PlainSerializer and WrapSerializer in a field's annotation.
     serialized |= {n for n, each in kind.model_fields.items() if any(hasattr(m, "when_used") for m in each.metadata)}
     for name, field in {**kind.model_fields, **kind.model_computed_fields}.items():
         value, alias = getattr(model, name), getattr(field, "serialization_alias", None) or field.alias or name

@@ -1,4 +1,4 @@
-"""Checks of an entry point's options. A wrong option is refused at set-up, by name and with its remedy, rather than on
+"""Checks of an entry point's options. An invalid option is refused at set-up, by name and with a remedy, rather than on
 every message.
 """
 
@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.namespaces import checked
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
-"""A queue's records should outlive the queue: SQS redelivers a message for days."""
+"""A record should outlive its message, which SQS may redeliver for days."""
 
 
 def require_store(store: object, way_in: str) -> None:
@@ -32,7 +32,7 @@ _MARKED: list[tuple[object, tuple[str, ...]]] = [(payload_key, ())]
 
 
 def key_for(*ways_in: str) -> Callable[[Function], Function]:
-    """Mark a key strategy as one for these entry points only. Without any, it must be called to make a strategy."""
+    """Mark a key strategy as valid for these entry points only. If none is given, calling it makes a strategy."""
 
     def mark(function: Function) -> Function:
         _MARKED.append((function, ways_in))
@@ -46,7 +46,9 @@ def _is_for(key: object, way_in: str) -> bool:
 
 
 def require_key(key: object, store: Any, message_id: object) -> None:
-    """Raise TypeError unless it makes keys from messages, ValueError if it needs a namespace that the store lacks."""
+    """Raise TypeError unless it makes keys from messages, or ValueError if it needs a namespace and the store has
+    none.
+    """
     why = (
         ": call it with a name" if not _is_for(key, "sqs_consumer")
         else ", a coroutine function, which is never awaited" if iscoroutinefunction(key)
@@ -66,16 +68,16 @@ def require_namespace(store: Any) -> None:
     """Raise ValueError for a store without a namespace."""
     if store.namespace is None:
         raise ValueError(
-            "this key needs a store with a namespace, or consumers of one table would suppress each other's messages: "
-            'DynamoDBStore(table_name=..., namespace="payments")'
+            "this key needs a store with a namespace, or consumers that share a table would suppress each other's "
+            'messages: DynamoDBStore(table_name=..., namespace="payments")'
         )
 
 
 def require_payload(payload: object, key: object, message_id: object) -> None:
-    """Raise TypeError unless it says which part of a payload counts, and ValueError if messageIds are the keys."""
+    """Raise TypeError unless it is a Payload or None, or ValueError for a Payload if messageIds are the keys."""
     require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
     if payload is not None and key is message_id:
-        raise ValueError("payload needs a key other than messageId, which SQS ties to one body, to the byte")
+        raise ValueError("payload needs a key other than messageId, because SQS ties a messageId to one exact body")
 
 
 def require_call_key(key: object, way_in: str) -> None:
@@ -88,7 +90,7 @@ def require_call_key(key: object, way_in: str) -> None:
 
 
 def require_scope(scope: object, way_in: str) -> None:
-    """Raise TypeError unless it returns an HTTP event's owner; None means that all share their keys."""
+    """Raise TypeError unless it returns an HTTP event's owner; None means that all callers share keys."""
     if scope is not None and (not callable(scope) or isinstance(scope, Payload) or not _is_for(scope, way_in)):
         raise TypeError(
             "scope must be a callable from the event to the request's owner, such as an authoriser's claim or "
@@ -104,26 +106,26 @@ def require_callables(**options: object) -> None:
 
 
 def require_client(client: object, service: str, option: str) -> None:
-    """Raise TypeError for None, for a boto3 client of another service, for a boto3 resource, and for a client that
-    converts DynamoDB's values, as a resource's own client does.
+    """Raise TypeError for None, another service's boto3 client, a boto3 resource, or a client that converts DynamoDB
+    values, as a resource's own client does.
     """
     meta = getattr(client, "meta", None)
     found = getattr(getattr(meta, "service_model", None), "service_name", service)
     what = (
         "None" if client is None
-        else f"one of {found}" if found != service
+        else f"one for {found}" if found != service
         else "a boto3 resource" if hasattr(meta, "client")
         else "a resource's own client, resource.meta.client, which converts values" if _converts_values(meta)
         else None
     )  # fmt: skip
     if what is not None:
-        raise TypeError(f"{option} must be a boto3 client of {service}, boto3.client('{service}'); it is {what}")
+        raise TypeError(f"{option} must be a boto3 client for {service}, boto3.client('{service}'); it is {what}")
 
 
 def _converts_values(meta: Any) -> bool:
     """Whether boto3 has registered a converter between plain and DynamoDB values with the client's events.
 
-    Events do not list what is registered. But a name registered without counting is refused to a counting handler.
+    The events do not list their handlers, but they refuse a counting handler under an id registered without counting.
     The attempt is made on a copy, so it changes nothing.
     """
     events = copy(getattr(meta, "events", None))
@@ -138,13 +140,13 @@ def _converts_values(meta: Any) -> bool:
 
 
 def require_dead_letter_queue(url: object, sqs: object) -> None:
-    """Raise ValueError for a dead-letter queue to which nothing could be sent."""
+    """Raise ValueError for a dead-letter queue that nothing could be sent to."""
     if url is None:
         return
     if sqs is None:
         raise ValueError("dead_letter_queue needs sqs, a boto3 client to send with: sqs=boto3.client('sqs')")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-        raise ValueError(f"dead_letter_queue is a queue's URL, not its name or ARN; it is {url!r}")
+        raise ValueError(f"dead_letter_queue must be a queue URL, not a name or ARN; it is {url!r}")
 
 
 def require_count(value: object, option: str) -> None:
@@ -154,7 +156,7 @@ def require_count(value: object, option: str) -> None:
 
 
 def require_effects(effects: object) -> None:
-    """Raise ValueError unless it says where a function's effects go."""
+    """Raise ValueError for an unknown value of `effects`."""
     if effects not in ("any", "transaction"):
         raise ValueError(
             f"effects must be 'any', or 'transaction' if all effects are in its Transaction; it is {effects!r}"
@@ -171,23 +173,21 @@ def require_numbers(**seconds: object) -> None:
 
 
 def require_lease(lease_seconds: object) -> None:
-    """Raise ValueError for a lease that would end as it begins."""
+    """Raise ValueError for a lease that would end at once."""
     require_numbers(lease_seconds=lease_seconds)
     if not cast(float, lease_seconds) > 0:
-        raise ValueError(
-            f"lease_seconds, how long a call may hold its key, must be more than 0; it is {lease_seconds!r}"
-        )
+        raise ValueError(f"lease_seconds, how long a claim lasts, must be more than 0; it is {lease_seconds!r}")
 
 
 def require_flags(**flags: object) -> None:
-    """Raise TypeError unless True or False: the text of an environment variable is neither."""
+    """Raise TypeError for flags that are not True or False, such as an environment variable's text."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be True or False; it is {value!r}")
 
 
 def require_text(value: object, option: str, wanted: str) -> None:
-    """Raise ValueError unless it is a non-blank text, which an unset variable is not."""
+    """Raise ValueError unless it is a string that is not blank, as it can be from an unset variable."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{option} must be {wanted}; it is {value!r}, perhaps from an unset variable")
 
@@ -198,12 +198,12 @@ def require_queue_retention(retention_seconds: int) -> None:
     if retention_seconds < SHORTEST_RETENTION_SECONDS:
         raise ValueError(
             f"retention_seconds must be at least {SHORTEST_RETENTION_SECONDS} (a day), so that no record "
-            f"expires while its message can come again; it is {retention_seconds}"
+            f"expires while its message can be redelivered; it is {retention_seconds}"
         )
 
 
 def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
-    """Raise TypeError for a value that lacks one of the names, and for a class that should have been instantiated. None
+    """Raise TypeError for a value that lacks one of these attributes, or for a class instead of an instance. None
     means the default.
     """
     uncalled = isinstance(value, type) and "__call__" not in names

@@ -1,7 +1,7 @@
 """The part of a payload that counts: its canonical form, its fingerprint, and keys made from it.
 
 All entry points use RFC 8785 (canonical JSON), so white space and the order of names do not matter. A payload without a
-canonical form (not JSON, a repeated name in an object, integers over 2^53) counts by its raw bytes.
+canonical form (not JSON, a repeated name in an object, integers over 2^53) is compared by its raw bytes.
 """
 
 import json
@@ -19,7 +19,7 @@ from idempotent_receiver.errors import UnusableKey
 
 def json_of(text: str) -> Any:
     """The value of a JSON text. Raises RecursionError if it is nested too deep, and ValueError if it is not JSON or has
-    a repeated name in an object: parsers differ on which value they take.
+    a repeated name in an object: parsers differ in which value they take.
     """
     return _DECODER.decode(text)
 
@@ -74,16 +74,16 @@ def _copied(names: object, option: str, kind: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The part of a payload that counts: all of it, the `fields` that a JMESPath expression finds, or all `without`
-    some.
+    """The part of a payload that counts: all of it, the `fields` that a JMESPath expression selects, or all except
+    those in `without`.
 
-    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; a missing one does no harm. For a
-    function's arguments, it names an argument, `"session"`, or a part of one, `"order.client"`; otherwise a field of
-    the single argument. `without_query` names query string parameters of an HTTP request to leave out: all others
-    count, whatever the `fields`. Two payloads are the same if their parts that count are. Used as a key strategy, it
-    makes the fingerprint the key.
+    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; missing fields are ignored. For a
+    function's arguments, a path names an argument, `"session"`, or a part of one, `"order.client"`; any other path
+    names a field of the single argument. `without_query` names an HTTP request's query string parameters to leave out:
+    all others count, whatever the `fields`. Two payloads are the same if the parts that count are equal. Used as a key
+    strategy, a Payload makes the fingerprint the key.
 
-    Raises ValueError if `fields` is not a JMESPath expression, TypeError if names are not a sequence of strings.
+    Raises ValueError if `fields` is not a JMESPath expression, and TypeError if names are not a sequence of strings.
     """
 
     fields: str | None = None
@@ -97,11 +97,11 @@ class Payload:
             compiled(self.fields, "fields")
 
     def __call__(self, message: Any) -> str:
-        """The key of an SQS message; other entry points use the payload's fingerprint. Raises UnusableKey."""
+        """The key for an SQS message; other entry points use the payload's fingerprint. Raises UnusableKey."""
         return self.fingerprint(Document.of_text(message.body))
 
     def fingerprint(self, document: Document, *context: str, query: Query = ()) -> str:
-        """SHA-256 of the part that counts, and of its `context`: a request's method and path, with their `query`.
+        """SHA-256 of the part that counts and its `context`: an HTTP request's method and path, and its `query`.
 
         Raises UnusableKey if the fields that count are missing.
         """
@@ -112,7 +112,7 @@ class Payload:
             # begins with a digit, so no body can imitate a query.
             digest.update(f"?{len(parameters)}:".encode())
         for part in (*parameters, *context):
-            # With its length, so that no two contexts join to the same text.
+            # Prefixed with its length, so that no two contexts join to the same text.
             digest.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
         digest.update(self._counting(document))
         return digest.hexdigest()
@@ -162,13 +162,13 @@ EVERYTHING = Payload()
 def payload_key(
     fields: str | None = None, *, without: Sequence[str] = (), without_query: Sequence[str] = ()
 ) -> Payload:
-    """A key made from the payload itself: its `fields` (JMESPath), or all of it `without` some (dotted paths).
+    """A key made from the payload itself: its `fields` (JMESPath), or all except those in `without` (dotted paths).
 
     For clients and producers that send no key of their own: the same payload is the same request, so two distinct
     requests must differ in something that counts. Over HTTP, method, path and query string count too, except
-    for parameters in `without_query`; the default `payload` does not compare those either. It does compare fields that
-    are not part of the key, so a difference in them is a mismatch: give `payload` the same exceptions,
-    `payload=Payload(without=["sent_at"])`. For a function, `without` must name what has no JSON form, and `self`.
+    for parameters in `without_query`; the default `payload` ignores those too. But it compares fields that are not part
+    of the key, so a difference in them is a mismatch: give `payload` the same exceptions,
+    `payload=Payload(without=["sent_at"])`. For a function, `without` must name `self` and values without a JSON form.
 
         payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
     """

@@ -1,7 +1,7 @@
-"""Keys in the form of AWS Lambda Powertools' idempotency utility, to find the records that it wrote.
+"""Keys in the format of AWS Lambda Powertools' idempotency utility, to find the records that it wrote.
 
-A record's id is `{prefix}#{hash}`. The prefix is our store's namespace: the `key_prefix` that Powertools was given, or
-`{the Lambda function's name}.{module}.{qualified name}` of the function. This module makes the hash.
+A record's id is `{prefix}#{hash}`. The prefix is the store's namespace: Powertools' `key_prefix` or, by default,
+`{Lambda function's name}.{module}.{decorated function's qualified name}`. This module computes the hash.
 
 Source: aws_lambda_powertools.utilities.idempotency.persistence.base, version 3.37.
 """
@@ -21,10 +21,11 @@ from idempotent_receiver.sqs.message import Message
 
 
 def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str = "md5") -> Callable[..., str]:
-    """A key strategy for every entry point that makes Powertools' keys from the same `IdempotencyConfig` options.
+    """A key strategy, for every entry point, that makes the same keys as Powertools with these `IdempotencyConfig`
+    options.
 
-    An SQS message is hashed as the record that `process_partial_response` passes to a function. Of a function's
-    arguments, the first counts: for Powertools it was the `data_keyword_argument`, or the event.
+    An SQS message is hashed as the record that `process_partial_response` passes to a function. For a function, only
+    the first argument counts: in Powertools, the event or the `data_keyword_argument`.
 
         store = DynamoDBStore("idempotency", namespace="payments.app.handler.charge")
         @idempotent(store, key=powertools_key("order_id"))
@@ -45,7 +46,7 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
         try:
             text = json.dumps(data, sort_keys=True)
         except (TypeError, ValueError, RecursionError):
-            raise UnusableKey("Powertools' key needs JSON, and the data is not JSON") from None
+            raise UnusableKey("Powertools' key needs JSON data, and this is not JSON") from None
         return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
 
     return key
@@ -81,7 +82,7 @@ def _selected(expression: str, data: Any) -> Any:
 
 
 def _is_missing(data: Any) -> bool:
-    """As Powertools judges it: nothing, or several values that are all None. A number is a value, even zero."""
+    """Whether Powertools would find no data: an empty value, or only None values. A number is data, even zero."""
     if isinstance(data, tuple | list | dict):
         return all(each is None for each in (data.values() if isinstance(data, dict) else data))
     return not data and not isinstance(data, int | float)

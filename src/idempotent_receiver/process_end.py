@@ -1,9 +1,9 @@
-"""Ends this process at a deadline where a timeout does not: on Lambda Managed Instances.
+"""Ends this process at its deadline where Lambda's timeout does not: on Lambda Managed Instances.
 
-A function that timed out there keeps running, while its lease ends and another worker takes over its claim. So the
-process ends itself with a kernel timer whose signal is SIGKILL. The timer needs neither the GIL nor a Python thread, so
-it also ends a process that is stopped, or whose GIL is held by C code. It keeps counting while the machine is
-suspended. It is armed before the first claim is sent. A forked process does not inherit it.
+A function that times out there keeps running while its lease ends and another worker takes over its claim. So a kernel
+timer ends the process with SIGKILL. The timer needs neither the GIL nor a Python thread, so it also ends a process that
+is stopped or whose GIL is held by C code. It keeps counting while the machine is suspended. It is armed before the
+first claim is sent. A forked process does not inherit it.
 """
 
 import os
@@ -29,8 +29,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
-    """The context manager for invocations: if requested, it ends the process at their deadlines. Raises RuntimeError on
-    a system without a suitable timer.
+    """The context manager for invocations: if requested, it ends the process at the deadline. Raises RuntimeError on a
+    system without a suitable timer.
     """
     if not end_process_at_deadline:
         return lambda deadline: nullcontext()
@@ -53,7 +53,7 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
     """
     seconds = deadline.moment().left_to_start_seconds
     if seconds <= 0:
-        # Nothing is claimed any more, so the process need not end.
+        # No further message is claimed, so the process need not end.
         yield
         return
     timer, exiting = Timer(), False
@@ -61,7 +61,7 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
         timer.arm(seconds)
         yield
     except (KeyboardInterrupt, SystemExit):
-        # Handlers may still run, as may anything else before the process ends.
+        # Handlers and other code may still run before the process ends.
         exiting = True
         raise
     finally:
@@ -70,18 +70,18 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
 
 
 class Timer:
-    """A kernel timer that ends this process. Raises OSError or RuntimeError if there can be none."""
+    """A kernel timer that ends this process. Raises OSError or RuntimeError if none can be created."""
 
     def __init__(self) -> None:
         if os.getpid() == 1:
             raise RuntimeError(
-                "end_process_at_deadline cannot end a process with the id 1, which the kernel protects from its own "
+                "end_process_at_deadline cannot end the process with PID 1, which the kernel protects from its own "
                 "signals: run it under an init process, such as `docker run --init`"
             )
         self._timer = _created()
 
     def arm(self, seconds: float) -> None:
-        """End the process after that many seconds, replacing an earlier end; at once if the time is up."""
+        """End the process after that many seconds, or at once if they are not positive. Replaces an earlier timer."""
         nanoseconds = max(1, int(seconds * 1e9))  # zero would disarm it
         once = struct.pack("@qqqq", 0, 0, *divmod(nanoseconds, 10**9))  # struct itimerspec: no interval, one delay
         _call("timer_settime", self._timer, 0, once, None)
@@ -96,14 +96,16 @@ class Timer:
 
 
 def die_with(parent: int) -> None:
-    """End this process as soon as its parent with that id is dead. Call it once, on the main thread, at start."""
+    """End this process as soon as its parent, with this process id, dies. Call it once, on the main thread, at
+    start.
+    """
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)  # it was already dead
+        os.kill(os.getpid(), signal.SIGKILL)  # the parent was already dead
 
 
 def _created() -> "ctypes.c_void_p":
-    import ctypes  # noqa: PLC0415  # imported where it is used: few need it
+    import ctypes  # noqa: PLC0415  # imported here because few processes need it
 
     timer = ctypes.c_void_p()
     event = struct.pack("@Pii48x", 0, signal.SIGKILL, _SIGEV_SIGNAL)  # struct sigevent, 64 bytes

@@ -1,10 +1,10 @@
 """What a batch or a call reports: a log line per message, a summary, and metrics.
 
-Bodies are never logged. A success is a DEBUG line; the summary and a handler's own delay are INFO, a failure is
-WARNING, and anything that needs a person is ERROR.
+Bodies are never logged. Successes are logged at DEBUG, summaries and delays that a handler requests at INFO, failures
+at WARNING, and anything that needs a person at ERROR.
 
-Lines and metrics leave through two small protocols, `Log` and `Metrics`. Powertools is the default behind them, and is
-imported only if that default is used, because it is a large part of a consumer's cold start.
+Lines and metrics go to two small protocols, `Log` and `Metrics`. Powertools is the default for both, and is imported
+only if that default is used, because it takes a large part of a consumer's cold start.
 """
 
 import re
@@ -38,12 +38,12 @@ COUNTS = (
     "ClaimFailures",
     "Requests",
 )
-"""The counting metrics. Every batch sends all of them, but those `OF_CLAIMS` only where keys are claimed. So a missing
-value means that nothing ran.
+"""The counters. Every batch sends all of them, except that those in `OF_CLAIMS` are sent only where keys are claimed.
+So a missing value means that nothing ran.
 """
 
 OF_CLAIMS = frozenset({"Claimed", "TakenOver", "LostClaims", "Released"})
-"""Counts that are 0 where nothing is claimed."""
+"""Counters that stay at 0 where nothing is claimed."""
 
 CALL_COUNTS = (
     "Completed",
@@ -55,7 +55,7 @@ CALL_COUNTS = (
     "Unsettled",
     "ClaimFailures",
 )
-"""The metrics of a call, all of which every call sends: a replay counts in `Duplicates`, a 409 in `InProgress`, a 422
+"""The counters of a call. Every call sends all of them: a replay counts in `Duplicates`, a 409 in `InProgress`, a 422
 in `Mismatches`.
 """
 
@@ -69,7 +69,7 @@ SPENT = {
     "longest_handler": "LongestHandlerMilliseconds",
     "settle": "SettleMilliseconds",
 }
-"""The metrics of where a batch's time went."""
+"""The metrics of how a batch's time was spent."""
 
 Fields = Mapping[str, Any]
 
@@ -105,11 +105,11 @@ class Line(NamedTuple):
 
 
 def metrics_factory(metrics: Metrics | None, log: Log | None) -> Callable[[], Metrics]:
-    """The source of each batch's metrics. The default creates new ones, because Powertools' `Metrics` share their
-    values across the process.
+    """The source of each batch's metrics. By default each batch gets new ones, because Powertools' `Metrics` share
+    their values across the process.
 
-    If Powertools does the logging, its metrics are imported at once, which is cheaper before the first batch than in
-    it. Otherwise this waits for the first batch.
+    If Powertools does the logging, its metrics are imported now, which is cheaper than during the first batch.
+    Otherwise the first batch imports them.
     """
     if metrics is not None:
         return lambda: metrics
@@ -125,7 +125,7 @@ def _default_metrics() -> Metrics:
 
 
 class Telemetry:
-    """The logs and metrics of one consumer or endpoint. No method raises: a report changes no answer."""
+    """The logs and metrics of one consumer or endpoint. No method raises: a report never changes an outcome."""
 
     def __init__(self, log: Log | None = None, new_metrics: Callable[[], Metrics] | None = None) -> None:
         if log is None:
@@ -147,9 +147,9 @@ class Telemetry:
     ) -> None:
         """Log each message, with the fields for its place in the batch, and the summary. Send the metrics.
 
-        `spent` is where the time went, in seconds by the names of `SPENT`, and `claims` whether anything is claimed.
-        `untold` are the counts that outcomes do not show, as `counts_of` takes them. If batches come `often`, the
-        summary of a single message is DEBUG: otherwise it would add a line per message, and a failure has its own.
+        `spent` maps the names in `SPENT` to seconds; `claims` says whether keys are claimed. `untold` are the counts
+        for `counts_of` that outcomes do not show. If batches are frequent (`often`), a single message's summary is
+        logged at DEBUG, so that it does not add a line per message; a failure has a line of its own.
         """
         try:
             level, lines = self._level, [line_of(outcome) for outcome in outcomes]
@@ -165,11 +165,11 @@ class Telemetry:
             of_batch = DEBUG if often and len(outcomes) == 1 else INFO
             self._write(Line(of_batch, "batch", {"messages": len(outcomes), "milliseconds": milliseconds}), summary)
             self._send(counts, {DURATION: milliseconds, **times})
-        except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
+        except Exception as error:  # noqa: BLE001  # a user's logger or metrics sink may raise anything
             self.report_defect(error)
 
     def report_call(self, outcome: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
-        """Log how one call under a key ended, and send its metrics, if it has any."""
+        """Log how one call under a key ended. Send its metrics if there is a destination for them."""
         try:
             line = call_line(outcome)
             if line.level >= self._level:
@@ -180,17 +180,17 @@ class Telemetry:
             self.report_defect(error)
 
     def report_unusable(self, error: UnusableKey, *, with_text: bool = False) -> None:
-        """Log the error that kept a user's key strategy from making a key, if any, by its location."""
+        """Log the location of the error, if any, that kept a user's key strategy from making a key."""
         if error.__cause__ is not None:
             fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
             self._try_to_write(WARNING, "not run: no key could be made from the request", fields)
 
     def report_raised(self, text: str, error: Exception, level: int = ERROR) -> None:
-        """Log that a user's own callable raised, by location and without its text."""
+        """Log that a user's own callable raised, with the error's location but not its text."""
         self._try_to_write(level, text, _fields_of(failure_of(error)))
 
     def report_error(self, text: str, error: Exception) -> None:
-        """Log a problem that does not affect the answer, with the text of the error, which is the library's own."""
+        """Log a problem that does not affect the outcome, with the error's text, which is the library's own."""
         self._try_to_write(ERROR, text, {"error_type": type(error).__name__, "why": str(error)})
 
     def report_message_error(self, text: str, error: Exception, fields: Fields) -> None:
@@ -199,16 +199,16 @@ class Telemetry:
 
     def report_too_short(self, seconds: float, stop_margin_seconds: float) -> None:
         """Log that an invocation, like all others of its function, had no time for any message."""
-        text = "nothing starts in so short an invocation: raise the function's timeout above stop_margin_seconds"
+        text = "the invocation is too short to start anything: raise the function's timeout above stop_margin_seconds"
         self._try_to_write(ERROR, text, {"seconds": seconds, "stop_margin_seconds": stop_margin_seconds})
 
     def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
-        """Log what coroutines left running when the answer had to leave."""
+        """Log what coroutines left running when the response had to be returned."""
         text = "work that a coroutine left behind is still running after the wait"
         self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
 
     def report_defect(self, error: Exception) -> None:
-        """Log an error that should not have been possible, by location and without its text."""
+        """Log an error that should be impossible, with its location but not its text."""
         self._try_to_write(ERROR, "unexpected error in the receiver", _fields_of(failure_of(error)))
 
     @property
@@ -237,13 +237,13 @@ class Telemetry:
 def counts_of(
     lines: Iterable[Line], *, claimed: int, taken_over: int, released: int, requests: int = 0
 ) -> dict[str, int]:
-    """The values of the counting metrics: from the lines, and from counts that outcomes do not show."""
+    """The counters' values: from the lines, and from counts that outcomes do not show."""
     counts = Counter({"Claimed": claimed, "TakenOver": taken_over, "Released": released, "Requests": requests})
     counts.update(chain.from_iterable(line.counts for line in lines))
     return {name: counts[name] for name in COUNTS}
 
 
-# Created once: most lines of a batch are these, and are only counted.
+# Created once: most of a batch's lines are these two, and are only counted.
 _COMPLETED = Line(DEBUG, "completed", counts=("Completed",))
 _DUPLICATE = Line(DEBUG, "duplicate of a completed message", counts=("Duplicates",))
 
@@ -267,7 +267,7 @@ def line_of(outcome: Outcome) -> Line:
             text = "the claim was lost to another worker, which has not completed it"
             return Line(ERROR, text, {"error_type": "ClaimLost"}, ("LostClaims", "Failed"))
         case ended.SettleFailed(why):
-            text = "the handler ran, but its end could not be recorded"
+            text = "the handler ran, but its outcome could not be recorded"
             return Line(ERROR, text, {"error_type": "SettleFailed", "why": why}, ("Unsettled", "Failed"))
         case ended.ClaimFailed(why):
             fields = {"error_type": "ClaimFailed", "why": why}
@@ -304,7 +304,7 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
     if failure.permanent:
         return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"))
     if recorded and failure.delay_seconds is not None:
-        # Without an `error_type`, by which the dashboard counts failures.
+        # No `error_type`, because the dashboard counts failures by it.
         fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
         return Line(INFO, "will be retried later, as its handler requested", fields, ("Delayed",))
     return Line(WARNING, "failed, will be retried", fields, ("Failed",))
@@ -316,4 +316,4 @@ def _fields_of(failure: Failure) -> dict[str, Any]:
 
 
 _FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in (*COUNTS, *SPENT.values())}
-"""The metrics' names as the summary's fields."""
+"""The summary's field name for each metric."""

@@ -518,7 +518,7 @@ def test_a_set_is_the_list_of_its_members_by_their_canonical_json() -> None:
     assert work(Tags({"b", "a"})) == work(["a", "b"]) == 3
 
 
-SELF = r"'self', .* payload_key\(without=\[\"self\"\]\).*calls on two objects are then one call.* as an argument"
+SELF = r"'self', .* payload_key\(without=\[\"self\"\]\).*calls on two objects then count as one.* as an argument"
 
 
 def test_what_a_model_s_own_serializer_gives_counts_and_nothing_else() -> None:
@@ -574,7 +574,7 @@ def test_the_object_of_a_method_is_no_payload(make: Any) -> None:
 
 def test_a_lease_of_no_time_is_refused_at_set_up(once: Any) -> None:
     for seconds in (0, 0.0):
-        with pytest.raises(ValueError, match="lease_seconds, how long a call may hold its key, must be more than 0"):
+        with pytest.raises(ValueError, match="lease_seconds, how long a claim lasts, must be more than 0"):
             once(lease_seconds=seconds)
 
 

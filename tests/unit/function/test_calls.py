@@ -392,8 +392,8 @@ def yields(order: dict[str, Any]) -> Any:
         (MemoryStore("a"), {}, may_want_one, TypeError, "annotate 'tx' as Transaction"),
         (NoTransactions(), {}, wants_one, TypeError, "does not support"),
         (MemoryStore("a"), {}, yields, TypeError, "generator"),
-        (MemoryStore("a"), {"key": lambda order: "1"}, on_event, TypeError, r"\(event, context\), .*with \*_"),
-        (MemoryStore("a"), {"key": lambda event: "1"}, named_event, TypeError, r"key .*\(event, at\), .*'at'"),
+        (MemoryStore("a"), {"key": lambda order: "1"}, on_event, TypeError, r"\(event, context\) .*with \*_"),
+        (MemoryStore("a"), {"key": lambda event: "1"}, named_event, TypeError, r"key .*\(event, at\) .*'at'"),
     ],
 )
 def test_what_can_be_known_at_set_up_is_said_there(

@@ -181,7 +181,7 @@ def test_what_could_keep_no_result_is_refused_at_set_up(s3: Any, option: str, wr
 
 
 def test_a_client_of_another_service_is_refused_at_set_up() -> None:
-    with pytest.raises(TypeError, match=r"^client must be a boto3 client of s3"):
+    with pytest.raises(TypeError, match=r"^client must be a boto3 client for s3"):
         S3Results("results", boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]
 
 

@@ -407,8 +407,8 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         ("key must be message_id", {"key": "order_id"}),
         ("call it with a name", {"key": message_attribute}),
         ("call it with a name", {"key": body_field}),
-        ("sqs must be a boto3 client of sqs", {"sqs": DYNAMODB}),
-        ("a queue's URL, not its name or ARN", {"sqs": object(), "dead_letter_queue": URL.replace("https://", "arn:")}),
+        ("sqs must be a boto3 client for sqs", {"sqs": DYNAMODB}),
+        ("a queue URL, not a name or ARN", {"sqs": object(), "dead_letter_queue": URL.replace("https://", "arn:")}),
         (r"sqs=boto3.client\('sqs'\)", {"dead_letter_queue": URL}),
         ("backoff must be a Backoff", {"backoff": {"first_seconds": 1}}),
         ("backoff must be a Backoff", {"backoff": Backoff}),
@@ -458,7 +458,7 @@ def test_an_object_that_is_no_store_is_refused_at_set_up() -> None:
         sqs_consumer(MemoryStore)  # type: ignore[arg-type]  # the slip
     with pytest.raises(TypeError, match="such as DynamoDBStore"):
         sqs_consumer("records")  # type: ignore[arg-type]  # a table's name is no store
-    with pytest.raises(TypeError, match="client must be a boto3 client of dynamodb"):
+    with pytest.raises(TypeError, match="client must be a boto3 client for dynamodb"):
         DynamoDBStore("records", client=boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]
 
 

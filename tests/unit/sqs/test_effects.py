@@ -303,8 +303,8 @@ def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store:
 @pytest.mark.parametrize(
     ("answer", "asked", "says"),
     [
-        (Unknown("down"), 4, "the handler ran, but its end could not be recorded"),
-        (NotApplied("throttled", True), 4, "the handler ran, but its end could not be recorded"),
+        (Unknown("down"), 4, "the handler ran, but its outcome could not be recorded"),
+        (NotApplied("throttled", True), 4, "the handler ran, but its outcome could not be recorded"),
         (NotApplied("conflict", True, True), 16, "failed, will be retried"),
     ],
 )

@@ -231,8 +231,8 @@ def test_an_input_is_always_the_same_text(requests: Requests) -> None:
     [
         (MemoryStore(), {}, "namespace"),
         (None, {}, "store must be a store"),
-        (MemoryStore("n"), {"client": None}, "client must be a boto3 client of stepfunctions.* it is None"),
-        (MemoryStore("n"), {"client": boto3.client("sqs", region_name="us-east-1")}, "it is one of sqs"),
+        (MemoryStore("n"), {"client": None}, "client must be a boto3 client for stepfunctions.* it is None"),
+        (MemoryStore("n"), {"client": boto3.client("sqs", region_name="us-east-1")}, "it is one for sqs"),
         (MemoryStore("n"), {"state_machine_arn": "transfers"}, "not the ARN of a state machine"),
         (MemoryStore("n"), {"state_machine_arn": None}, "None is not the ARN of a state machine"),
         (MemoryStore("n"), {"state_machine_arn": f"{MACHINE}:live"}, "without a version or an alias"),

@@ -1,4 +1,4 @@
-"""A handler's own write or check, which commits together with the record, and the item that it is on."""
+"""A handler's own write or check, which commits together with the record, and the item that it targets."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,40 +15,40 @@ _WORDS = re.compile(r"#?\w+")
 
 
 class ConditionFailed(Exception):
-    """A condition of the handler's transaction failed, and the handler named no error for it."""
+    """A condition of the handler's transaction failed, and the handler gave no error for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One item's write or check: TransactWriteItems' arguments in plain Python values that are not shared."""
+    """A write or check of one item: TransactWriteItems arguments as plain Python values, shared with nothing."""
 
     kind: ActionKind
     arguments: Mapping[str, Any]
     otherwise: BaseException | None = None
     read: Read | None = None
-    """What was read of the item: the condition includes that it still stands."""
+    """The earlier read of the item. The action's condition includes that this read is still valid."""
     conditional: bool = True
-    """Whether the handler has given a condition, besides that of what was read."""
+    """Whether the handler gave a condition of its own, besides the one for the read."""
 
     def is_stale(self, found: PlainItem | None) -> bool:
-        """Whether a failed condition means that what was read has changed, judged by the item that it met."""
+        """Whether the condition failed on item `found` because the data read has changed."""
         return self.read is not None and not (self.conditional and self.read.stands(found))
 
     @property
     def changes(self) -> frozenset[str] | None:
-        """The attributes that this action may change, and other words of its expression; None for all."""
+        """The attributes that this action may change, plus other words in its expression; None for all."""
         if self.kind != "Update":
             return None
         names = self.arguments.get("ExpressionAttributeNames", {})
         return frozenset(names.get(word, word) for word in _WORDS.findall(self.arguments["UpdateExpression"]))
 
     def error(self, number: int, *, stale: bool = False) -> BaseException:
-        """The error for a failed condition of this action, which has this number in its transaction, from 1."""
+        """The error if this action's condition fails. `number` is its position in the transaction, from 1."""
         if stale:
-            return misuse(ConditionFailed(f"what was read of {self.named(number)} was changed before each commit"))
+            return misuse(ConditionFailed(f"the item of {self.named(number)} was changed before each commit"))
         if self.otherwise is not None:
             return self.otherwise
-        return misuse(ConditionFailed(f"the condition of {self.named(number)} did not hold, and it has no `otherwise`"))
+        return misuse(ConditionFailed(f"the condition of {self.named(number)} failed, and it has no `otherwise`"))
 
     def named(self, number: int) -> str:
         """The action in words: its number from 1, its kind and its table."""
@@ -56,16 +56,16 @@ class Action:
 
 
 ActionItem = tuple[object, ...] | None
-"""The item of an action, as the table's name and the key's values; None if not known."""
+"""An action's item, as the table name and the key values; None if not known."""
 
 
 class Items:
     """Finds the item of each action. A transaction may not have two actions on one item, and concurrent transactions on
     one item conflict.
 
-    A Put does not say which of its attributes form the key, so it is learnt from other actions on that table, once
-    there has been one. A read tells it best: DynamoDB has accepted its key. `key_names` are those of tables known in
-    advance.
+    A Put does not say which of its attributes form the key, so they are learnt from other actions on that table, once
+    there has been one. A read is the best source: DynamoDB has accepted its key. `key_names` gives the key attributes
+    of tables known in advance.
     """
 
     def __init__(self, key_names: Mapping[str, tuple[str, ...]] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The answers to a claim that was refused, to a peek and to a settlement. `transitions` decides which."""
+"""The answers to a refused claim, a peek and a settlement. `transitions` decides which applies."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from idempotent_receiver.protocol.record import Record
 
 @dataclass(frozen=True, slots=True)
 class AlreadyCompleted:
-    """The effect is done; `record.data` is the stored result."""
+    """The effect took place; `record.data` is the stored result."""
 
     record: Record
 
@@ -21,7 +21,7 @@ class AlreadyFailed:
 
 @dataclass(frozen=True, slots=True)
 class HeldElsewhere:
-    """Another worker holds the key until `until_ms` (epoch)."""
+    """Another worker has claimed the key until `until_ms` (epoch)."""
 
     until_ms: int
 
@@ -36,20 +36,20 @@ class OtherPayload:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The record is one that this version cannot read, and it is left untouched."""
+    """The library version cannot read the record, and leaves it untouched."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """The effect is done, and its worker's lease has ended before its messages were known to be sent."""
+    """The effect took place, but its worker's lease ended before SQS had confirmed the messages to send."""
 
     record: Record
 
 
 NOT_SENT_HERE = Unreadable("it belongs to a consumer with messages to send: use another namespace")
-"""The answer for a call instead of `Unsent`, because a consumer's records are not its own."""
+"""A call's answer in place of `Unsent`: the record belongs to a consumer, not to the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class Claimable:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The record stands as we wrote it."""
+    """The record is as this worker wrote it."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimLost:
-    """Our version is gone; `found` is the record that replaced it."""
+    """The record no longer has the worker's version; `found` is the record now, if any."""
 
     found: Record | None
 

@@ -1,8 +1,9 @@
 """The exchange between a transition and a store: read, decide, write, repeat until there is an answer.
 
 One loop serves peeks, claims, settlements and transactions, for one record or many. `transitions.py` decides and the
-store executes. This module only handles answers that were lost, refused or throttled: it reads what is in doubt,
-retries after a pause, and stops at a bound. An exception from a store is not an answer: it ends the operations at once.
+store executes. This module only handles answers that were lost, refused or throttled: it reads records in doubt,
+retries after a pause, and gives up at a bound. An exception from a store is not an answer: it ends the operations at
+once.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,10 +32,10 @@ MOST_CONFLICTS = 12
 """Rounds that an operation may lose to another worker's progress."""
 
 CLAIM_RETRIES = 3
-"""Retries of a claim while the store fails. They are few: no handler has run, so a redelivery is better."""
+"""Retries of a claim while the store fails. Few, because no handler has run: a redelivery is better."""
 
 SETTLE_RETRIES = 99
-"""Retries of a settlement. The effect is done and must be recorded, so only the deadline ends them."""
+"""Retries of a settlement. The effect took place and must be recorded, so only the deadline ends them."""
 
 _FIRST_PAUSE_SECONDS = 0.025
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -62,12 +63,12 @@ def _tell_nobody(done: object) -> None: ...
 
 @dataclass(slots=True)
 class Operation(Generic[AnswerT]):
-    """One transition that awaits its answer, reported to `on_done`.
+    """One transition awaiting its answer, which is reported to `on_done`.
 
-    `seen` is the assumed record: a wrong guess costs a round trip and does no harm. The handler's own `actions` commit
-    with the change. Such a change is fixed once and resent unchanged, because a transaction's token permits one
-    content. The answer is Unknown if the store gave none within bounds, or no certain one. `in_doubt` tells that the
-    result of some write is unknown.
+    `seen` is the assumed record: a wrong guess only costs a round trip. The handler's own `actions` commit with the
+    change. Such a change is fixed once and resent unchanged, because a transaction's token allows only one content. The
+    answer is Unknown if the store gave no certain answer within bounds. `in_doubt` says that some write's result is
+    unknown.
     """
 
     transition: Transition[AnswerT]
@@ -92,7 +93,7 @@ class Operation(Generic[AnswerT]):
         return self.answer
 
     def advance(self, now_ms: int, version: str) -> None:
-        """Decide from what was seen: an answer, or the next change, with the version generated for it."""
+        """Decide from the record seen: an answer, or the next change, with the version generated for it."""
         assert not isinstance(self.seen, Unread)
         step = self.transition.step(self.seen, self.wrote, now_ms, version)
         if not isinstance(step, Change):
@@ -121,13 +122,13 @@ class Operation(Generic[AnswerT]):
             case ActionFailed(stale=True) if self.in_doubt:
                 # An earlier copy of this commit may still take effect.
                 self.own = True
-                self.answer = Unknown("what was read has changed, and an earlier answer was lost", retry=False)
+                self.answer = Unknown("data that was read has changed, and an earlier answer was lost", retry=False)
             case ActionFailed():
-                self.answer = written  # type: ignore[assignment]  # only a commit answers so, and it may
+                self.answer = written  # type: ignore[assignment]  # only a commit can give this answer
 
     def count_round(self, max_retries: int) -> None:
-        """Count a round without an answer, up to the bounds. Losing to another transaction counts like losing to
-        another worker's progress.
+        """Count a round without an answer, and give up at the bounds. Losing to another transaction counts like losing
+        to another worker's progress.
         """
         self.rounds += 1
         self.error_count += self.error is not None and not self.contended
@@ -150,17 +151,17 @@ def ask(
 ) -> AnswerT | Unknown:
     """Bring one transition to its answer: `Unknown` at the deadline, or after `max_retries` retries.
 
-    Never raises for what the store does. `assumed` and `actions` are as in `Operation`.
+    Never raises, whatever the store does. `assumed` is the `seen` of `Operation`; `actions` are the same.
     """
     operation = Operation(transition, assumed, actions=actions)
     exchange([operation], store, deadline, max_retries=max_retries)
-    return operation.answer  # type: ignore[return-value]  # of one, none is left unanswered
+    return operation.answer  # type: ignore[return-value]  # a single operation is always answered
 
 
 def commit(
     settlement: Settlement, actions: Sequence[Action], store: TransactionalStore, deadline: Deadline
 ) -> SettleResult | Unknown | ActionFailed:
-    """Settle a claim together with a handler's own actions, or neither."""
+    """Settle a claim together with a handler's own actions: all of it, or nothing."""
     return ask(settlement, settlement.standing, store, deadline, max_retries=SETTLE_RETRIES, actions=actions)
 
 
@@ -171,8 +172,8 @@ def exchange(
     *,
     max_retries: int,
 ) -> list[Operation[AnswerT]]:
-    """Repeat rounds until every operation has its answer. Returns operations without one, if others are answered and
-    these must pause after an error: the answered ones need not wait. Ids must be distinct.
+    """Repeat rounds until every operation has its answer. If some are answered while others must pause after an error,
+    returns the others, so that the answered ones need not wait. Ids must be distinct.
     """
     pending = list(operations)
     while True:
@@ -181,7 +182,7 @@ def exchange(
         moment = deadline.moment()
         if not in_time or (moment.left_to_start_seconds <= 0 and _claims_any(pending)):
             for operation in pending:
-                operation.give_up("no time was left to ask")
+                operation.give_up("no time was left to send the request")
             return []
         _round(pending, store, deadline, moment)
         unanswered = [operation for operation in pending if operation.answer is None]
@@ -204,12 +205,12 @@ def _paused(rounds: int, deadline: Deadline) -> bool:
 
 
 def _claims_any(operations: Sequence[Operation[AnswerT]]) -> bool:
-    """Whether there are claims, which are not sent when their lease has ended or is about to."""
+    """Whether there are claims, which are not sent once their lease has ended or is about to end."""
     return any(isinstance(operation.transition, Claim) for operation in operations)
 
 
 def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadline: Deadline, moment: Moment) -> None:
-    """One round for all operations: read what is in doubt, decide, and send the resulting writes."""
+    """One round for all operations: read the records in doubt, decide, and send the resulting writes."""
     for operation in operations:
         operation.error, operation.contended, operation.own = None, False, False
     if unread := [operation for operation in operations if isinstance(operation.seen, Unread)]:
@@ -268,8 +269,8 @@ def _end(operations: Sequence[Operation[AnswerT]], error: Exception) -> None:
     """Stop after a store has raised.
 
     A store must turn its client's errors into answers. So an exception is a defect in the store, this library or the
-    input, and would recur until the deadline. Whether a write took effect remains unknown: whatever follows must
-    name the version that it would have replaced.
+    input, and would recur until the deadline. Whether a write took effect remains unknown, so a later write must name
+    the version that this one would have replaced.
     """
     failure = failure_of(error)
     for operation in operations:

@@ -1,8 +1,8 @@
-"""The record of a workflow execution, which continues after the worker that claimed its key is gone.
+"""The record of a workflow execution, which outlives the worker that claimed its key.
 
 `hand_over` gives the record to the execution, with a lease as long as the execution may take. Until then the record
-keeps the `input`, so that anyone who finds it orphaned can start the execution. A `Conclusion` records the execution's
-end without a claim: it names the execution instead of a version, and the record must still be in progress.
+keeps the `input`, so that any worker that finds it orphaned can start the execution. A `Conclusion` records the
+execution's end without a claim: it names the execution, not a version, and the record must still be in progress.
 """
 
 from collections.abc import Collection
@@ -16,8 +16,8 @@ from idempotent_receiver.protocol.transitions import Attributes, Claimed, Settle
 class Conclusion(NamedTuple):
     """Records how a workflow execution ended, without a claim.
 
-    The record must be in progress and belong to this execution or to none yet, because an execution is named after its
-    key. `revises` is the version of a FAILED record that may also be replaced, once the reported problem is fixed.
+    The record must be in progress and belong to this execution or not yet to any: an execution is named after its key.
+    `revises` is the version of a FAILED record that may also be replaced, once the reported problem is fixed.
     """
 
     id: str
@@ -41,11 +41,11 @@ class Conclusion(NamedTuple):
         return seen.status == Status.INPROGRESS and seen.execution in (None, self.execution)
 
     def applied(self, change: Change) -> Settled:
-        """The execution's record has ended."""
+        """The execution's end is recorded."""
         return Settled(change.new)
 
 
 def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
-    """Gives the key to a workflow execution until `lease_until_ms` (epoch)."""
+    """Hand the key over to a workflow execution until `lease_until_ms` (epoch)."""
     lease: Attributes = {"execution": execution, "in_progress_expiration": lease_until_ms}
     return settlement(held, lease)

@@ -1,4 +1,4 @@
-"""DynamoDB's limits on records and actions that do not depend on the table's content: a store refuses these itself.
+"""DynamoDB's limits on records and actions that do not depend on the table's content: a store enforces these itself.
 
 Sources: Amazon DynamoDB Developer Guide, "Quotas in Amazon DynamoDB" and "DynamoDB item sizes and formats"; API
 reference, TransactWriteItems. Limits that only a table can check, such as the size of an updated item, are not here.
@@ -17,7 +17,7 @@ MOST_TRANSACTION_BYTES = 4 * 1024 * 1024
 """The maximum total size of the items in a transaction."""
 
 MOST_SORT_KEY_BYTES = 1024
-"""The maximum size of a sort key. A partition key may have `MOST_KEY_BYTES`."""
+"""The maximum size of a sort key; a partition key's is `MOST_KEY_BYTES`."""
 
 MOST_NAME_BYTES = 65_535
 """The maximum length of an attribute name."""
@@ -37,14 +37,14 @@ UNSTORABLE = (
 
 
 def number_text(value: int | Decimal) -> str:
-    """A number in DynamoDB's form. Raises ArithmeticError if DynamoDB cannot store it."""
+    """A number as text in DynamoDB's format. Raises ArithmeticError if DynamoDB cannot store it."""
     if isinstance(value, int) and abs(value) < _TOO_LONG:
         return str(value)
     return str(_NUMBERS.create_decimal(value))
 
 
 def bytes_of(value: object) -> int:
-    """The minimum size that DynamoDB counts for a plain value; for a number, a byte per two digits plus one.
+    """The minimum size that DynamoDB counts for a plain value: for a number, one byte per two digits, plus one.
 
     Raises ArithmeticError for a number and UnicodeEncodeError for a text that DynamoDB cannot store.
     """
@@ -66,7 +66,7 @@ def bytes_of(value: object) -> int:
 
 
 def item_bytes(item: Mapping[str, object]) -> int:
-    """The size of an item in plain values, names included. Raises as `bytes_of` does."""
+    """The size of an item of plain values, names included. Raises as `bytes_of` does."""
     return sum([len(name.encode()) + bytes_of(value) for name, value in item.items()])
 
 
@@ -83,7 +83,7 @@ def bytes_in(action: Action) -> int:
 
 
 def excess(actions: Sequence[Action]) -> str | None:
-    """Which item exceeds DynamoDB's limit, or that all values together do. Raises as `bytes_of` does."""
+    """Why the actions exceed DynamoDB's limits: one item, or all values together. Raises as `bytes_of` does."""
     for number, action in enumerate(actions, 1):
         if (why := too_large(action.arguments.get("Item", {}))) is not None:
             return f"{action.named(number)}: {why}"
@@ -104,10 +104,10 @@ def key_refusal(name: str, value: object, most: int = MOST_KEY_BYTES) -> str | N
 
 
 def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
-    """Why each record, given as its values with the id first, must not be sent; None where it may be.
+    """Why each record, given as its values with the id first, must not be sent; None if it may be.
 
-    DynamoDB would refuse its whole batch, or confuse keys: a lone surrogate has no UTF-8 form, and AWS's own engine
-    turns each one into "?", which would merge two keys.
+    DynamoDB would refuse the whole batch, or confuse keys: a lone surrogate has no UTF-8 form, and AWS's own engine
+    turns each into "?", which could merge two keys.
     """
     reasons: list[str | None] = []
     for values in writes:
@@ -116,7 +116,7 @@ def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
             if isinstance(value, str):
                 texts.append(value)
             elif abs(value) >= _TOO_LONG:
-                reason = f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB cannot store it"
+                reason = f"a number in the record has more than {MOST_DIGITS} digits: DynamoDB cannot store it"
         try:
             size, *_ = [len(text.encode()) for text in texts]
         except UnicodeEncodeError:

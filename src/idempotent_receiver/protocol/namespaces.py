@@ -1,7 +1,8 @@
 """Namespaces separate the functions that share a table.
 
-A record's id is `{namespace}#{key}`, or the key alone. Neither a namespace nor a key without one may contain `#`, so no
-two pairs share an id, whoever chose the key. Within a process, a namespace belongs to one function.
+A record's id is `{namespace}#{key}` or, without a namespace, the key itself. Neither a namespace nor a key without one
+may contain `#`, so no two pairs share an id, even if a client chose the key. Within a process, a namespace belongs to
+one function.
 """
 
 import weakref
@@ -13,7 +14,7 @@ from typing import Any
 
 
 def checked(namespace: object) -> str | None:
-    """The namespace of a store. Raises TypeError or ValueError for one that would not keep ids distinct."""
+    """A store's namespace. Raises TypeError or ValueError for a namespace that would not keep ids distinct."""
     if namespace is None:
         return None
     if not isinstance(namespace, str):
@@ -46,11 +47,10 @@ def joined(namespace: str | None, name: str) -> str:
 
 
 def take(store: Any, user: str, name: str, source: str | None = None) -> None:
-    """Give the store's namespace to `user`, unless another user has it: one namespace, one function.
+    """Reserve the store's namespace for `user`. Raises ValueError, with `name` in the remedy, if another user has it.
 
-    Two functions would mistake each other's records for their own under any key that both use. The same user, or one
+    Two functions would mistake each other's records for their own under any key that both use. The same user, or a user
     with the same `source`, may take it again. A store without a namespace is open to all: its keys are messageIds.
-    Raises ValueError, with `name` in the remedy.
     """
     if store.namespace is None:
         return
@@ -59,17 +59,17 @@ def take(store: Any, user: str, name: str, source: str | None = None) -> None:
     if first != user and (source is None or source != first_source):
         remedy = f'store.named("{name}")' if hasattr(store, "named") else "a store with a namespace of its own"
         raise ValueError(
-            f"one namespace, one function: {store.namespace!r} is already taken by {first}, whose results {user} would "
-            f"be given under any key that both use. Give {user} {remedy}"
+            f"one namespace, one function: {store.namespace!r} is already taken by {first}, and {user} would get its "
+            f"results for any key that both use. Give {user} {remedy}"
         )
 
 
 def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | None]:
     """The user name, the store name and the source of a wrapped function.
 
-    The user is named by module and qualified name, because a reload, a test or a factory creates another object for the
-    same function. The source is named by file, because a test may load one under another name. A lambda's first line is
-    part of both, because all lambdas share one name.
+    The user name is the module and qualified name, because a reload, a test or a factory creates another object for the
+    same function. The source names the file, because a test may load the module under another name. Both contain a
+    lambda's first line, because all lambdas share one name.
     """
     found: Any = function
     while isinstance(found, partial):
@@ -98,5 +98,5 @@ def _users_of(table: object) -> dict[str, tuple[str, str | None]]:
             weakref.finalize(table, _users.pop, place, None).atexit = False
         except TypeError:
             _kept.append(table)
-    # Atomic, so that two threads that set up at once see each other.
+    # `setdefault` is atomic, so two threads that set up at once share one mapping.
     return _users.setdefault(place, {})

@@ -1,6 +1,6 @@
 """The messages that a handler sends: they stay in its record until SQS has confirmed them.
 
-They are written with the record that the effect is done, so they are sent if and only if it is. Nothing is
+They are written together with the record of success, so they are sent if and only if the effect took place. Nothing is
 sent here.
 """
 
@@ -14,14 +14,14 @@ from idempotent_receiver.errors import misuse
 from idempotent_receiver.protocol.values import named_type, plain_copy
 
 MOST_OUTBOX_BYTES = 64 * 1024
-"""The most that one record may send: the record's write and its mark each cost one unit per KB."""
+"""The most that one record may send. Writing the record and marking it as sent each cost one write unit per KB."""
 
 NOBODY_REDELIVERS = "this entry point cannot send, because its calls are not redelivered: only sqs_consumer can"
 NO_CLIENT = "pass the consumer a client: sqs_consumer(store, sqs=boto3.client('sqs'))"
-"""Why a transaction cannot send."""
+"""The reasons why a transaction cannot send."""
 
 MOST_OTHER_ATTRIBUTES = 9
-"""SQS allows ten attributes, and one is the stamp."""
+"""SQS allows ten attributes; the stamp is one of them."""
 
 MOST_DELAY_SECONDS = 900
 """SQS's limit."""
@@ -45,18 +45,18 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 class Outgoing(NamedTuple):
-    """One message to send: its queue, and SendMessage's other arguments, without those that its key adds."""
+    """One message to send: its queue, and SendMessage's other arguments except those derived from its key."""
 
     queue_url: str
     arguments: Mapping[str, Any]
 
     @property
     def fifo(self) -> bool:
-        """Whether its queue is a FIFO queue."""
+        """Whether the queue is a FIFO queue."""
         return self.queue_url.endswith(".fifo")
 
     def with_attributes(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> "Outgoing":
-        """The message with these text attributes too, where it has none of that name and room for them."""
+        """The message with these text attributes added, if they fit. Its own attributes win over them."""
         arguments, system = dict(self.arguments), "MessageSystemAttributes"
         arguments[system] = {**_texts(system_attributes), **arguments.get(system, {})}
         together = {**_texts(attributes), **arguments.get("MessageAttributes", {})}
@@ -72,11 +72,9 @@ def _texts(attributes: Mapping[str, str]) -> dict[str, dict[str, str]]:
 def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> Outgoing:
     """The message, after checking and copying it. Raises TypeError or ValueError for anything that SQS would reject."""
     if not isinstance(queue_url, str) or not _URL.fullmatch(queue_url):
-        raise misuse(TypeError(f"a transaction's send: QueueUrl takes a queue's URL; it is {named_type(queue_url)}"))
+        raise misuse(TypeError(f"a transaction's send: QueueUrl takes a queue URL; it is {named_type(queue_url)}"))
     if "MessageDeduplicationId" in arguments:
-        text = (
-            "takes no MessageDeduplicationId: the message's key is its deduplication id, the same whenever it is sent"
-        )
+        text = "takes no MessageDeduplicationId: the message's key is its deduplication id, the same on every send"
         raise misuse(TypeError(f"a transaction's send {text}"))
     for name, value in arguments.items():
         kind = _OPTIONAL.get(name)
@@ -107,7 +105,7 @@ def _check_delay(queue_url: str, seconds: int) -> None:
     if not 0 <= seconds <= MOST_DELAY_SECONDS:
         raise misuse(ValueError(f"a transaction's send: DelaySeconds takes 0 to {MOST_DELAY_SECONDS}"))
     if seconds and queue_url.endswith(".fifo"):
-        text = "is a FIFO queue, whose delay is the queue's own: leave out DelaySeconds"
+        text = "is a FIFO queue, where only the queue sets the delay: leave out DelaySeconds"
         raise misuse(ValueError(f"a transaction's send: {queue_url} {text}"))
 
 
@@ -119,7 +117,7 @@ _LIKE = {
 
 def _is_name(name: object, *, of: str) -> bool:
     if of == "MessageSystemAttributes":
-        return name == "AWSTraceHeader"  # SQS has no other
+        return name == "AWSTraceHeader"  # SQS supports no other
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -134,7 +132,7 @@ def _is_attribute(value: object) -> bool:
 
 
 def _type_of(kind: str) -> str:
-    """SQS's type, without a label of one's own; empty if there is none."""
+    """SQS's data type, without a custom label; empty if it is invalid."""
     found = _TYPE.fullmatch(kind)
     return "" if found is None else found[1]
 
@@ -148,7 +146,7 @@ def _text_of(body: object) -> str:
     if body is None or isinstance(body, bytes | bytearray):
         text = "MessageBody takes a str, or a value that pydantic serialises to JSON"
         raise misuse(TypeError(f"a transaction's send: {text}; it is {named_type(body)}"))
-    # Imported here, so that a handler that sends nothing never loads pydantic for it.
+    # Imported here because most handlers send nothing.
     from pydantic_core import to_json  # noqa: PLC0415
 
     try:
@@ -166,13 +164,13 @@ def _refuse(constant: str) -> None:
 
 
 def to_text(sent: Sequence[Outgoing]) -> str:
-    """The messages as a record holds them."""
+    """The messages as stored in a record."""
     entries = [{"QueueUrl": one.queue_url, **_recoded(one.arguments, _encoded)} for one in sent]
     return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
 def from_text(text: str | None) -> list[Outgoing]:
-    """The messages in a record's outbox. Raises an error if someone has edited it into something else."""
+    """The messages in a record's outbox. Raises an exception if someone has edited it into something invalid."""
     found = [
         outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
         for entry in json.loads(text or "")

@@ -1,4 +1,4 @@
-"""What a handler read through its transaction, and the condition under which that still stands.
+"""What a handler read through its transaction, and the condition that it has not changed since.
 
 Values are compared as DynamoDB compares them: `1` equals `1.0`, and `True` equals neither. Nothing is sent here.
 """
@@ -17,14 +17,14 @@ MOST_EXPRESSION_BYTES = 4096
 """DynamoDB's maximum length of an expression."""
 
 _MOST_INT = 10**38
-"""DynamoDB stores every smaller whole number to its last digit."""
+"""DynamoDB stores every smaller whole number exactly."""
 
 PlainItem = Mapping[str, Any]
 """An item in plain Python values; a whole number is an int, any other a Decimal."""
 
 
 class ReadItem(dict[str, Any]):
-    """A handler's own copy of what was read. It reports to its read which missing names the handler asked for."""
+    """A handler's own copy of the item read. It reports to its `Read` the missing names that the handler looks up."""
 
     def __init__(self, content: PlainItem, ask: Callable[[object], None]) -> None:
         super().__init__(content)
@@ -42,27 +42,27 @@ class ReadItem(dict[str, Any]):
         return super().get(name, default) if name in self else default
 
     def pop(self, name: str, *default: Any) -> Any:
-        """Take the attribute out of this copy; `default`, or a KeyError, if there is none."""
+        """Remove the attribute from this copy and return it; if there is none, `default` or a KeyError."""
         if name not in self and default:
             return default[0]
         return super().pop(name)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """The attribute; if there is none, `default`, which this copy then has."""
+        """The attribute; if there is none, `default`, which is set on this copy."""
         if name not in self:
             self[name] = default
         return self[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)  # a copy has no read to tell
+        return dict, (dict(self),)  # a copy reports to no read
 
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """One item that was read: `item` is what was there, or None. It is not shared.
+    """One read: `item` is the item found, or None. It is not shared.
 
-    Once it is `checked`, `names` are the attributes that must stand as they were, present or absent; None stands for
-    all those of the item, and the `missing` ones that the handler asked for.
+    Once it is `checked`, `names` are the attributes that must not change, present or absent; None means all of the
+    item's attributes and the `missing` ones that the handler looked up.
     """
 
     table: str
@@ -75,12 +75,12 @@ class Read:
     """The handler has ended: later lookups add no checks."""
 
     def covers(self, table: str, source: PlainItem) -> bool:
-        """Whether an action on this table, with this Key or Item, is on the item read."""
+        """Whether an action on this table, with this Key or Item, targets the item read."""
         here = table_name(table) == table_name(self.table)
         return here and all(name in source and source[name] == value for name, value in self.key.items())
 
     def taken(self, names: frozenset[str] | None, *, check: bool) -> ReadItem | None:
-        """A copy for the handler with these attributes, or all if None, which are checked from now on.
+        """A copy for the handler with these attributes, or all if None. If `check`, they are checked from now on.
 
         Raises ValueError if their condition would exceed DynamoDB's limits.
         """
@@ -105,9 +105,7 @@ class Read:
         return ReadItem(held, ask)
 
     def condition(self, used: Collection[str] = ()) -> dict[str, Any]:
-        """The arguments of an action that hold only while what was read stands; no placeholder is one of those
-        `used`.
-        """
+        """The condition that the data read is unchanged, as an action's arguments. Avoids the placeholders `used`."""
         mark = "r"
         while any(placeholder[1:].startswith(mark) for placeholder in used):
             mark += "_"
@@ -126,7 +124,7 @@ class Read:
         }
 
     def stands(self, found: PlainItem | None) -> bool:
-        """Whether the item found still matches what was read."""
+        """Whether the item found still matches the data read."""
         if found is None or self.item is None:
             return found is self.item
         present, absent = self._expected()
@@ -134,7 +132,7 @@ class Read:
         return same and absent.isdisjoint(found)
 
     def _expected(self) -> tuple[PlainItem, frozenset[str]]:
-        """The attributes that must stand with their values, and those that must be absent."""
+        """The attributes that must still have these values, and the names that must still be absent."""
         if self.item is None:
             return {}, frozenset(list(self.key)[:1])
         names = (self.item.keys() if self.names is None else self.names) - self.key.keys()
@@ -148,7 +146,7 @@ def table_name(given: str) -> str:
 
 
 def with_ints(value: Any) -> Any:
-    """A copy of a plain value with each whole number as an int, as far as DynamoDB stores it to its last digit."""
+    """A copy of a plain value with each whole number as an int, if DynamoDB stores it exactly."""
     match value:
         case dict():
             return {name: with_ints(held) for name, held in value.items()}
@@ -162,9 +160,9 @@ def with_ints(value: Any) -> Any:
 
 
 def names_of(attributes: Any) -> frozenset[str] | None:
-    """The attributes that `attributes=` names: a pydantic model's, by all their aliases; None for all.
+    """The attributes that `attributes=` names: for a pydantic model, its fields and all their aliases; None for all.
 
-    Raises TypeError for anything but names or a model, and ValueError if there are none.
+    Raises TypeError for anything but names or a model, and ValueError if there are no names.
     """
     if attributes is None:
         return None
@@ -175,13 +173,13 @@ def names_of(attributes: Any) -> frozenset[str] | None:
         raise misuse(TypeError("a transaction's get: attributes takes a list of names, or a pydantic model"))
     names = frozenset(attributes)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise misuse(ValueError("a transaction's get: attributes takes the names of attributes: omit it for all"))
+        raise misuse(ValueError("a transaction's get: attributes takes attribute names: omit it for all"))
     return names
 
 
 def with_condition(arguments: PlainItem, read: Read) -> dict[str, Any]:
-    """The arguments of a write to an item that was read, which holds only while what was read stands and under its own
-    condition. A failure shows the item, which tells the two apart.
+    """The arguments of a write to an item that was read, with its own condition and the condition that the data read is
+    unchanged. A failure returns the item, which shows which of the two failed.
     """
     own, names, values = (arguments.get(name) for name in _EXPRESSION)
     added = read.condition([*(names or ()), *(values or ())])
@@ -197,26 +195,26 @@ _EXPRESSION = ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAtt
 
 
 def _aliases(name: str, field: Any) -> list[str]:
-    """The names under which a pydantic field may be given."""
+    """The names that a pydantic field accepts."""
     alias = field.validation_alias
     choices = getattr(alias, "choices", [alias])
     return [name, *(one if isinstance(one, str) else one.path[0] for one in choices if one is not None)]
 
 
 def require_expressible(arguments: PlainItem, table: str) -> None:
-    """Raise ValueError for a condition on what was read that exceeds DynamoDB's limits."""
+    """Raise ValueError if the condition on the data read exceeds DynamoDB's limits."""
     expression = arguments["ConditionExpression"]
     operators = 2 * expression.count(" AND ") + 1
     if operators > MOST_OPERATORS or len(expression) > MOST_EXPRESSION_BYTES:
         text = (
-            f"what was read of {table} has more attributes than one condition can check (DynamoDB takes "
-            f"{MOST_OPERATORS} operators and {MOST_EXPRESSION_BYTES} bytes): name those that count with `attributes=`"
+            f"the item read from {table} has more attributes than one condition can check (DynamoDB allows "
+            f"{MOST_OPERATORS} operators and {MOST_EXPRESSION_BYTES} bytes): select some with `attributes=`"
         )
         raise misuse(ValueError(text))
 
 
 def _is_enclosed(expression: str) -> bool:
-    """Whether one pair of parentheses holds a whole expression: DynamoDB refuses a second one around it."""
+    """Whether one pair of parentheses encloses the whole expression: DynamoDB refuses a second pair around it."""
     text, depth = expression.strip(), 0
     for place, character in enumerate(text):
         depth += (character == "(") - (character == ")")

@@ -29,10 +29,10 @@ class Record(NamedTuple):
     """What the table holds for one key; absent attributes are None. Pass fields by name: their order is not stable.
 
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
-    lease's end). `attempts` counts how often the handler may have started. `execution` is the ARN of the workflow
-    execution that has the key, and `input` what to start one with. `resent` is a `Resend` as JSON, `outbox` what a
-    SENDING record has to send. `unreadable` is never stored: it says why the stored attributes are not a record, and
-    `decide` answers with it.
+    lease's end). `attempts` is the number of times that the handler may have started. `execution` is the ARN of the
+    workflow execution that has the key, and `input` the input to start one. `resent` is a `Resend` as JSON, `outbox`
+    the messages that a SENDING record has to send. `unreadable` is never stored: it says why the stored attributes are
+    not a record, and becomes the answer of `decide`.
     """
 
     id: str
@@ -53,17 +53,17 @@ class Record(NamedTuple):
 
     @property
     def lease_until_ms(self) -> int | None:
-        """When the claim ends. Powertools writes no lease without a context; then the record's own end counts."""
+        """When the claim ends. Without a context, Powertools writes no lease; then the record's expiration counts."""
         if self.in_progress_expiration is not None:
             return self.in_progress_expiration
         return None if self.expiration is None else self.expiration * 1000
 
     def expired(self, now_ms: int) -> bool:
-        """Whether the record counts as absent. The attribute decides, because DynamoDB deletes days later."""
+        """Whether the record counts as absent. The attribute decides, because DynamoDB deletes items days later."""
         return self.expiration is not None and self.expiration * 1000 <= now_ms
 
     def differs(self, fingerprint: str | None) -> bool:
-        """Whether the record is for another payload. Powertools' fingerprints (MD5) cannot be compared with ours."""
+        """Whether the record is for another payload. Powertools' MD5 fingerprints cannot be compared with SHA-256."""
         if self.validation is None or fingerprint is None:
             return False
         incomparable = self.version is None and len(self.validation) == 32
@@ -71,8 +71,8 @@ class Record(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The item's size by DynamoDB's rule: names and values; a number takes a byte per two digits, plus one."""
-        # All texts at once, because this runs for every message.
+        """The item's size by DynamoDB's rule: names and values; a number takes one byte per two digits, plus one."""
+        # All strings are joined at once, because this runs for every message.
         text = "".join([f"{name}{value}" for name, value in zip(_STRINGS, self, strict=False) if value is not None])
         size = len(text) if text.isascii() else len(text.encode())
         for name, number in zip(_NUMBERS, self[len(_STRINGS) :], strict=False):
@@ -99,11 +99,11 @@ def from_attributes(item: Mapping[str, object]) -> Record:
     foreign = [name for name in ATTRIBUTES if name in item and name not in strings and name not in numbers]
     unreadable = f"unexpected type of {', '.join(foreign)}" if foreign else None if "status" in item else "no status"
     strings.setdefault("status", "")
-    return Record(**strings, **numbers, unreadable=unreadable)  # type: ignore[arg-type]  # the names tell the types
+    return Record(**strings, **numbers, unreadable=unreadable)  # type: ignore[arg-type]  # the names imply the types
 
 
 def error_of(record: Record) -> Mapping[str, Any]:
-    """The error of a FAILED record; empty if none can be read."""
+    """A FAILED record's error; empty if it cannot be read."""
     if record.status != Status.FAILED or record.error is None:
         return {}
     try:
@@ -114,7 +114,7 @@ def error_of(record: Record) -> Mapping[str, Any]:
 
 
 def permanent(record: Record) -> bool:
-    """Whether it says that a retry cannot help."""
+    """Whether the record says that a retry cannot help."""
     return error_of(record).get("permanent") is True
 
 
@@ -131,7 +131,7 @@ def _whole(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """In place of a record: it has not been read yet, or is in doubt."""
+    """Stands in for a record that has not been read yet or is in doubt."""
 
 
 class Change(NamedTuple):
@@ -144,7 +144,7 @@ class Change(NamedTuple):
     def expected(self) -> dict[str, str | int | None]:
         """The attributes seen that must still match; None means that the attribute must be absent.
 
-        A version suffices. A record that Powertools wrote has none: it is unchanged if no version has appeared and its
+        A version suffices. A record written by Powertools has none: it is unchanged if no version has appeared and its
         status and both expirations are the same.
         """
         seen = self.seen
@@ -157,7 +157,7 @@ class Change(NamedTuple):
 
 
 def unchanged(seen: Record | None, standing: Record | None) -> bool:
-    """Whether the record seen is still `standing`."""
+    """Whether the record seen is still the record `standing`."""
     if seen is standing or seen is None or standing is None:
         return seen is standing
     return all(getattr(seen, name) == value for name, value in Change(seen, standing).expected.items())
@@ -175,7 +175,7 @@ MOST_KEY_BYTES = 2048
 def record_id(namespace: str | None, key: str) -> str:
     """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same id.
 
-    Raises UnusableKey for a key with `#` without a namespace: it could be the id of another record.
+    Raises UnusableKey for a key that contains `#` if there is no namespace: it could be another record's id.
     """
     if namespace is not None:
         return f"{namespace}#{key}"
@@ -187,7 +187,7 @@ def record_id(namespace: str | None, key: str) -> str:
 
 
 def usable(key: object, id_of: Callable[[str], str]) -> str:
-    """The key, if DynamoDB can hold its record's id. Raises UnusableKey with the reason."""
+    """The key, if DynamoDB can store its record's id. Raises UnusableKey with the reason otherwise."""
     if not isinstance(key, str):
         raise UnusableKey(f"the key is of type {type(key).__name__}, not a string")
     if not key:

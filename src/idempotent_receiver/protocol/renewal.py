@@ -1,7 +1,7 @@
-"""The record of a run that outlasts its first lease: the lease is renewed.
+"""Lease renewal for runs that outlast their first lease.
 
 Outside Lambda, no platform ends a process at its deadline. So leases are short, and a `Renewal` extends them while the
-handler runs. Renewals and the settlement replace one record from two threads: the settlement is told every version
+handler runs. Renewals and the settlement replace the same record from two threads: the settlement gets every version
 before a renewal sends it, and may replace any of them.
 """
 
@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.transitions import expiration_of
 
 
 class Renewal(NamedTuple):
-    """Extends the lease of the claim that wrote `held`, or of its last renewal, to `lease_ms` from now."""
+    """Extends the claim's lease to `lease_ms` from now. `held` is the record that the claim or last renewal wrote."""
 
     held: Record
     lease_ms: int

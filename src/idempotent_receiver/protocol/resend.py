@@ -1,15 +1,15 @@
-"""What an operator writes to the record of a dead letter's key when resending it with another body.
+"""The record of a dead letter's key when an operator resends the dead letter with another body.
 
 **The order.** Claim the old key for the resend, send the new body under its new key, complete the old key, delete the
 dead letter. A crash leaves a claim that names the new key, never a message that could take effect with two bodies:
-copies of the old body meet the claim, fail and wait, and are never dropped. Completing before the send could lose the
-message; completing after a send without a claim could run it twice.
+copies of the old body meet the claim, fail, wait, and are never dropped. Completing before the send could lose the
+message. Sending without a claim could run it twice.
 
 **The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps the record's
-earlier error and attempts, because no handler starts. Anyone who finds it may continue with the same body or take it
+earlier error and attempts, because no handler starts. Any operator may continue with the same body or take the resend
 back: one transaction completes the new key, only if it is free, and restores the old one.
 
-**The new key** is checked in the claim's own transaction (`check_open`). A key read as open and claimed later could be
+**The new key** is checked in the claim's own transaction (`check_open`). If it were read before the claim, it could be
 closed in between; then the message would be lost, or its claim would never end.
 """
 
@@ -26,10 +26,10 @@ from idempotent_receiver.protocol.transitions import Claim, Settlement, complete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resend:
-    """A dead letter sent again with another body, from the record id of its old key to that of the new key.
+    """A dead letter's resend with another body. The ids are the record ids of its old and new keys.
 
-    `fingerprint` is the new body's. `operator` and `why` are for people. The old record holds it from the claim on; the
-    new record holds it only if the resend was taken back.
+    `fingerprint` is the new body's. `operator` and `why` are for people. The old record holds the resend from the claim
+    on; the new record holds it only if the resend was taken back.
     """
 
     old_id: str
@@ -48,8 +48,8 @@ class Resend:
 
 
 def resend_of(record: Record) -> Resend | None:
-    """What a record says about a resend; None if nothing readable. A version of this library that does not know the
-    attribute leaves it in place when it claims the key, and becomes the owner.
+    """A record's resend; None if it has none that is readable. A library version that does not know the attribute
+    leaves it in place when claiming the key, and becomes the owner.
     """
     try:
         found = json.loads(record.resent or "null")
@@ -60,7 +60,7 @@ def resend_of(record: Record) -> Resend | None:
 
 
 def resending(record: Record) -> Resend | None:
-    """The resend that has claimed this key and not completed it."""
+    """The resend that has claimed this key but not completed it."""
     return resend_of(record) if record.status == Status.INPROGRESS else None
 
 
@@ -95,13 +95,13 @@ class ResendClaim(NamedTuple):
     ) -> Change | Settled | Refusal:
         """The write that claims the key, or the answer already there."""
         claim = Claim(self.id, self.fingerprint, self.resend.operator, 0)
-        match decide(seen, claim, (), now_ms):  # the resend, not a version, identifies what this claim wrote
+        match decide(seen, claim, (), now_ms):  # the resend, not a version, identifies this claim's write
             case Claimable():
                 return self._change(seen, now_ms, version)
             case HeldElsewhere() if seen is not None and self._is_same(resending(seen)):
                 return Settled(seen)
             case answer:
-                return answer  # type: ignore[return-value]  # never `Claimed`, which takes a version of its own
+                return answer  # type: ignore[return-value]  # never `Claimed`, because no versions were passed
 
     def _is_same(self, other: Resend | None) -> bool:
         return other is not None and other.same_body(self.resend)
@@ -132,8 +132,8 @@ class ResendClaim(NamedTuple):
 def check_open(resend: Resend, table_name: str, now_ms: int) -> Action:
     """The check to commit with the claim: the new key's record must admit the new body.
 
-    It must not be completed, for another payload, closed by a take-back, or itself resent or claimed for a resend: in a
-    cycle no message would run.
+    It must not be completed, used for another payload, closed by a take-back, or itself resent or claimed for a resend:
+    in a cycle no message would run.
     """
     names = {"#e": "expiration", "#r": "resent", "#s": "status", "#v": "validation"}
     values = {":now": now_ms // 1000, ":done": Status.COMPLETED.value, ":body": resend.fingerprint}
@@ -145,12 +145,12 @@ def check_open(resend: Resend, table_name: str, now_ms: int) -> Action:
 
 
 def complete_resend(claimed: Record, retention_seconds: int) -> Settlement:
-    """Completes the old key after the new body is sent, and records the new key."""
+    """Complete the old key after the new body is sent, and record the new key."""
     return Settlement(claimed, completed(None), retention_seconds, claimed)
 
 
 def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlement:
-    """Restores the old key. Commit it with `put_closed`, or the new body may run as well."""
+    """Restore the old key. Commit it with `put_closed`, or the new body may run as well."""
     outcome: dict[str, Any] = {"owner": None, "resent": None, "error": claimed.error}
     if claimed.error is None:
         outcome["in_progress_expiration"] = now_ms  # released: its next delivery claims it
@@ -162,14 +162,14 @@ def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlemen
 
 
 def put_closed(back: Resend, table_name: str, now_ms: int, retention_seconds: int, version: str) -> Action:
-    """The write to commit with the take-back: it completes the new key, only if that is free."""
+    """The write to commit with the take-back: it completes the new key, only if that key is free."""
     item = attributes(closing(back, now_ms, retention_seconds, version))
     free = "attribute_not_exists(#i) OR #e <= :now"
     return Action("Put", _on(table_name, free, {"#i": "id", "#e": "expiration"}, {":now": now_ms // 1000}, Item=item))
 
 
 def closing(back: Resend, now_ms: int, retention_seconds: int, version: str) -> Record:
-    """The record of the new key once its resend is taken back."""
+    """The new key's record once its resend is taken back."""
     return Record(
         id=back.new_id,
         status=Status.COMPLETED.value,

@@ -1,8 +1,8 @@
-"""The interface between the protocol and a table: three methods, each for many records, with an answer for each.
+"""The interface between the protocol and a table: three methods that take many records and return an answer for each.
 
 A store is a compare-and-swap table and decides nothing: `transitions.decide` says whether a key is free, claimed or
-done. A single record is a batch of one. If a store cannot tell, it answers `Unknown`, and the protocol finds out with a
-consistent read. An exception from a store is a defect and is not retried.
+completed. A single record is a batch of one. If a store does not know, it answers `Unknown`, and the protocol finds out
+with a consistent read. An exception from a store is a defect and is not retried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ READS_A_CALL = 100
 """Keys per consistent read: DynamoDB's limit for BatchGetItem."""
 
 WRITES_A_COMMIT = 100
-"""Writes per transaction, of records and handlers: DynamoDB's limit for TransactWriteItems."""
+"""Writes per transaction, records and handlers' actions together: DynamoDB's limit for TransactWriteItems."""
 
 
 class Commit(NamedTuple):
-    """A change of a record, and the handler's own actions, which take effect together or not at all."""
+    """A record's change and the handler's own actions, which take effect together or not at all."""
 
     change: Change
     actions: Sequence[Action]
@@ -37,16 +37,16 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The write was refused because of the record found: `found`, or None if the store did not say."""
+    """The write was refused because the table holds another record: `found`, or None if the store did not say."""
 
     found: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It is unknown whether the request took effect, or what the table holds; `why` is for people.
+    """It is unknown whether the request took effect, or what the table holds. `why` is for people.
 
-    `retry` is false if a read was refused for good, for example for a missing permission.
+    `retry` is false if a read was refused for good, for example because a permission is missing.
     """
 
     why: str
@@ -57,8 +57,8 @@ class Unknown:
 class NotApplied:
     """The write certainly had no effect.
 
-    `retry` tells whether it may succeed later, `contended` that another transaction was in the way. `own` tells that
-    the cause is this commit alone, which says nothing about others: one of its actions was named or cannot be sent.
+    `retry` says whether it may succeed later, `contended` that another transaction was in the way. `own` says that the
+    cause lies in this commit, not in others: the store named one of its actions or cannot send one.
     """
 
     why: str
@@ -71,7 +71,7 @@ class NotApplied:
 class ActionFailed:
     """A transaction was refused because the condition of action `index` (from 0) failed; nothing took effect.
 
-    `stale` tells that what the handler had read there has changed.
+    `stale` says that the data that the handler had read there has changed.
     """
 
     index: int
@@ -79,9 +79,9 @@ class ActionFailed:
 
 
 def action_failed(actions: Sequence[Action], met: Mapping[int, PlainItem | None]) -> ActionFailed:
-    """What it means that the conditions of these actions failed, by their indices and the items that they met.
+    """The answer when conditions failed. `met` maps the index of each such action to the item that it met.
 
-    A read that no longer stands comes first: had the handler known, it might not have asked for the others.
+    A stale read comes first: with current data, the handler might not have requested the other actions.
     """
     stale = [index for index, item in met.items() if actions[index].is_stale(item)]
     return ActionFailed(stale[0], stale=True) if stale else ActionFailed(min(met))
@@ -96,16 +96,16 @@ class RecordStore(Protocol):
     Implementations must be thread-safe and must bound the duration of a call.
 
     They turn each of their client's errors into an answer. A refused write is `NotApplied`. A request that timed out,
-    was cut off or got an unreadable answer is `Unknown`, because it may have taken effect; so is a failed read. An
-    exception counts as a defect: the messages or calls concerned fail at once, with its type and location, and without
-    retries. So a network error that escapes costs a delivery that `Unknown` would save.
+    was cut off or got an unreadable response is `Unknown`, because it may have taken effect; so is a failed read. An
+    exception counts as a defect: the messages or calls concerned fail at once, with its type and location, and are not
+    retried. So a network error that escapes costs a delivery that `Unknown` would save.
     """
 
     namespace: str | None
-    """Separates one function's keys from those of others in the table. Contains no `#`."""
+    """Separates one function's keys from other functions' keys in the table. Contains no `#`."""
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Insert each record whose id has none. Ids are distinct; answers are in the records' order."""
+        """Insert each record whose id is not in the table. Ids are distinct; answers are in the records' order."""
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """Read the current records consistently. Ids are distinct; None where there is no record."""
@@ -122,10 +122,10 @@ class TransactionalStore(RecordStore, Protocol):
     """A store that can commit a handler's own writes together with the record's."""
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Write each commit's change and all its actions, or none of it. Record ids are distinct.
+        """Write each commit's change and all its actions, or nothing of that commit. Record ids are distinct.
 
         The store may group commits into requests, but each has its own answer, and none fails because of another. A
-        repeated commit takes effect once. Actions that no transaction may hold are `NotApplied`, without being sent.
+        repeated commit takes effect once. Actions that no transaction may contain are `NotApplied` and are not sent.
         """
 
 

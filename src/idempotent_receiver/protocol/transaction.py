@@ -1,7 +1,7 @@
-"""What a handler reads, and the writes that it wants committed together with its completion. Collected here; sent by a
+"""A handler's reads, and the writes that it wants committed together with its completion. Collected here; sent by a
 store.
 
-Values are plain Python and copied, so that later changes do not reach them.
+Values are plain Python and copied, so that later changes do not affect them.
 """
 
 import threading
@@ -23,7 +23,7 @@ from idempotent_receiver.protocol.reads import (
 from idempotent_receiver.protocol.values import checked_arguments, named_type
 
 MOST_ACTIONS = 99
-"""DynamoDB allows 100 actions in a transaction, and one is the record's own."""
+"""DynamoDB allows 100 actions in a transaction; one is the record's own."""
 
 _OPTIONAL = frozenset(
     {
@@ -41,7 +41,7 @@ _ENDED = (
 )
 
 Fetch = Callable[[str, PlainItem], PlainItem | None]
-"""Reads the item with a key in a table, consistently. Raises an error if it cannot."""
+"""Reads the item with a key from a table, consistently. Raises an exception if it cannot."""
 
 
 def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
@@ -49,17 +49,17 @@ def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
 
 
 class Transaction:
-    """Reads that still stand, and writes that take effect exactly once: with the message's completion, or not at all.
+    """Reads that are still current at the commit, and writes that take effect once: with the completion, or not at all.
 
     Each method takes the arguments that DynamoDB's TransactWriteItems takes for that action (`TableName`, `Key` or
     `Item`, `ConditionExpression`, `UpdateExpression`, `ExpressionAttributeNames`, `ExpressionAttributeValues`) with
-    plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Each call checks and copies them: a
-    wrong argument raises TypeError or ValueError there, and later changes to your dicts change nothing.
+    plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Each call checks and copies them: an
+    invalid argument raises TypeError or ValueError at once, and later changes to your dicts have no effect.
 
-    Nothing is written before the handler has returned. Conditions are evaluated then, so `otherwise` says what error a
-    failed one means: a `PermanentError` goes to the dead-letter queue, anything else (the default) is retried. After
-    the handler has returned, each method raises RuntimeError: an action that a thread or task adds later could not be
-    committed.
+    Nothing is written before the handler has returned. Conditions are evaluated then, so `otherwise` gives the error
+    for a failed condition: a `PermanentError` goes to the dead-letter queue, anything else (the default) is retried.
+    After the handler has returned, each method raises RuntimeError: an action that a thread or task adds later could
+    not be committed.
 
     At most 99 actions, on distinct items, none on the message's own record. An item that is only read counts as one.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
@@ -78,8 +78,7 @@ class Transaction:
         self._waiting = 0
         """The number of reads without an answer."""
         self.unread: BaseException | None = None
-        """Why the first failed `get` failed. Then nothing may commit: the handler may have relied on the missing item.
-        """
+        """The first error of a `get`. After it nothing may commit: the handler may have relied on the missing item."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -92,12 +91,12 @@ class Transaction:
         return tuple(self._sends)
 
     def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
-        """Give each message these text attributes, where it has none of that name and room for them."""
+        """Add these text attributes to each message, if they fit. The message's own attributes win over them."""
         with self._adding:
             self._sends = [message.with_attributes(attributes, system_attributes) for message in self._sends]
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
-        """Accept no more actions, and return those requested, with the checks of what was read. Called when the handler
+        """Accept no more actions, and return the requested ones with the checks of the reads. Called when the handler
         has returned or raised.
 
         `why` is the text of the RuntimeError that later calls raise.
@@ -113,24 +112,24 @@ class Transaction:
             return (*map(self._guarded, self._actions), *map(_check_of, self._unwritten()))
 
     def checks(self) -> tuple[Action, ...]:
-        """The checks of everything that was read, without any write."""
+        """The checks of all reads, without any write."""
         return tuple(_check_of(read) for read in self._reads if read.checked)
 
     def get(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
         """Read the item with this `Key` in this `TableName`, consistently: a dict of plain values, or None.
 
-        What was read still stands when the outcome commits (the writes, a return without any, or a PermanentError).
-        Otherwise none of it commits, and the handler runs again at once on the current items.
+        The data read is still current when the outcome commits (the writes, a return without writes, or a
+        PermanentError). Otherwise nothing commits, and the handler runs again at once on the current items.
 
-        `attributes` are the names that are read and checked, present or absent, or a pydantic model, which this then
-        returns. By default, they are all that the item has, and each missing name that you ask the dict for. With
-        `check=False` the item may change meanwhile.
+        `attributes` are the names to read and check, present or absent, or a pydantic model, in which case this returns
+        an instance of it. By default, they are all of the item's attributes and each missing name that you look up in
+        the dict. With `check=False` the item may change meanwhile.
 
-        Reading an item again gives another copy, without a request. Raises ValueError for an item that was written
-        before in this transaction, or that has more attributes than a condition can check; StoreUnavailable if there
-        was no answer. After any of these errors nothing commits, even if you catch it. The same applies to a read that
-        was cancelled, or has no answer when the handler ends. In an `async def` handler, use `await tx.aget(...)`:
-        there this raises RuntimeError.
+        Reading an item again returns another copy, without a request. Raises ValueError for an item already written in
+        this transaction, or with more attributes than a condition can check, and StoreUnavailable if the store did not
+        answer. After any of these errors nothing commits, even if you catch it. The same applies to a read that was
+        cancelled, or has no answer when the handler ends. In an `async def` handler, use `await tx.aget(...)`: there
+        `get` raises RuntimeError.
         """
         if self._asynchronous and _in_event_loop():
             raise self._lacks("would block the event loop: in an `async def` handler, `await tx.aget(...)`")
@@ -138,7 +137,7 @@ class Transaction:
 
     async def aget(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
         """The same as `get`, for an `async def` handler."""
-        # Imported here because most handlers run without it.
+        # Imported here because most handlers do not need it.
         from asyncio import CancelledError, to_thread  # noqa: PLC0415
 
         try:
@@ -160,17 +159,17 @@ class Transaction:
         self._add("Delete", ("TableName", "Key"), arguments, otherwise)
 
     def check(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
-        """Check a condition on an item that is not written: `TableName`, `Key`, `ConditionExpression`."""
+        """Check a condition on an item without writing it: `TableName`, `Key`, `ConditionExpression`."""
         self._add("ConditionCheck", ("TableName", "Key", "ConditionExpression"), arguments, otherwise)
 
     def send(self, *, QueueUrl: str, MessageBody: Any, **arguments: Any) -> None:  # noqa: N803  # SendMessage's names
-        """Send a message if and only if this transaction commits: `MessageBody` is text, or a value that pydantic
-        serialises to JSON; `MessageAttributes`, `MessageGroupId`, `DelaySeconds` and `MessageSystemAttributes` are
-        SendMessage's.
+        """Send a message if and only if this transaction commits. `MessageBody` is text, or a value that pydantic
+        serialises to JSON; `MessageAttributes`, `MessageGroupId`, `DelaySeconds` and `MessageSystemAttributes` are as
+        in SendMessage.
 
-        It stays in this message's record until SQS has confirmed it. It is sent at least once, each time with the same
-        key, so consumers of this library recognise a repeated send as a duplicate. On a FIFO queue the key is also the
-        deduplication id. At most 64 KB per transaction; each KB costs two write units.
+        The message stays in this record until SQS has confirmed it. It is sent at least once, each time with the same
+        key, so consumers that use this library recognise a repeated send as a duplicate. On a FIFO queue the key is
+        also the deduplication id. At most 64 KB per transaction; each KB costs two write units.
 
         Raises TypeError or ValueError for anything that SQS would reject, and RuntimeError where calls are not
         redelivered.
@@ -200,7 +199,7 @@ class Transaction:
                 self._waiting -= 1
         if found is None or not hasattr(attributes, "model_validate"):
             return found
-        # Its errors depend on what was read, and may be final.
+        # Outside the `try`: validation errors depend on the data read, and may be final.
         return attributes.model_validate(dict(found))
 
     def _read(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> PlainItem | None:
@@ -226,7 +225,7 @@ class Transaction:
         return error
 
     def _known(self, table: str, key: PlainItem) -> Read | None:
-        """The item, if it has been read. Raises if it can no longer be."""
+        """The item's read, if there is one. Raises if the item can no longer be read."""
         self._require_open("get")
         for number, action in enumerate(self._actions, 1):
             if Read(table, key, None).covers(action.arguments["TableName"], source_of(action)):
@@ -274,14 +273,14 @@ class Transaction:
         return next((read for read in self._reads if read.checked and read.covers(table, source)), None)
 
     def _unwritten(self) -> list[Read]:
-        """The reads that need a separate check."""
+        """The reads that need a separate check because no action covers them."""
         if not self._reads:
             return []
         written = [self._read_by(action) for action in self._actions]
         return [read for read in self._reads if read.checked and read not in written]
 
     def _guarded(self, action: Action) -> Action:
-        """An action that holds only while what was read of its item stands."""
+        """The action, which fails if the data read from its item has changed."""
         if (read := self._read_by(action)) is None:
             return action
         arguments, own = with_condition(action.arguments, read), "ConditionExpression" in action.arguments
@@ -295,7 +294,7 @@ def _check_of(read: Read) -> Action:
 
 def _in_event_loop() -> bool:
     """Whether this thread runs an event loop."""
-    # Imported here because most handlers run without it.
+    # Imported here because most handlers do not need it.
     from asyncio import get_running_loop  # noqa: PLC0415
 
     try:

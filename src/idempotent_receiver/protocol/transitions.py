@@ -1,47 +1,47 @@
 """Every transition of a key's record. No I/O, clock, randomness or environment here.
 
-**The state.** A key has no record, or one that is INPROGRESS (a worker holds a claim with a lease), SENDING (its effect
-is done, and its messages wait to be sent), COMPLETED (all is done) or FAILED (the handler raised). A record ends with
-its retention, but never before its lease, because a retention may be shorter than a call; an expired record counts as
-absent. The names match those in Powertools' tables, which have no SENDING.
+**The state.** A key has no record, or one that is INPROGRESS (a worker has a claim with a lease), SENDING (the effect
+took place, and its messages wait to be sent), COMPLETED (everything is done) or FAILED (the handler raised). A record
+expires when its retention ends, but never before its lease, because a retention may be shorter than a call; an expired
+record counts as absent. The names match those in Powertools' tables, which have no SENDING.
 
-**The one rule of writing.** Every write puts a fresh version, and every write but the first names the version that
-it replaces. That rule is at once
+**The one rule for writes.** Every write sets a fresh version, and every write except the first names the version that
+it replaces. That rule serves as
 
 * a fence: a worker that lost its claim names a version that is gone, and is refused;
-* a take-over lock: if two workers saw one stale record, one replaces it, and the version the other names is gone;
+* a take-over lock: if two workers saw one stale record, one replaces it, and the version that the other names is gone;
 * a guard against delay: a request based on an older version is refused, however late it arrives.
 
 A writer whose answer was lost recognises its own new version in the record. A consistent read settles any other doubt:
-a record that was not read is never "free" and never "done".
+a record that was not read is never assumed to be free or completed.
 
-**The one decision.** `decide` says what a claim may do with what it meets; the first match wins:
+**The one decision.** `decide` says what a claim may do with the record that it meets; the first match wins:
 
 ====================================================================== ===========================================
 a claim meets                                                          answer
 ====================================================================== ===========================================
 attributes that are not a record: foreign types, no status             Unreadable
 nothing, or a record past its expiration                               Claimable
-what it cannot read: unknown status, INPROGRESS without an end         Unreadable
-another fingerprint than its own, in any status                        OtherPayload
+an unreadable record: unknown status, INPROGRESS without an end        Unreadable
+a different fingerprint from its own, in any status                    OtherPayload
 COMPLETED                                                              AlreadyCompleted
 SENDING, lease live                                                    HeldElsewhere
-SENDING, lease over                                                    Unsent: its finder sends and marks it
-the version that this very claim wrote                                 Claimed: its answer had been lost
+SENDING, lease over                                                    Unsent: the claimer sends and marks it
+the version that this very claim wrote                                 Claimed: its answer was lost
 INPROGRESS, lease live                                                 HeldElsewhere
 FAILED, where failures are answers                                     AlreadyFailed
-FAILED, or INPROGRESS with its lease over                              Claimable, by replacing what was seen
+FAILED, or INPROGRESS with its lease over                              Claimable, by replacing that record
 ====================================================================== ===========================================
 
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
-started or is to start again. A record with messages to send is first SENDING, with a lease; once SQS has confirmed
+started or should start again. A record with messages to send is first SENDING, with a lease; once SQS has confirmed
 them, `mark` makes it COMPLETED. If that version is gone, the answer is `ClaimLost`. A record that has vanished is not
-recreated. An unclaimed run may then begin `once_more`.
+recreated. After `ClaimLost`, an unclaimed run may start `once_more`.
 
-**Transitions.** `Peek`, `Claim`, `Settlement` and those of `renewal.py` and `execution.py` share one shape, so that one
-loop (`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the versions
-sent so far, the time and a fresh version, and gives the next `Change` to try or the answer; `applied` gives the answer
-once that change is written.
+**Transitions.** `Peek`, `Claim`, `Settlement` and the transitions in `renewal.py` and `execution.py` share one
+interface, so that one loop (`exchange.exchange`) brings each to its answer. `id` is the record's id. `step` takes the
+current record, the versions sent so far, the time and a fresh version, and returns the next `Change` to try or the
+answer. `applied` returns the answer once that change is written.
 """
 
 from collections.abc import Collection, Mapping
@@ -68,8 +68,8 @@ Attributes = Mapping[str, str | int | None]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The key is ours until the lease ends. `over` is the record that the claim replaced, if known. `renewed` are the
-    versions that renewals of the lease have sent: if the record has any of them, it is ours.
+    """The key is claimed until the lease ends. `over` is the record that the claim replaced, if known. `renewed` are
+    the versions that lease renewals have sent: if the record has any of them, it still belongs to this claim.
     """
 
     record: Record
@@ -79,7 +79,7 @@ class Claimed:
 
     @property
     def taken_over(self) -> bool:
-        """Whether another worker had claimed the key and never settled; a released record has no owner."""
+        """Whether another worker had claimed the key and never settled it. A released record has no owner."""
         over = self.over
         if over is None or over.status != Status.INPROGRESS:
             return False
@@ -88,9 +88,9 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """The run holds no claim. `over`, as read or assumed absent, is still there, and others may run concurrently.
+    """The run has no claim. The record `over`, as read or assumed absent, still stands; others may run concurrently.
 
-    `record` is what a claim would have written; only the run's end is written.
+    `record` is the record that a claim would have written; only the run's end is written.
     """
 
     record: Record
@@ -129,9 +129,9 @@ class Claim(NamedTuple):
 
     def change(self, seen: Record | None, now_ms: int, version: str) -> Change:
         """The write that claims the key."""
-        before = 0  # attempts count from zero again after an expired record
+        before = 0  # after an expired record, attempts count from zero again
         if seen is not None and not seen.expired(now_ms):
-            # A record without a count is from Powertools, whose handler had started once.
+            # A record without a count is from Powertools, where the handler started once.
             before = 1 if seen.attempts is None else seen.attempts
         lease_until_ms = self.lease_at(now_ms)
         record = Record(
@@ -148,7 +148,7 @@ class Claim(NamedTuple):
         return Change(record, seen)
 
     def lease_at(self, now_ms: int) -> int:
-        """The end of the lease that is written now."""
+        """The end of a lease written now."""
         return self.lease_until_ms if self.lease_ms is None else now_ms + self.lease_ms
 
     def applied(self, change: Change) -> Claimed:
@@ -163,7 +163,8 @@ class Claim(NamedTuple):
 def once_more(lost: ClaimLost, run: Unclaimed, now_ms: int, version: str) -> Unclaimed | None:
     """The basis on which an unclaimed run that assumed no record may start again.
 
-    It is exactly what its completion found, where a redelivery might run. None if it may not run again, or already has.
+    It is the record that the run's completion found, if a redelivery could run on it. None if the run may not start
+    again, or already has.
     """
     found = lost.found
     if run.over is not None or found is None:
@@ -176,7 +177,7 @@ def once_more(lost: ClaimLost, run: Unclaimed, now_ms: int, version: str) -> Unc
 
 
 class Peek(NamedTuple):
-    """A claim's first read of a key that is probably known. It decides and writes nothing."""
+    """A claim's first read of a key that probably has a record. It decides but writes nothing."""
 
     claim: Claim
 
@@ -201,9 +202,9 @@ _WHILE_RUNNING = dict.fromkeys(("in_progress_expiration", "error", "input", "out
 
 
 class Settlement(NamedTuple):
-    """Ends a run with the attributes of `outcome`: `held` with these attributes replaces `standing`.
+    """Ends a run with the attributes in `outcome`: `held` with these attributes replaces `standing`.
 
-    `standing` is `held` itself for a claim, or its latest renewal. `version` is set in advance if something is already
+    For a claim, `standing` is `held` itself or its latest renewal. `version` is set in advance if something is already
     named after it.
     """
 
@@ -240,8 +241,8 @@ class Settlement(NamedTuple):
 
 
 def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | ClaimAnswer:
-    """What `claim`, which sent the versions `wrote`, may do with the record it meets: the module's table, row
-    by row.
+    """What `claim`, which sent the versions `wrote`, may do with the record that it meets. Follows the module's table
+    row by row.
     """
     if seen is not None and seen.unreadable is not None:
         return Unreadable(seen.unreadable)
@@ -270,7 +271,7 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
 
 def complete(run: Basis, data: str | None, outbox: str | None = None, now_ms: int = 0) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result). With messages to send: SENDING,
-    until the end of the lease that a claim would get now.
+    with the lease that a claim would get now.
     """
     outcome = completed(data)
     if outbox is not None:
@@ -282,26 +283,26 @@ def complete(run: Basis, data: str | None, outbox: str | None = None, now_ms: in
 
 
 def mark(sending: Record, retention_seconds: int) -> Settlement:
-    """SQS has confirmed the messages of a SENDING record: COMPLETED, without them."""
+    """SQS has confirmed a SENDING record's messages: COMPLETED, without the messages."""
     return Settlement(sending, completed(sending.data), retention_seconds, sending)
 
 
 def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:
     """The handler failed, or never `started`: FAILED with the error as JSON text. If it never started, the record keeps
-    no fingerprint, so that a corrected payload may use the same key.
+    no fingerprint, so that a corrected payload can use the same key.
     """
     outcome = {**failed(error), **({} if started else _without_attempt(run))}
     return settlement(run, outcome)
 
 
 def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
-    """Ends the lease now and removes the owner. An attempt whose handler never `started` does not count."""
+    """End the lease now and remove the owner. An attempt whose handler never `started` does not count."""
     outcome = {"in_progress_expiration": now_ms, "owner": None, **({} if started else _without_attempt(held))}
     return settlement(held, outcome)
 
 
 def settlement(run: Basis, outcome: Attributes) -> Settlement:
-    """Ends the run with this outcome, over its claim or over the record that still stands."""
+    """End the run with this outcome, by replacing its claim or the record on which it ran."""
     seconds = run.claim.retention_seconds
     standing, renewed = (run.record, run.renewed) if isinstance(run, Claimed) else (run.over, ())
     return Settlement(run.record, outcome, seconds, standing, renewed=renewed)
@@ -324,7 +325,7 @@ def _without_attempt(run: Basis) -> Attributes:
 
 
 def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
-    """The record's end, in whole seconds: at the end of its retention, but never before its lease ends, because an
+    """When the record expires, in epoch seconds: when its retention ends, but never before its lease, because an
     expired record counts as absent even if its lease is live.
     """
     until_ms = max(now_ms + retention_seconds * 1000, lease_until_ms or 0)

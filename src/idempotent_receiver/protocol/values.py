@@ -1,6 +1,6 @@
 """The arguments of actions, and the plain values in them: str, int, Decimal, bytes, bool, None, list, dict and set.
 
-Limits that only an engine knows (on digits, texts and bytes) are not checked here.
+DynamoDB's limits on digits, texts and bytes are not checked here.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,27 +11,27 @@ from typing import Any, TypeVar
 from idempotent_receiver.errors import misuse
 
 MOST_LEVELS = 32
-"""DynamoDB's maximum nesting of an item's attributes, including the item's own level. This also stops a value that
+"""DynamoDB's maximum nesting depth of an item, including the item's own level. The limit also stops a value that
 contains itself.
 """
 
 _LONGEST_PLACE = 80
 _KEPT = frozenset({str, int, bytes, bool, type(None)})
-"""The types of most values. They are immutable, so they need no copy."""
+"""The most common types. Their values are immutable, so they need no copy."""
 
 ValuePlace = str | tuple["ValuePlace", str | int]
 """Where a value is: a name, or a name or index within another place. It becomes text only for an error, because names
 may be long and a list may hold thousands of values.
 """
 
-# Most frequent type first, because checking an abstract class takes longer.
+# The concrete types first, because checking an abstract class takes longer.
 _MAPPINGS = (dict, Mapping)
 _LISTS = (list, tuple)
 _HOLDING = (dict, *_LISTS, Mapping)
 """The types of values that contain other values."""
 
 KEY_TYPES = (str, int, Decimal, bytes)
-"""The types of values that a key may hold."""
+"""The types that a key's values can have."""
 
 _SETS = ": a set holds only str, only numbers (int, Decimal) or only bytes"
 
@@ -91,10 +91,10 @@ def _require(
 
 def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) -> Any:
     """A copy of `value` that shares nothing with it. It consists of str, int, Decimal, bytes, bool, None, list, dict
-    and set; a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
+    and set: a tuple becomes a list, a subclass instance its plain type, and boto3's Binary bytes.
 
     Raises TypeError for anything else, and ValueError for more than `levels` levels below this one. The message names
-    the place (`Item.lines[0].price` if `place` is "Item") and never the value.
+    the place (`Item.lines[0].price` if `place` is "Item") but never the value.
     """
     if type(value) in _KEPT:
         return value
@@ -124,15 +124,15 @@ _Error = TypeVar("_Error", TypeError, ValueError)
 
 
 def _refusal(kind: type[_Error], place: ValuePlace, what: str, longest: int | None = None) -> _Error:
-    """The error about a value, with its place cut to `longest` characters. Logs hide the names inside an attribute's
-    value, which may be data, as in a map by customer.
+    """The error about a value, with its place cut to `longest` characters. Logs hide names inside an attribute's value,
+    which may be data, as in a map keyed by customer.
     """
     text, shown = (f"{_text_of(place, hidden=hidden)[:longest]}{what}" for hidden in (False, True))
     return misuse(kind(text), shown=shown)
 
 
 def _text_of(place: ValuePlace, *, hidden: bool) -> str:
-    """A place in words; if `hidden`, "*" replaces every name except an attribute's own."""
+    """A place as text; if `hidden`, "*" replaces every name except an attribute's own."""
     parts: list[str] = []
     while isinstance(place, tuple):
         place, part = place
@@ -142,10 +142,10 @@ def _text_of(place: ValuePlace, *, hidden: bool) -> str:
 
 
 def _scalar(value: object, place: ValuePlace) -> str | int | Decimal | bytes | None:
-    """The value without anything a subclass added; None if it is not a scalar."""
+    """The value as its plain type, without a subclass's additions; None if it is not a scalar."""
     match value:
         case str():
-            return str.__str__(value)  # an enumeration's own str() may be its name
+            return str.__str__(value)  # str() of an enum member may be its name
         case int():
             return int.__int__(value)
         case Decimal():
@@ -154,7 +154,7 @@ def _scalar(value: object, place: ValuePlace) -> str | int | Decimal | bytes | N
             return Decimal(value)
         case bytes() | bytearray():
             return bytes(value)
-    # boto3 reads bytes as its Binary. It is recognised by name, because importing boto3 adds 100 ms to a cold start.
+    # boto3 returns bytes as Binary, which is recognised by name, because importing boto3 adds 100 ms to a cold start.
     held = getattr(value, "value", None) if type(value).__name__ == "Binary" else None
     return bytes(held) if isinstance(held, bytes | bytearray) else None
 

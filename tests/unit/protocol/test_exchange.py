@@ -315,7 +315,7 @@ def test_many_commits_are_one_request_and_each_has_its_answer() -> None:
     assert store.memory.items["b"]["status"] == "INPROGRESS"
 
 
-IN_DOUBT = Unknown("what was read has changed, and an earlier answer was lost", retry=False)
+IN_DOUBT = Unknown("data that was read has changed, and an earlier answer was lost", retry=False)
 
 
 @pytest.mark.parametrize(("entries", "answer"), [([], ActionFailed(0, stale=True)), ([[LOST]], IN_DOUBT)])

@@ -286,7 +286,7 @@ def test_a_transaction_of_ones_own_has_nothing_to_read_from() -> None:
         ({**PLACE, "attributes": {"balance": 1}}, TypeError, "a list of names"),
         ({**PLACE, "attributes": 5}, TypeError, "a list of names"),
         ({**PLACE, "attributes": []}, ValueError, "omit it for all"),
-        ({**PLACE, "attributes": [""]}, ValueError, "names of attributes"),
+        ({**PLACE, "attributes": [""]}, ValueError, "takes attribute names"),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_read(wrong: dict[str, Any], error: type[Exception], text: str) -> None:

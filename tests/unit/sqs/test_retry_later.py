@@ -176,7 +176,8 @@ def test_of_sqss_twelve_hours_what_may_be_gone_since_the_receive_is_left_out(sec
 @pytest.mark.parametrize("seconds", [-1, -0.001, 43_201, 1e9, float("inf"), float("nan")])
 def test_a_delay_that_sqs_cannot_make_is_refused_with_the_bound_and_the_remedy(seconds: float) -> None:
     with pytest.raises(
-        ValueError, match=r"0 to 43200 seconds \(SQS's limit is twelve hours\): for longer delays, use EventBridge Scheduler"
+        ValueError,
+        match=r"0 to 43200 seconds \(SQS's limit is twelve hours\): for longer delays, use EventBridge Scheduler",
     ):
         RetryLater(seconds=seconds)
 

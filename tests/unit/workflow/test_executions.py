@@ -76,7 +76,7 @@ def test_a_request_that_is_too_late_by_either_clock_claims_nothing(requests: Req
     deadline = requests.workflow.deadline(10_000)
     requests.clock.stepped_seconds += 3600
     answer = accept(requests.workflow, requests.workflow.start_of(NAME, "f1", 1), deadline, "request")
-    assert answer == Unknown("no time was left to ask")
+    assert answer == Unknown("no time was left to send the request")
     assert requests.store.items == {}
 
 

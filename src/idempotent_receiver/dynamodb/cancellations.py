@@ -1,7 +1,7 @@
-"""What a cancelled transaction's reasons say about its commits.
+"""Derives the answers to commits from a cancelled transaction's reasons.
 
-A failed condition that covers both a read and a handler's own condition is told apart by the item that it met: if the
-reason does not show it, it is read.
+If a failed condition covers both a read and the handler's own condition, the item that it met shows which of them
+failed. An item that the reason does not show is read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Cancelled:
 def answers_named(
     cancelled: Cancelled, members: Sequence[Member], table: str, get: Get
 ) -> dict[Member, Written | ActionFailed]:
-    """The answers of the members that the reasons name: empty unless there is one reason per action."""
+    """The answers to the members that the reasons name; empty unless there is one reason per action."""
     reasons, places = cancelled.reasons, places_of(members)
     if len(reasons) != 1 + max(place for here in places for place in here):
         return {}
@@ -38,16 +38,16 @@ def answers_named(
 
 
 def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
-    """The answer of a single member if the reasons name none of its actions."""
+    """The answer to a single member if the reasons name none of its actions."""
     codes = [reason.get("Code") for reason in cancelled.reasons]
     telling = [code for code in codes if code not in (None, "None", "ConditionalCheckFailed")]
     return write_failed(telling[0] if telling else "TransactionCanceledException", call_of([member], table))
 
 
 def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get: Get) -> Written | ActionFailed | None:
-    """What the reasons of its own actions say about a member; None if nothing.
+    """A member's answer according to the reasons for its own actions; None if they name none.
 
-    The record's own reason comes first: once the claim is lost, the handler's conditions mean nothing.
+    The record's own reason comes first: once the claim is lost, the handler's conditions do not matter.
     """
     codes = [reason.get("Code", "None") for reason in reasons]
     if codes[0] == "ConditionalCheckFailed":
@@ -66,13 +66,13 @@ def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get
 def _conditions_failed(
     failed: Mapping[int, Mapping[str, Any]], actions: Sequence[Action], get: Get
 ) -> Written | ActionFailed:
-    """What failed conditions mean, from the reasons of their actions by index."""
+    """The answer for failed conditions, from the reasons for their actions by index."""
     met: dict[int, PlainItem | None] = {}
     for index, reason in failed.items():
         action, item = actions[index], reason.get("Item")
         found: PlainItem | Unknown | None = plain_item(item) if item else None
         if not item and action.read is not None and action.conditional:
-            # There is no item, or the engine does not show it.
+            # Either there is no item, or the engine does not show it.
             found = get(action.arguments["TableName"], action.read.key)
         if isinstance(found, Unknown):
             return NotApplied(found.why, retry=True, own=True)

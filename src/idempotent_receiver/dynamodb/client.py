@@ -1,7 +1,7 @@
 """A store's default client, request lists that any client sends unchanged, and workarounds for moto.
 
-botocore would visit every value of a statement or action only to find that it is a string. That costs a fifth of a
-batch request's CPU, and more than half of a transaction's.
+botocore would visit every value in a statement or action only to find that it is a string. That takes a fifth of a
+batch request's CPU time, and more than half of a transaction's.
 """
 
 import sys
@@ -23,26 +23,26 @@ def default_client() -> "DynamoDBClient":
     """A client with the default configuration. It has its own session, because boto3's default session is not
     thread-safe.
     """
-    # Imported here: a user with a client may have loaded boto3 already, or may not need it.
+    # Imported here because a user who passes a client does not need it.
     from boto3.session import Session  # noqa: PLC0415
 
     return Session().client("dynamodb", config=client_config())
 
 
 def client_config() -> "Config":
-    """The configuration of the default client, for a client that you create from your own session."""
+    """The default client's configuration, for a client that you create from your own session."""
     from boto3 import __version__ as boto3_version  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
     return Config(
-        # Identifies this library in CloudTrail. boto3 rebuilds its own value for each request: 5 % of a batch's CPU.
+        # Identifies this library in CloudTrail. boto3 rebuilds its own value per request: 5% of a batch's CPU time.
         user_agent=f"idempotent-receiver Boto3/{boto3_version}",
         connect_timeout=1,
         read_timeout=3,
         retries={"mode": "standard", "total_max_attempts": 2},
         max_pool_connections=32,
         tcp_keepalive=True,
-        # Saves a quarter of a batch's CPU. Our requests hold checked values, and `Transaction` checks its arguments.
+        # Saves a quarter of a batch's CPU time. This store's values are checked, and so are a `Transaction`'s.
         parameter_validation=False,
     )
 
@@ -51,20 +51,20 @@ _one_at_a_time = threading.Lock()
 
 
 def answered_by_moto() -> bool:
-    """Whether moto's `mock_aws` answers this process's requests now. It does not support batches of statements."""
+    """Whether moto's `mock_aws` currently answers this process's requests. It does not support statement batches."""
     stubber = getattr(sys.modules.get("moto.core.models"), "botocore_stubber", None)
     return getattr(stubber, "enabled", False)
 
 
 def turn() -> AbstractContextManager[object]:
-    """A request's turn: immediate, but one at a time under moto. A failed transaction there restores whole tables, and
-    with them overwrites what other threads have written.
+    """The context manager for a request: under moto, one request at a time. There, a failed transaction restores whole
+    tables and so overwrites what other threads have written.
     """
     return _one_at_a_time if answered_by_moto() else nullcontext()
 
 
 class _Thread(threading.local):
-    """Whether this thread's last call had raw lists."""
+    """Whether this thread's last call contained raw lists."""
 
     asks_raw = False
 
@@ -73,7 +73,7 @@ _thread = _Thread()
 
 
 class RawList(list[Any]):
-    """A list in a request, which a client sends unchanged."""
+    """A list in a request that a client sends unchanged."""
 
     def json(self) -> bytes:
         """The list as JSON for the request."""
@@ -81,7 +81,7 @@ class RawList(list[Any]):
 
 
 class RawStatements(RawList):
-    """The statements of one request, built from JSON's own types only."""
+    """One request's statements, built only from JSON types."""
 
     def json(self) -> bytes:
         """The list as JSON for the request."""
@@ -89,7 +89,7 @@ class RawStatements(RawList):
 
 
 class RawActions(RawList):
-    """The actions of one transaction, together with their JSON, which the caller has already encoded."""
+    """One transaction's actions, with their JSON, which the caller has already encoded."""
 
     def __init__(self, actions: "Iterable[TransactWriteItemTypeDef]", text: bytes) -> None:
         super().__init__(actions)
@@ -103,15 +103,15 @@ class RawActions(RawList):
 def accept_raw(client: "DynamoDBClient") -> "DynamoDBClient":
     """The client, changed to send raw lists as they are and everything else as before.
 
-    A client with a protocol other than JSON serialises them itself. So does a user's object that only acts like a
-    client and has no events. For both they are ordinary lists.
+    A client with a protocol other than JSON serialises raw lists itself, as does a user's client-like object that has
+    no events. To both they are ordinary lists.
 
-    `before-call`, which boto3 documents for this purpose, puts them into the body. `before-parameter-build` sets them
-    aside, after everything that inspects parameters (such as botocore's Stubber) has seen them whole. boto3's guide
-    does not list that event; if it disappears, the lists are serialised like any others.
+    `before-call`, which boto3 documents for this purpose, puts the lists into the body. `before-parameter-build` sets
+    them aside, after everything that inspects parameters (such as botocore's Stubber) has seen them whole. boto3's
+    guide does not list that event; if it disappears, the lists are serialised like any others.
 
-    Likewise, `before-parse` returns answers to raw statements unparsed: botocore would visit each of them, which is a
-    tenth of a batch's CPU.
+    Likewise, `before-parse` returns the responses to raw statements unparsed: botocore would visit each of them, which
+    takes a tenth of a batch's CPU time.
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """
@@ -126,7 +126,7 @@ def accept_raw(client: "DynamoDBClient") -> "DynamoDBClient":
 
 
 def _protocol(model: Any) -> object:
-    """The protocol that botocore chose, or in an older botocore the only one."""
+    """The protocol that botocore chose; in older versions, the only one."""
     return getattr(model, "resolved_protocol", None) or model.metadata.get("protocol")
 
 
@@ -134,7 +134,7 @@ def _set_aside(params: dict[str, Any], context: dict[str, Any], **event: object)
     for name, value in params.items():
         if isinstance(value, RawList):
             context[_SET_ASIDE] = dict(params)
-            params[name] = value[:1]  # for botocore to validate and serialise; none is refused
+            params[name] = value[:1]  # botocore validates and serialises this; it refuses an empty list
 
 
 def _put_back(params: dict[str, Any], context: dict[str, Any], **event: object) -> None:
@@ -154,7 +154,7 @@ def _take_answers(response_dict: dict[str, Any], customized_response_dict: dict[
     try:
         answer = from_json(response_dict["body"])
     except ValueError:
-        return  # botocore says so
+        return  # botocore reports it
     if isinstance(answer, dict) and isinstance(answer.get("Responses"), list):
         customized_response_dict["Responses"] = answer["Responses"]
         response_dict["body"] = b"{}"
@@ -174,7 +174,7 @@ def _of(value: Any) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    # Takes a quarter of the time of `json`. Imported here: a store may be set up long before its first request.
+    # Four times as fast as `json`. Imported here because a store may be set up long before its first request.
     from pydantic_core import to_json  # noqa: PLC0415
 
     return to_json(value)

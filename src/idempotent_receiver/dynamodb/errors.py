@@ -1,6 +1,6 @@
-"""What an error from DynamoDB, or in reaching it, says about a write: one map for all requests.
+"""What an error from DynamoDB, or on the way to it, means for a write: one mapping for all requests.
 
-The texts are for the person on call. They name the table, AWS's code and the remedy, and never an item's content.
+The texts are for the person on call. They name the table, AWS's code and the remedy, but never an item's content.
 """
 
 import re
@@ -18,14 +18,14 @@ from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 @dataclass(frozen=True, slots=True)
 class Misshapen(NotApplied):
-    """The write was refused for its tables or expressions, so any other write with the same ones would be, too."""
+    """The write was refused because of its tables or expressions; any other write with the same ones would be, too."""
 
 
 class Effect(Enum):
     """What is known about a write that failed."""
 
-    REFUSED = "it took no effect, and never will"
-    DELAYED = "it took no effect, and may succeed when retried"
+    REFUSED = "it had no effect, and never will"
+    DELAYED = "it had no effect, and may succeed when retried"
     UNKNOWN = "it may or may not have taken effect"
 
 
@@ -33,9 +33,8 @@ class Effect(Enum):
 class ApiCall:
     """A DynamoDB API call: the operation, the tables it touches, and the permission it needs.
 
-    `partial`: DynamoDB may refuse the whole request after writing part of it. AWS's engine does so with a
-    BatchExecuteStatement that turns out to be invalid at a later statement. An engine without that operation is not
-    assumed to.
+    `partial`: DynamoDB may refuse the whole request after writing part of it. AWS's engine does so if a later statement
+    of a BatchExecuteStatement is invalid.
     """
 
     operation: str
@@ -51,7 +50,7 @@ _CONNECTION: Final = (
 )
 _MISSING: Final = "does not exist in this account and region: create it, or correct the table's name"
 _INVALID: Final = "refused this request: check keys (records have the string `id`), expressions, sizes (at most 400 KB)"
-_CONTENTION: Final = "was being written by another transaction at the same time; nothing to do unless it lasts"
+_CONTENTION: Final = "was being written by another transaction at the same time; no action needed unless it persists"
 
 # By AWS's code or the exception's name, without "Exception" and "Error", because batches say `ThrottlingError` where
 # requests say `ThrottlingException`. The effect of any other error, above all a 5xx, is unknown.
@@ -60,8 +59,14 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
         ("ProvisionedThroughputExceeded", "RequestLimitExceeded", "Throttling"), (Effect.DELAYED, _CAPACITY)
     ),
     "TransactionConflict": (Effect.DELAYED, _CONTENTION),
-    "ReplicatedWriteConflict": (Effect.DELAYED, "was being written in another region; nothing to do unless it lasts"),
-    "TransactionInProgress": (Effect.UNKNOWN, "is still working on this transaction; nothing to do unless it lasts"),
+    "ReplicatedWriteConflict": (
+        Effect.DELAYED,
+        "was being written in another region; no action needed unless it persists",
+    ),
+    "TransactionInProgress": (
+        Effect.UNKNOWN,
+        "is still processing this transaction; no action needed unless it persists",
+    ),
     "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction with this token; check the record"),
     "Validation": (Effect.REFUSED, _INVALID),
     "ItemCollectionSizeLimitExceeded": (
@@ -115,18 +120,18 @@ _NO_VALUES: Final = (
 """Prefixes of messages about an item that name at most its key attributes."""
 
 _NAMES_ONLY: Final = (_ENDPOINT, "User: ", *_EXPRESSIONS, *_NO_VALUES)
-"""Prefixes of messages that hold only names (place, caller, action, expression): safe to show, up to the first
+"""Prefixes of messages that contain only names (endpoint, caller, action, expression): safe to show, up to the first
 value.
 """
 
 _VALUE: Final = re.compile(r"[^;:]*:? ?AttributeValue: ?\{.*", re.DOTALL)
-"""Matches a message from where it quotes a value, such as the one about the bounds of BETWEEN."""
+"""Matches the part of a message from its first quoted value on, as in the message about BETWEEN's bounds."""
 
 _SHAPE: Final = frozenset({"ResourceNotFound", "AccessDenied", "UnknownOperation"})
-"""The codes for a request refused for what it names, rather than for its items' content."""
+"""The codes for a request refused because of its tables or operation, not its items' content."""
 
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
-"""The codes for a failed condition: of a whole request, of a statement or action, and of an INSERT."""
+"""The codes for a failed condition: in a whole request, in a statement or action, and in an INSERT."""
 
 NO_SUCH_OPERATION: Final = "UnknownOperationException"
 """The code of an engine that lacks a DynamoDB operation."""
@@ -141,9 +146,9 @@ def conflict(response: Mapping[str, Any]) -> Conflict:
 def write_failed(
     code: str, call: ApiCall, message: str | None = None, *, where: str = "", own: bool = False
 ) -> NotApplied | Unknown:
-    """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request.
+    """The result of a write that failed with `code`: a statement, a transaction's action, or a whole request.
 
-    `own` tells that it was one of the handler's own actions. An invalid transaction is also its own fault.
+    `own` says that it was one of the handler's own actions. An invalid transaction also counts as `own`.
     """
     effect, remedy = _ERRORS.get(_short(code), _OTHERWISE)
     why = explained(code, call, where=where) + _shown(message)
@@ -156,13 +161,13 @@ def write_failed(
 
 
 def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotApplied | Unknown:
-    """What became of each write in a request that failed as a whole."""
+    """The result of each write in a request that failed as a whole."""
     code, message, resent = code_of(error), None, None
     if isinstance(error, BotoCoreError):
         message = f"{_ENDPOINT}{error.kwargs.get('endpoint_url')}" if "endpoint_url" in error.kwargs else None
     else:
         message = error.response["Error"].get("Message")
-        # This answers botocore's second or a later copy: the first one's result is unknown.
+        # If botocore sent the request again, this answers a later copy: the first copy's result is unknown.
         resent = error.response.get("ResponseMetadata", {}).get("RetryAttempts")
     failed = write_failed(code, call, message)
     if isinstance(failed, NotApplied) and (
@@ -173,7 +178,7 @@ def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotAppl
 
 
 def explained(code: str, call: ApiCall, *, where: str = "") -> str:
-    """An error in words: where it happened, AWS's code, and the remedy."""
+    """An error as text: where it happened, AWS's code, and the remedy."""
     _, remedy = _ERRORS.get(_short(code), _OTHERWISE)
     return f"{code} from {call.operation}{where}: table {call.table} {remedy.format(permission=call.permission)}"
 

@@ -1,26 +1,26 @@
 """Packs: which commits share a transaction, and what follows from its answer.
 
-DynamoDB applies a transaction whole or not at all, so one commit can keep others from taking effect. No commit may fail
-because of another:
+DynamoDB applies a transaction as a whole or not at all, so one commit can keep others from taking effect. No commit may
+fail because of another:
 
 ======================================= =============================================================================
 answer to a pack                        what follows
 ======================================= =============================================================================
-it took effect                          all are applied; if more were waiting, the next packs may be larger
-its reasons name some                   those are answered, the others sent again at once
-cancelled or refused, naming none       one is sent alone; if it succeeds, the culprit is found by halves. There is no
-                                        search for a second culprit: the others are sent alone
-two refused for one shape, alone        all others with the same tables and expressions are refused, unsent
+applied                                 all are applied; if more were waiting, the next packs may be larger
+the reasons name some commits           those are answered; the others are sent again at once
+cancelled or refused, naming none       one is sent alone; if it succeeds, the culprit is found by bisection. There is
+                                        no search for a second culprit: the others are sent alone
+two of one shape refused, each alone    all others with the same tables and expressions are refused, unsent
 throttled as a whole                    nothing took effect: all may be retried later
 unknown                                 all are unknown, and none is sent again in this call
 ======================================= =============================================================================
 
-So a commit fails for good only if it failed alone, was named by its reason, or two of its shape failed for it. A call
-sends it with others at most three times, plus once for each halving: six for a pack of fifty.
+So a commit fails for good only if it failed alone, if a reason named it, or if two of its shape were refused for that
+shape. A call sends a commit with others at most three times, plus once per bisection step: six for a pack of fifty.
 
 Concurrent transactions that share an item conflict, and larger ones share more. So a conflict or throttling quarters
 the `Bound` on later packs, down to one commit each. Every fourth pack that the bound cut short and that took effect
-raises it by an eighth.
+raises the bound by an eighth.
 """
 
 import threading
@@ -32,14 +32,14 @@ from idempotent_receiver.dynamodb.transactions import Member
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
 
 MOST_BYTES_IN_COMPANY = 1024 * 1024
-"""The longest JSON of a pack's actions. A single commit may use the 4 MB that DynamoDB allows."""
+"""The maximum JSON size of a pack's actions. A single commit may use the 4 MB that DynamoDB allows."""
 
 MOST_TIMES_IN_COMPANY = 3
 
 PACKS_TO_GROW = 4
 SHRINKS_TO = 1 / 4
-"""A pack that conflicts is charged and sent again, so the bound shrinks fast and grows slowly. Halving it, and growing
-with each pack, costs an eighth more units for contended messages, in a quarter fewer requests.
+"""A pack that conflicts is charged and sent again, so the bound shrinks fast and grows slowly. Halving it and growing
+with every pack would cost an eighth more write units for contended messages, but a quarter fewer requests.
 """
 
 CommitAnswers = dict[Member, Written | ActionFailed]
@@ -47,7 +47,7 @@ Send = Callable[[Sequence[Member]], Written | Cancelled]
 
 
 class Bound:
-    """The maximum number of writes in a pack: at first, DynamoDB's limit. Kept between calls. Thread-safe."""
+    """The maximum number of writes in a pack, initially DynamoDB's limit. Kept between calls. Thread-safe."""
 
     def __init__(self) -> None:
         self.writes = WRITES_A_COMMIT
@@ -55,13 +55,15 @@ class Bound:
         self._changing = threading.Lock()
 
     def shrink(self, writes: int) -> None:
-        """Quarter `writes`, the bound when the pack was made: concurrent packs do not quarter it again."""
+        """Set the bound to a quarter of `writes`, its value when the pack was made, so that concurrent packs quarter it
+        only once.
+        """
         with self._changing:
             self.writes = min(self.writes, max(1, int(writes * SHRINKS_TO)))
             self._proofs = 0
 
     def grow(self) -> None:
-        """Count a pack that was cut short and took effect: every fourth raises the bound by an eighth, or by one."""
+        """Count a pack that was cut short and took effect. Every fourth raises the bound by an eighth, or by 1."""
         with self._changing:
             self._proofs += 1
             if self._proofs % PACKS_TO_GROW == 0:
@@ -69,8 +71,8 @@ class Bound:
 
 
 class Packs:
-    """Gets the answers to commits, in transactions that `send` sends for a store whose records are in `table`. `get`
-    reads what a refusal does not show.
+    """Gets the answers to commits. `send` sends their transactions; `table` holds the records; `get` reads the items
+    that a refusal does not show.
     """
 
     def __init__(self, table: str, send: Send, get: Get) -> None:
@@ -84,8 +86,8 @@ class Packs:
         return self._bring(list(members))
 
     def _bring(self, waiting: list[Member], times: int = 0) -> CommitAnswers:
-        """Get the answers to commits that have been sent with others `times` times. The next pack leaves when the last
-        one is fully answered, because they may share items.
+        """Get the answers to commits that have been sent with others `times` times. Each pack is sent only when the
+        previous one is fully answered, because they may share items.
         """
         if times == MOST_TIMES_IN_COMPANY:
             return self._singly(waiting)
@@ -100,8 +102,8 @@ class Packs:
         return answers
 
     def _apart(self, pack: list[Member]) -> CommitAnswers:
-        """Find which commit of a pack failed, as none was named: by halves. The halves not sent go last, in one pack,
-        and one by one if it has a second culprit.
+        """Find by bisection which commit in a pack failed if none was named. The unsent halves go last, in one pack, or
+        one by one if that pack has a second culprit.
         """
         answers = self._alone(pack[0], pack)
         left = _without(answers, pack)
@@ -124,8 +126,8 @@ class Packs:
         return answers
 
     def _alone(self, member: Member, others: Sequence[Member]) -> CommitAnswers:
-        """The answer to one commit sent alone. If it is refused for its shape, another of that shape follows; if that
-        is refused as well, so are all `others` of the shape, unsent.
+        """The answer to one commit sent alone. If it is refused for its shape, another commit with that shape follows;
+        if that is refused too, so are all `others` with the shape, unsent.
         """
         answers = self._told([member])
         if isinstance(answers[member], Misshapen):
@@ -138,8 +140,8 @@ class Packs:
     def _taken(self, waiting: list[Member], writes: int) -> tuple[list[Member], list[Member], bool]:
         """The next pack, the remaining commits, and whether more writes would have made the pack larger.
 
-        No item is twice in a pack, except for one check that its members share, and no commit overtakes another on the
-        same item.
+        No item occurs twice in a pack, unless its members share a check of it. No commit overtakes another on the same
+        item.
         """
         pack: list[Member] = []
         left: list[Member] = []
@@ -163,7 +165,7 @@ class Packs:
         return pack, left, cut_short
 
     def _told(self, pack: Sequence[Member]) -> CommitAnswers:
-        """What the answer to a pack says about its members: for a single member, always something."""
+        """The answers to members that follow from the pack's answer. A single member always gets one."""
         answer = self._send(pack)
         if isinstance(answer, Cancelled):
             told = answers_named(answer, pack, self._table, self._get)
@@ -173,7 +175,7 @@ class Packs:
         return dict.fromkeys(pack, answer)
 
     def _adapt(self, pack: Sequence[Member], told: CommitAnswers, writes: int, *, cut_short: bool) -> None:
-        """Learn from a pack's result. A single commit cannot become smaller."""
+        """Adapt the bound to a pack's result. A single commit cannot be split further."""
         answers = told.values()
         if len(pack) > 1 and any(isinstance(answer, NotApplied) and answer.retry for answer in answers):
             self.bound.shrink(writes)

@@ -1,6 +1,6 @@
-"""The texts of the requests that write a record, and their values. No I/O.
+"""The statements and expressions that write a record, and their values. No I/O.
 
-A text depends on which attributes are present, not on their values: a consumer needs a handful, each made once.
+A text depends on which attributes are present, not on their values. A consumer needs only a few, each built once.
 
 Every name is quoted or replaced by a placeholder, because `status`, `data`, `owner` and `error` are reserved words.
 PartiQL uses single quotes for names in an INSERT, double quotes in an UPDATE, and one clause per attribute.
@@ -27,7 +27,7 @@ RecordItem = dict[str, str | int]
 
 
 class Shape(NamedTuple):
-    """The attributes that a change sets, removes, expects with the value seen, or expects to be absent."""
+    """The attributes that a change sets, removes, expects to be as seen, or expects to be absent."""
 
     put: tuple[str, ...]
     removed: tuple[str, ...]
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """A change that replaces a record, as sent: its shape, and the values in the order of the shape's names."""
+    """A change that replaces a record, as sent: its shape, and its values in the order of the shape's names."""
 
     id: str
     shape: Shape
@@ -45,15 +45,15 @@ class Replacement(NamedTuple):
 
     @property
     def sent(self) -> tuple[str | int, ...]:
-        """Its values, the id first."""
+        """The values, starting with the id."""
         return self.id, *self.put.values(), *self.standing.values()
 
 
 def replacement_of(change: Change) -> Replacement:
-    """What to send for a change that replaces a record.
+    """The replacement to send for a change.
 
-    If the version it names still stands, so does everything else that was seen, so only differences are written. A
-    record without a version is written in full, because the condition does not cover all its attributes.
+    If the expected version is still there, so is everything else that was seen, so only differences are written. A
+    record without a version is written in full, because the condition does not cover all of its attributes.
     """
     seen, new = change.seen, change.new
     assert seen is not None  # a change that replaces nothing is an insert
@@ -73,12 +73,12 @@ def replacement_of(change: Change) -> Replacement:
 
 
 def insert(table: str, item: RecordItem) -> "BatchStatementRequestTypeDef":
-    """The statement that inserts an item where there is none."""
+    """The statement that inserts an item if it does not exist."""
     return {"Statement": _insert(table, tuple(item)), "Parameters": attribute_values(item.values())}
 
 
 def put_item(table: str, item: RecordItem) -> "PutItemInputTypeDef":
-    """The same for PutItem."""
+    """The same as PutItem arguments."""
     return {
         "TableName": table,
         "Item": dict(zip(item, attribute_values(item.values()), strict=True)),
@@ -99,7 +99,7 @@ def update(table: str, replacement: Replacement) -> "BatchStatementRequestTypeDe
 
 
 def update_item(table: str, replacement: Replacement) -> "UpdateTypeDef":
-    """The same for UpdateItem, and for the Update of a transaction."""
+    """The same as arguments for UpdateItem or for a transaction's Update."""
     id, shape, put, standing = replacement
     values = {f":{name}": value for name, value in put.items()}
     values |= {f":expected_{name}": value for name, value in standing.items()}
@@ -137,9 +137,9 @@ def _update_expression(shape: Shape) -> str:
 
 @lru_cache
 def _condition_expression(shape: Shape) -> str:
-    """`:expected_name` is the value that must still stand.
+    """`:expected_name` is the value that the attribute must still have.
 
-    The record must exist, because UpdateItem would otherwise create one.
+    The record must exist, because UpdateItem would otherwise create it.
     """
     conditions = ["attribute_exists(#id)", *(f"#{name} = :expected_{name}" for name in shape.standing)]
     conditions += [f"attribute_not_exists(#{name})" for name in shape.missing]
@@ -147,7 +147,7 @@ def _condition_expression(shape: Shape) -> str:
 
 
 def attribute_values(values: Iterable[str | int]) -> "list[UniversalAttributeValueTypeDef]":
-    """Values in DynamoDB's form. boto3's TypeSerializer does more than a record needs, and costs an import."""
+    """Values in DynamoDB's format. boto3's TypeSerializer does more than a record needs, and takes time to import."""
     return [{"S": value} if isinstance(value, str) else {"N": str(value)} for value in values]
 
 

@@ -3,17 +3,17 @@
 ======== ==================================================== ====================================================
          one record                                           many
 ======== ==================================================== ====================================================
-insert   PutItem if absent; a conflict shows what is there    BatchExecuteStatement, INSERT, 25 a request
+insert   PutItem if absent; a conflict shows the item         BatchExecuteStatement, INSERT, 25 per request
 read     BatchGetItem, consistent                             the same, 100 per request
-replace  UpdateItem with a condition; likewise                BatchExecuteStatement, UPDATE, 25 a request
-commit   TransactWriteItems: the record's Update, or Put if   the same with the actions of several, 100 a request:
+replace  UpdateItem with a condition; likewise                BatchExecuteStatement, UPDATE, 25 per request
+commit   TransactWriteItems: the record's Update, or Put if   the same for several commits, 100 actions per request:
          there is none, and the actions                       see `packs.py`
 get      GetItem, consistent, in a handler's table            (one at a time)
 ======== ==================================================== ====================================================
 
-If an engine has no BatchExecuteStatement, like ScyllaDB's Alternator, the store learns this from its first error
-and then sends one request per record. That first batch is unknown, like any other that failed. moto, which has the
-operation but does not support it, is never asked.
+If an engine has no BatchExecuteStatement, like ScyllaDB's Alternator, the store learns this from the first error and
+then sends one request per record. The first batch is unknown, like any other that failed. moto accepts the operation
+but does not support it, so it never gets one.
 
 `protocol/` decides what to request, and what follows from an answer.
 """
@@ -68,29 +68,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("idempotent_receiver.dynamodb")
 
 MOST_RESENDS: Final = 4
-"""Retries for keys that BatchGetItem left unprocessed: 100 items of 400 KB need three requests."""
+"""Retries for keys that BatchGetItem left unprocessed: 100 items of 400 KB each need three requests."""
 
 WriteT = TypeVar("WriteT", RecordItem, Replacement)
 ResponseT = TypeVar("ResponseT")
 
 _CONTENT_TYPES: Final = ("application/x-amz-json", "application/cbor")
-"""The response formats of DynamoDB, by the protocol names that botocore uses."""
+"""DynamoDB's response content types: botocore's JSON and CBOR protocols."""
 
 
 class DynamoDBStore:
     """A `TransactionalStore` in the DynamoDB table `table_name`, whose only key is the string `id`.
 
-    `namespace` separates this consumer's keys from those of others in the table. Without a `client`, one is created on
-    first use, with timeouts that suit a function: a request takes about 8 seconds at worst. If you pass a client, its
-    configuration bounds its requests. Thread-safe.
+    `namespace` separates this consumer's keys from other consumers' keys in the table. Without a `client`, one is
+    created on first use, with timeouts that suit a function: a request takes about 8 seconds at worst. If you pass a
+    client, its configuration bounds its requests. Thread-safe.
 
-    Raises ValueError for a `table_name` that is not a table's name (nor may it be an ARN, which PartiQL rejects), and
-    for a namespace that is empty or contains `#`; TypeError for a client of another service, or of a boto3 resource.
+    Raises ValueError for an invalid `table_name` (an ARN is invalid, because PartiQL rejects it), and for a namespace
+    that is empty or contains `#`; TypeError for another service's client, or for a boto3 resource or its client.
     """
 
     def __init__(self, table_name: str, namespace: str | None = None, client: "DynamoDBClient | None" = None) -> None:
         if not table_name or not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", table_name):
-            remedy = " (nor is an ARN)" if table_name else ": is a variable not set?"
+            remedy = " (an ARN is not accepted)" if table_name else ": is a variable not set?"
             raise ValueError(f"{table_name!r} is not a DynamoDB table name{remedy}")
         if client is not None:
             require_client(client, "dynamodb", "client")
@@ -100,16 +100,14 @@ class DynamoDBStore:
         self._packs = Packs(table_name, self._requests.transact, self._requests.get_item)
 
     def named(self, name: str) -> Self:
-        """The same table and client with another namespace, for one more function: `orders` becomes
-        `orders.{name}`.
-        """
+        """The same table and client with another namespace, for another function: `orders` becomes `orders.{name}`."""
         other = copy(self)
         other.namespace = joined(self.namespace, name)
         return other
 
     @property
     def table_id(self) -> str:
-        """Identifies the table: equal for all stores of this table in this process."""
+        """Identifies the table: the same for all stores on this table in this process."""
         return self.table_name
 
     @property
@@ -118,7 +116,7 @@ class DynamoDBStore:
         return self._requests.client
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Insert each record whose id has none."""
+        """Insert each record whose id is not in the table."""
         items = [attributes(record) for record in records]
         return _written(items, unsendable([item.values() for item in items]), self._requests.insert)
 
@@ -129,7 +127,7 @@ class DynamoDBStore:
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """Read the current records consistently."""
-        # An id that could not be written has no record, and asking for it would fail the request's other keys.
+        # An id that could not be written has no record, and reading it would fail the request's other keys.
         askable = [id for id in ids if unsendable([[id]]) == [None]]
         found: dict[str, Record | Unknown] = {}
         for start in range(0, len(askable), READS_A_CALL):
@@ -141,7 +139,7 @@ class DynamoDBStore:
         return self._requests.get_item(table, key)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Write each commit's change and all its actions, or none of it."""
+        """Write each commit's change and all its actions, or nothing of that commit."""
         members = members_of(commits, self.table_name)
         sendable = [member for member in members if isinstance(member, Member)]
         answers = self._packs.answers(sendable)
@@ -153,7 +151,7 @@ def _written(
     reasons: Sequence[str | None],
     send: Callable[[Sequence[WriteT]], list[Written]],
 ) -> list[Written]:
-    """An answer to each write, in order: those with a reason not to be sent get it, the others go in batches of 25."""
+    """The answer to each write, in order. Writes with a reason are refused unsent; the others go in batches of 25."""
     sendable = [write for write, reason in zip(writes, reasons, strict=True) if reason is None]
     answers: list[Written] = []
     for start in range(0, len(sendable), WRITES_A_CALL):
@@ -163,7 +161,7 @@ def _written(
 
 
 class Requests:
-    """The requests to one table. Without a `client`, one is created on first use, once for all threads."""
+    """Sends the requests to one table. Without a `client`, one is created on first use, shared by all threads."""
 
     def __init__(self, table: str, client: "DynamoDBClient | None") -> None:
         self.table = table
@@ -180,15 +178,15 @@ class Requests:
             return self._client
 
     def insert(self, items: Sequence[RecordItem]) -> list[Written]:
-        """PutItem if there is none, or BatchExecuteStatement with an INSERT for each of up to 25 items."""
+        """Insert with PutItem, or up to 25 items with BatchExecuteStatement and an INSERT each."""
         return self._write(items, self._put, statements.insert, "dynamodb:PartiQLInsert")
 
     def replace(self, replacements: Sequence[Replacement]) -> list[Written]:
-        """UpdateItem if the record is as expected, or BatchExecuteStatement with an UPDATE for each of up to 25."""
+        """Replace with UpdateItem, or up to 25 records with BatchExecuteStatement and an UPDATE each."""
         return self._write(replacements, self._update, statements.update, "dynamodb:PartiQLUpdate")
 
     def get(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
-        """Consistent BatchGetItem of up to 100 ids. An id without a record has no entry; an unread one is `Unknown`."""
+        """Consistent BatchGetItem of up to 100 ids. An id without a record has no entry; an unread id is `Unknown`."""
         call = ApiCall("BatchGetItem", self.table, "dynamodb:BatchGetItem")
         found: dict[str, Record | Unknown] = {}
         left: Any = {self.table: {"Keys": [{"id": {"S": id}} for id in ids], "ConsistentRead": True}}
@@ -216,7 +214,7 @@ class Requests:
             typed = {name: attribute_value(value) for name, value in key.items()}
             response = _receive(lambda: self.client.get_item(TableName=table, Key=typed, ConsistentRead=True))
         except ArithmeticError:
-            return Unknown(f"a key of table {table} {UNSTORABLE}", retry=False)
+            return Unknown(f"a key for table {table} {UNSTORABLE}", retry=False)
         except (ClientError, BotoCoreError) as error:
             failed = errors.request_failed(error, call)
             return Unknown(failed.why, failed.retry)
@@ -248,7 +246,7 @@ class Requests:
         for write in writes:
             answers.append(one(write))
             if isinstance(lost := answers[-1], Unknown):
-                # It may have taken seconds. If each of the others did, the call would be unbounded.
+                # It may have taken seconds. If every other write did too, the call's duration would be unbounded.
                 return answers + [NotApplied(lost.why, retry=True)] * (len(writes) - len(answers))
         return answers
 
@@ -303,9 +301,9 @@ def _receive(send: Callable[[], ResponseT]) -> ResponseT:
     """Send a request and return its response. Once the request has left, this raises only ClientError and
     BotoCoreError.
 
-    If a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. They take
-    a web page with status 200 for an empty response, which would mean that a write took effect. The request may or may
-    not have been applied, so these cases become `UnreadableAnswer`.
+    If a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. They
+    mistake a web page with status 200 for an empty response, which would mean that a write took effect. The request may
+    or may not have been applied, so these cases become `UnreadableAnswer`.
     """
     try:
         with turn():
@@ -316,7 +314,7 @@ def _receive(send: Callable[[], ResponseT]) -> ResponseT:
         if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
             raise UnreadableAnswer from error
         raise
-    match response:  # a stubbed client's response may name no type
+    match response:  # a stubbed client's response may lack a content type
         case {"ResponseMetadata": {"HTTPHeaders": {"content-type": str(kind)}}} if not kind.startswith(_CONTENT_TYPES):
             raise UnreadableAnswer
     return response

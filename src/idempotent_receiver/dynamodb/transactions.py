@@ -1,4 +1,4 @@
-"""Commits in the form of TransactWriteItems, and what DynamoDB would refuse. Nothing is sent here."""
+"""Commits as TransactWriteItems arguments, and the checks for what DynamoDB would refuse. Nothing is sent here."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
 _VALUES = ("Item", "Key", "ExpressionAttributeValues")
-"""The arguments that hold values; the others are names and expressions, sent as they are."""
+"""The arguments that contain values; the others are names and expressions, sent unchanged."""
 
 _ARGUMENTS = frozenset(_VALUES) | {
     "TableName",
@@ -38,7 +38,7 @@ _ARGUMENTS = frozenset(_VALUES) | {
     "ExpressionAttributeNames",
     "ReturnValuesOnConditionCheckFailure",
 }
-"""The arguments of actions. DynamoDB would ignore any other, such as a misspelled condition."""
+"""The arguments of actions. DynamoDB ignores any others, such as a misspelled condition."""
 
 _WITH_BYTES = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), default=lambda value: b64encode(value).decode()
@@ -47,9 +47,9 @@ _WITH_BYTES = json.JSONEncoder(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """A commit as a transaction takes it, possibly with others: its actions, the record's first, and their JSON without
-    brackets. `items` are the items it writes or checks, as far as known. `checks` are its checks by their numbers among
-    the actions: the item of each, and the check as JSON.
+    """A commit as part of a transaction, possibly with others: its actions, starting with the record's, and their JSON
+    without brackets. `items` are the items that it writes or checks, as far as known. `checks` maps the index of each
+    check among the actions to its item and its JSON.
     """
 
     commit: Commit
@@ -60,8 +60,8 @@ class Member:
 
     @property
     def shape(self) -> object:
-        """What a request may be refused for regardless of its items' content: kinds, tables, expressions and value
-        types.
+        """The parts for which DynamoDB may refuse a request regardless of its items' content: kinds, tables,
+        expressions and value types.
         """
         return [
             [kind, *[(name, _types(value) if name in _VALUES else value) for name, value in sorted(arguments.items())]]
@@ -75,7 +75,7 @@ def _types(values: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def members_of(commits: Sequence[Commit], table: str) -> list[Member | NotApplied]:
-    """Each commit with typed values, or why no transaction on the records' `table` can hold it."""
+    """Each commit with typed values, or the reason why no transaction can contain it. `table` holds the records."""
     items = iter(Items({table: ("id",)}).of([action for commit in commits for action in commit.actions]))
     return [_member_of(commit, list(islice(items, len(commit.actions))), table) for commit in commits]
 
@@ -99,9 +99,9 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
         if action.kind == "ConditionCheck"
     }
     member = Member(commit, actions, text, frozenset(known), checks)
-    # The other commits may have named a wrong key.
+    # Checked again on its own, because another commit may have named a wrong key.
     clash = _clash(commit, table) if len(member.items) < len(known) else None
-    # In JSON, every value takes at least this much.
+    # JSON is at least as long as DynamoDB's size, so short texts need no count.
     large = excess(commit.actions) if len(text) > MOST_ITEM_BYTES else None
     why = _misplaced(commit.actions, table) or large or clash
     return member if why is None else _refused(why)
@@ -114,7 +114,7 @@ def transact_items(actions: Sequence[Action]) -> "list[TransactWriteItemTypeDef]
 
 
 def attribute_value(value: Any) -> dict[str, Any]:
-    """A plain value in DynamoDB's form. boto3's TypeSerializer gives the same result in five times the time."""
+    """A plain value in DynamoDB's format. boto3's TypeSerializer gives the same result but takes five times as long."""
     match value:
         case str():
             return {"S": value}
@@ -130,14 +130,14 @@ def attribute_value(value: Any) -> dict[str, Any]:
             return {"M": {name: attribute_value(held) for name, held in value.items()}}
         case list():
             return {"L": [attribute_value(held) for held in value]}
-    # What remains is a set whose members have one type.
+    # Otherwise it is a set whose members have one type.
     members = [attribute_value(held) for held in value]
     (kind,) = members[0]
     return {f"{kind}S": [member[kind] for member in members]}
 
 
 def plain_item(item: Mapping[str, Mapping[str, Any]]) -> PlainItem:
-    """An item in plain values, as `attribute_value` takes them. Numbers are Decimals."""
+    """An item as plain values, the reverse of `attribute_value`. Numbers are Decimals."""
     return {name: _plain_value(value) for name, value in item.items()}
 
 
@@ -160,15 +160,15 @@ def _plain_value(value: Mapping[str, Any]) -> Any:
 
 
 def token_of(members: Sequence[Member]) -> str:
-    """The token that makes a repeated transaction one transaction. It is derived from the members' writes, in the 36
-    characters that DynamoDB allows.
+    """The token by which DynamoDB recognises a repeated transaction. It is derived from the members' writes and has the
+    36 characters that DynamoDB allows.
     """
     written = [member.commit.change.new for member in members]
     return hashlib.sha256(json.dumps([(record.id, record.version) for record in written]).encode()).hexdigest()[:36]
 
 
 def raw(members: Sequence[Member]) -> RawActions:
-    """The actions of all members, in order; a check that several share appears once."""
+    """All members' actions, in order; a check that several members share appears once."""
     actions: list[TransactWriteItemTypeDef] = []
     texts: list[bytes] = []
     for member, places in zip(members, places_of(members), strict=True):
@@ -179,7 +179,7 @@ def raw(members: Sequence[Member]) -> RawActions:
 
 
 def places_of(members: Sequence[Member]) -> list[list[int]]:
-    """Where in their request each member's actions are. A check that several share appears once."""
+    """The positions of each member's actions in their request. A check that several members share appears once."""
     places: list[list[int]] = []
     shared: dict[bytes, int] = {}
     count = 0
@@ -194,16 +194,16 @@ def places_of(members: Sequence[Member]) -> list[list[int]]:
 
 
 def call_of(members: Sequence[Member], table: str) -> ApiCall:
-    """The API call of their transaction."""
+    """The API call for these members' transaction."""
     tables = {table: None} | {_table(action): None for member in members for action in member.commit.actions}
-    # Only a single commit is told which permission it lacks.
+    # Only an answer to a single commit names the missing permission.
     write = "PutItem" if members[0].commit.change.seen is None else "UpdateItem"
     permission = f"dynamodb:{write} on the records, and the permissions of the handler's own actions"
     return ApiCall("TransactWriteItems", " or ".join(tables), permission)
 
 
 def _record_action(change: Change, table: str) -> "tuple[TransactWriteItemTypeDef, str | None]":
-    """The action that writes the record, and why it must not be sent, if so."""
+    """The action that writes the record, and the reason not to send it, if any."""
     if change.seen is None:
         item = attributes(change.new)
         (reason,) = unsendable([item.values()])
@@ -230,7 +230,7 @@ def _arguments(action: Action) -> dict[str, Any]:
 
 def _encoded(actions: "Sequence[TransactWriteItemTypeDef]") -> bytes:
     """The actions as JSON without brackets. Raises ValueError for text that has no UTF-8 form."""
-    # Four times as fast as `json`, but its base64 is not DynamoDB's. Imported here, as in `client.py`.
+    # Four times as fast as `json`, but its base64 differs from DynamoDB's. Imported here, as in `client.py`.
     from pydantic_core import to_json  # noqa: PLC0415
 
     text = to_json(actions, bytes_mode="base64")
@@ -240,7 +240,7 @@ def _encoded(actions: "Sequence[TransactWriteItemTypeDef]") -> bytes:
 
 
 def _unstorable(actions: Sequence[Action]) -> str:
-    """What is wrong with the first action whose value DynamoDB cannot store."""
+    """The error for the first action with a value that DynamoDB cannot store."""
     number, action = next((number, one) for number, one in enumerate(actions, 1) if not _storable(one))
     return f"{action.named(number)} {UNSTORABLE}"
 
@@ -254,7 +254,7 @@ def _storable(action: Action) -> bool:
 
 
 def _misplaced(actions: Sequence[Action], table: str) -> str | None:
-    """What is wrong with the first invalid key, as far as the key attributes are known."""
+    """The error for the first invalid key, as far as the key attributes are known."""
     for number, action in enumerate(actions, 1):
         put = action.kind == "Put"
         key = action.arguments["Item" if put else "Key"]
@@ -270,10 +270,10 @@ def _misplaced(actions: Sequence[Action], table: str) -> str | None:
 
 
 def _clash(commit: Commit, table: str) -> str | None:
-    """What is wrong with the first action on the record itself, or on the same item as an earlier action."""
+    """The error for the first action on the record itself, or on the same item as an earlier action."""
     taken: dict[ActionItem, int] = {(table, commit.change.new.id): 0}
     for number, item in enumerate(Items({table: ("id",)}).of(commit.actions), 1):
-        # DynamoDB finds the others.
+        # DynamoDB detects clashes on items that are not known here.
         earlier = number if item is None else taken.setdefault(item, number)
         if earlier != number:
             return _twice(earlier, number, commit.actions[number - 1])
@@ -284,5 +284,5 @@ def _twice(earlier: int, number: int, action: Action) -> str:
     if earlier == 0:
         return f"{action.named(number)} is on the message's own record, which the transaction already writes"
     return (
-        f"actions {earlier} and {number} are on the same item of {_table(action)}; DynamoDB allows one action per item"
+        f"actions {earlier} and {number} are on the same item in {_table(action)}; DynamoDB allows one action per item"
     )

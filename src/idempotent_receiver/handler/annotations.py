@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """The function's name for messages; a callable object has none of its own."""
+    """The function's name for messages; for a callable object without a name, its repr."""
     return getattr(function, "__qualname__", repr(function))
 
 
@@ -25,11 +25,11 @@ def wants_transaction(function: Callable[..., Any], store: object) -> str | None
     hints = hints_of(function, name)
     names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
     for one in inspect.signature(function).parameters:
-        # It would never get one, so writes that depend on it would never happen.
+        # An optional parameter would never get one, so writes that depend on it would never happen.
         if Transaction in get_args(hints.get(one)):
             raise TypeError(f"{name}: annotate {one!r} as Transaction, not as optional: every call gets one")
     if len(names) > 1:
-        raise TypeError(f"{name} asks for several Transactions; each call has one")
+        raise TypeError(f"{name} requests several Transactions; each call has one")
     if names:
         require_transactions(store, name)
     return names[0] if names else None
@@ -38,7 +38,7 @@ def wants_transaction(function: Callable[..., Any], store: object) -> str | None
 def require_transactions(store: object, name: str) -> None:
     """Raise TypeError if the store does not support transactions."""
     if not isinstance(store, TransactionalStore):
-        raise TypeError(f"{name} asks for a Transaction, which {type(store).__name__} does not support")
+        raise TypeError(f"{name} requests a Transaction, which {type(store).__name__} does not support")
 
 
 def runnable(function: Callable[..., Any]) -> str:
@@ -61,7 +61,7 @@ def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:
-    """The names of a type's fields, as a body has them; empty if pydantic has no schema for the type."""
+    """The names of a type's fields, as they appear in a body; empty if pydantic has no schema for the type."""
     try:
         schema = adapter.json_schema()
     except Exception:  # noqa: BLE001  # a user's type may raise anything; then its names stay unknown

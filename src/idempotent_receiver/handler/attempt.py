@@ -1,4 +1,4 @@
-"""One run of a handler for one claimed key: what it may use, and its result."""
+"""One run of a handler for one claimed key: what the run can use, and its result."""
 
 import inspect
 import json
@@ -16,12 +16,12 @@ from idempotent_receiver.protocol.store import ReadingStore, RecordStore, Unknow
 from idempotent_receiver.protocol.transaction import Transaction
 
 MOST_RUNS = 8
-"""How often a handler may run in one attempt, because what it had read was changed before it could commit."""
+"""How many times a handler may run in one attempt because data that it had read changed before it could commit."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One run of an attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count.
+    """One run in an attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count.
     `owner` is the invocation that makes the attempt.
     """
 
@@ -31,19 +31,19 @@ class Attempt:
     deadline: Deadline
     owner: str = "unknown"
     store: RecordStore | None = None
-    """The store through which its transaction reads."""
+    """The store from which its transaction reads."""
     no_sends: str | None = outbox.NOBODY_REDELIVERS
-    """Why its transaction sends no messages, if it does not."""
+    """The reason why its transaction cannot send messages, if it cannot."""
     reads: list[float] = field(default_factory=list)
-    """How long each read of its transaction took, in seconds."""
+    """The duration of each read in its transaction, in seconds."""
     asynchronous: bool = field(default=False, init=False)
     _transaction: Transaction | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
 
     @property
     def transaction(self) -> Transaction:
-        """What to read, and to commit together with the completion. Created on first use, because few handlers need
-        one.
+        """The handler's reads, and its writes to commit together with the completion. Created on first use, because few
+        handlers need one.
         """
         if self._transaction is None:
             self._transaction = Transaction(self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends)
@@ -52,27 +52,27 @@ class Attempt:
         return self._transaction
 
     def seal(self) -> tuple[Action, ...]:
-        """Accept no more writes, and return those requested. Called when the handler has returned or raised."""
+        """Accept no more writes, and return the requested ones. Called when the handler has returned or raised."""
         self._ended = True
         return () if self._transaction is None else self._transaction.seal()
 
     def checks(self) -> tuple[Action, ...]:
-        """The checks of what was read: a permanent failure may depend on it."""
+        """The checks of the data read, because a permanent failure may depend on it."""
         return () if self._transaction is None else self._transaction.checks()
 
     def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
-        """Give what has been sent so far these text attributes, where it has none of that name and room for them."""
+        """Add these text attributes to each message sent so far, if they fit. The message's own attributes win."""
         if self._transaction is not None:
             self._transaction.pass_on(attributes, system_attributes)
 
     def outbox(self) -> str | None:
-        """What to send once the outcome is recorded, as a record holds it; None for nothing."""
+        """The messages to send once the outcome is recorded, as stored in a record; None if there are none."""
         sends = () if self._transaction is None else self._transaction.sends
         return outbox.to_text(sends) if sends else None
 
     @property
     def unread(self) -> BaseException | None:
-        """Why a read failed, if one did: then nothing may commit."""
+        """The error of a failed read, if any. After it nothing may commit."""
         return None if self._transaction is None else self._transaction.unread
 
     def _fetch(self, table: str, key: PlainItem) -> PlainItem | None:
@@ -106,13 +106,13 @@ current_attempt: ContextVar[Attempt | None] = ContextVar("current_claim", defaul
 def current_claim() -> Attempt:
     """The attempt running in this context: `key`, `attempt`, `idempotency_key`, `remaining_time_ms()`.
 
-    Raises LookupError outside a wrapped function, and in one that serves an HTTP request without protection.
+    Raises LookupError outside a wrapped function, and in a handler of an HTTP request that has no claim.
     """
     attempt = current_attempt.get()
     if attempt is None:
         text = (
             "current_claim() works only inside a wrapped handler that runs under a key; an HTTP request that "
-            "is a GET or has no key does not"
+            "is a GET or has no key has no claim"
         )
         raise misuse(LookupError(text))
     return attempt
@@ -121,7 +121,7 @@ def current_claim() -> Attempt:
 @dataclass(frozen=True, slots=True)
 class Returned:
     """The handler returned: its result as JSON text (None: no result), the writes to commit, the result itself, and
-    the messages to send, as a record holds them.
+    the messages to send, as stored in a record.
     """
 
     data: str | None
@@ -132,8 +132,8 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The handler raised, or could not start. `actions` are the checks of what it had read. `unread` tells that a read
-    failed, so this decides nothing.
+    """The handler raised, or could not start. `actions` are the checks of the data that it had read. `unread` says that
+    a read failed, so the failure decides nothing.
     """
 
     failure: Failure
@@ -148,30 +148,30 @@ AsyncHandle = Callable[[Attempt], Awaitable[object]]
 
 
 def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled:
-    """Run a plain handler. Anything it raises, `BaseException` included, is a failure of this key alone."""
+    """Run a plain handler. Anything it raises, `BaseException` included, is a failure of this key only."""
     token = current_attempt.set(attempt)
     try:
         return _returned(handle(attempt), attempt)
-    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
+    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not end other messages
         return _raised(error, attempt, with_text=with_text)
     finally:
         current_attempt.reset(token)
 
 
 async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = False) -> Handled:
-    """Run a coroutine function in its own task. Its cancellation at the deadline is a failure like any other."""
+    """Run a coroutine function in its own task. Its cancellation at the deadline is an ordinary failure."""
     token = current_attempt.set(attempt)
     attempt.asynchronous = True
     try:
         return _returned(await handle(attempt), attempt)
-    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
+    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not end other messages
         return _raised(error, attempt, with_text=with_text)
     finally:
         current_attempt.reset(token)
 
 
 _PLAIN = (dict, list, str, int, type(None))
-"""The types of most results, recognised at once because `inspect` is slow."""
+"""The most common result types, recognised without `inspect`, which is slow."""
 
 
 def _returned(result: object, attempt: Attempt) -> Returned:
@@ -189,7 +189,7 @@ def _raised(error: BaseException, attempt: Attempt, *, with_text: bool) -> Raise
     if attempt.unread is None:
         return Raised(failure, error, attempt.checks())
     if failure.permanent:
-        # The failed read may have caused it.
+        # The failed read may have caused the permanent failure.
         error, failure = attempt.unread, failure_of(attempt.unread, with_text=with_text)
     return Raised(failure, error, unread=True)
 
@@ -207,12 +207,12 @@ def _refuse_unrun(result: object) -> None:
 
 
 def dropped(why: str) -> str:
-    """The marker for a result that could not be kept. The effect is still done."""
+    """The marker for a result that could not be kept, although the effect took place."""
     return marker({"result": "dropped", "why": why})
 
 
 def marker(content: dict[str, str]) -> str:
-    """The text that a record holds in place of its result."""
+    """The text that a record stores in place of its result."""
     return json.dumps({MARKER: content})
 
 
@@ -227,22 +227,22 @@ def marked(data: str) -> dict[str, str] | None:
 def serialised(result: object) -> str | None:
     """The result as JSON text; None if there is none; a marker if it is not JSON.
 
-    Never raises an `Exception`: the effect is done, and an unserialisable result must not undo it.
+    Never raises an `Exception`: the effect took place, and an unserialisable result must not undo it.
     """
     if result is None:
         return None
     if isinstance(result, Iterator):
-        # The caller would get it already exhausted.
+        # The caller would get an exhausted iterator.
         return dropped(f"a {type(result).__name__} can be read only once: return a list")
-    # Imported here, so that a handler with plain bodies and no result never loads pydantic.
+    # Imported here because a handler with plain bodies and no result does not need it.
     from pydantic_core import to_json  # noqa: PLC0415
 
     try:
-        # By the fields' own names, without computed fields: a model may be unable to read other names.
+        # By field name and without computed fields, because a model may be unable to read other names.
         text = to_json(result, by_alias=False, round_trip=True, inf_nan_mode="constants").decode()
         if "NaN" in text or "Infinity" in text:
             json.loads(text, parse_constant=_refuse)
-    except Exception as error:  # noqa: BLE001  # a user's serialiser may raise anything; RecursionError is among them
+    except Exception as error:  # noqa: BLE001  # a user's serialiser may raise anything, even RecursionError
         return dropped(f"not JSON: {type(error).__name__}")
     return text
 

@@ -1,8 +1,8 @@
-"""How one piece of work ended, and what each of a store's answers means for it, for all entry points.
+"""How a message or call ended, and what each of a store's answers means for it, for all entry points.
 
 `transitions.py` decides the answer to a claim or a settlement, and `exchange.py` carries it out. This module turns each
 answer into an outcome, or into a failure to record first. The entry point decides what to do about it, such as sending
-a dead letter or raising an exception. `deadline` supplies the time, by which a lost claim is judged.
+a dead letter or raising an exception. `deadline` supplies the time for judging a lost claim.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """Another delivery already had the effect. If `lost`, that worker took over our claim."""
+    """The effect already took place in another delivery. If `lost`, its worker took over this worker's claim."""
 
     record: Record
     lost: bool = False
@@ -47,7 +47,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler failed or could not start. `recorded` tells that the record is FAILED. `error` is the exception, for
+    """The handler failed or could not start. `recorded` says that the record is FAILED. `error` is the exception, for
     an entry point that re-raises it.
     """
 
@@ -65,7 +65,7 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class SettleFailed:
-    """The handler ran, but its end could not be recorded."""
+    """The handler ran, but its outcome could not be recorded."""
 
     why: str
 
@@ -79,21 +79,21 @@ class ClaimFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """No time was left to start the handler, or an earlier message of its group failed. `released` tells that it no
-    longer holds a claim.
+    """No time was left to start the handler, or an earlier message in its group failed. `released` says that the
+    message no longer has a claim.
     """
 
     released: bool = True
 
 
 SUCCEEDED = Completed | Duplicate | DeadLettered
-"""The outcomes that allow acknowledging a message: its record is COMPLETED, or its dead letter is confirmed."""
+"""The outcomes that acknowledge a message: its record is COMPLETED, or its dead letter is confirmed."""
 
 Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted
 
 OVERTAKEN = Failure(
     type="RecordChanged",
-    text="this key has a record that the handler's run had not read. The next delivery reads it first: "
+    text="this key has a record that had not been read when the handler ran. The next delivery reads it first: "
     "in a handwritten event, set ApproximateReceiveCount to 2",
 )
 """The failure of an unclaimed run whose completion was refused."""
@@ -127,8 +127,8 @@ def of_completion(answer: SettleResult | Unknown, run: Basis, deadline: Deadline
 
 
 def of_mark(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, *, ran: bool) -> Outcome:
-    """The outcome of a message whose record had messages to send, which SQS has confirmed. `ran` tells that its handler
-    ran here. A mark by another worker counts as well.
+    """The outcome of a message whose record had messages to send, once SQS has confirmed them. `ran` says that its
+    handler ran here. A mark by another worker counts as well.
     """
     match answer:
         case Settled(record):
@@ -165,7 +165,7 @@ def of_release(answer: SettleResult | Unknown, held: Claimed, deadline: Deadline
 def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | None = None) -> Ending:
     """The ending of a run whose claim was lost: it follows from the winner's record, as for a new claim.
 
-    An unclaimed run had none to lose: its own `failure` stands, or else the answer that a claim would get.
+    An unclaimed run had no claim to lose: its own `failure` counts, or else the answer that a claim would get.
     """
     answer = transitions.decide(lost.found, run.claim, (), deadline.now_ms)
     match answer:
@@ -185,16 +185,16 @@ def as_outcome(ending: Ending) -> Outcome:
     """The outcome of a message. Its claim never treats failures as answers, and `mismatch` has already turned another
     payload into a failure.
     """
-    assert not isinstance(ending, (answers.AlreadyFailed, OtherPayload))  # a message has neither
+    assert not isinstance(ending, (answers.AlreadyFailed, OtherPayload))  # a message's ending is neither
     return ending
 
 
 def uncommitted(
     answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool
 ) -> tuple[Failure, BaseException | None]:
-    """The failure of a run whose commit was refused or not answered, and the error for it.
+    """The failure of a run whose commit was refused or got no certain answer, and the exception to raise, if any.
 
-    If the commit took effect after all, its version is gone, so recording the failure is refused and nothing is lost.
+    If the commit took effect after all, recording the failure is refused, because the record's version has changed.
     """
     match answer:
         case ActionFailed(index, stale):

@@ -1,8 +1,8 @@
 """Results too large for their record: stored in S3 and read back for a replay.
 
-A result is stored before its record is completed, under a name that only this claim can have made. If the completion is
-then refused, nothing refers to the object. Objects expire by the bucket's own lifecycle rule, which must not be shorter
-than the records' retention.
+A result is stored before its record is completed, under a name that is unique to this claim. If the completion is then
+refused, nothing refers to the object. Objects expire by the bucket's own lifecycle rule, which must not expire them
+before the records.
 """
 
 import gzip
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 LARGEST_INLINE_BYTES = 350 * 1024
-"""Up to this record size, a result that a caller waits for stays in its record. DynamoDB's limit is 400 KB per item."""
+"""The largest record that keeps a call's result. DynamoDB's limit is 400 KB per item."""
 
 
 class Results(Protocol):
     """Storage for large results."""
 
     def put(self, name: str, data: str) -> dict[str, str]:
-        """Store a result under a unique name, and return its location. May raise."""
+        """Store a result under a unique name, and return its location. May raise any exception."""
 
     def get(self, place: dict[str, str], owned: str) -> str:
-        """The result at a location that `put` returned. Raises ResultGone, also if its name does not begin with
-        `owned`.
+        """The result at a location that `put` returned. Raises ResultGone if it is not there, or if its name does not
+        begin with `owned`.
         """
 
 
@@ -51,8 +51,8 @@ class S3Results:
     `kms_key_id`. Object names begin with `prefix`. `client` is a boto3 S3 client.
 
     Give the bucket a lifecycle rule that expires objects no sooner than the records' retention. The function needs the
-    permissions `s3:PutObject` and `s3:GetObject`, and also `s3:ListBucket`, without which a missing object looks like a
-    refusal.
+    permissions `s3:PutObject`, `s3:GetObject` and `s3:ListBucket`; without the last, S3 reports a missing object as
+    access denied.
     """
 
     bucket: str
@@ -64,7 +64,7 @@ class S3Results:
         require_text(self.bucket, "bucket", "the name of an S3 bucket")
         require_client(self.client, "s3", "client")
         if not isinstance(self.prefix, str):
-            raise TypeError(f"prefix must be a text, such as 'results/'; it is {self.prefix!r}")
+            raise TypeError(f"prefix must be a string, such as 'results/'; it is {self.prefix!r}")
         if self.kms_key_id is not None:
             require_text(self.kms_key_id, "kms_key_id", "the id of a KMS key, or None")
 
@@ -87,7 +87,7 @@ class S3Results:
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code")
-            # S3 errors and throttling: SlowDown is a 503.
+            # S3's own errors and throttling, because SlowDown is a 503.
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             raise ResultGone(f"the result should be in {url}, but S3 answered {code}", retry=status >= 500) from error
         except BotoCoreError as error:
@@ -102,18 +102,19 @@ def fits(run: Basis, data: str | None, largest_record_bytes: int) -> bool:
 
 
 def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Results | None) -> str | None:
-    """What the record keeps of a result: a small result itself; for a large one its location, or that it was dropped.
+    """The record's `data` for a result: a small result itself; for a large one, its location or a note that it was
+    dropped.
 
-    Never raises an `Exception`: the effect is done, and a result that cannot be kept must not undo it.
+    Never raises an `Exception`: the effect took place, and a result that cannot be kept must not undo it.
     """
     if data is None or fits(run, data, largest_record_bytes):
         return data
-    too_large = f"too large: a record of {_size_with(run, data)} bytes, and the limit is {largest_record_bytes}"
+    too_large = f"too large: the record would have {_size_with(run, data)} bytes; the limit is {largest_record_bytes}"
     if results is None:
         return dropped(too_large)
     try:
         return marker(results.put(f"{idempotency_key(run.record.id)}/{run.record.version}", data))
-    except Exception as error:  # noqa: BLE001  # whatever the store of results raises
+    except Exception as error:  # noqa: BLE001  # `put` may raise anything
         return dropped(f"{too_large}, and it could not be stored elsewhere: {type(error).__name__}")
 
 
@@ -125,7 +126,7 @@ def fetched(record: Record, results: Results | None) -> str | None:
     if place.get("result") == "dropped":
         raise ResultGone(f"the result was not kept: {place.get('why')}")
     if results is None:
-        raise ResultGone(f"the result is in {_url(place)}, but this function has no `results` to read it with")
+        raise ResultGone(f"the result is in {_url(place)}, but this function has no `results` to read it from")
     return results.get(place, f"{idempotency_key(record.id)}/")
 
 

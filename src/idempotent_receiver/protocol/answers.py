@@ -36,7 +36,7 @@ class OtherPayload:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The library version cannot read the record, and leaves it untouched."""
+    """The record cannot be read by this version, and is left untouched."""
 
     reason: str
 

@@ -233,7 +233,7 @@ NOT_NAMES = ["a b", 'a"b', "arn:aws:dynamodb:us-east-1:123456789012:table/record
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        *((name, r" \(nor is an ARN\)") for name in NOT_NAMES),
+        *((name, r" \(an ARN is not accepted\)") for name in NOT_NAMES),
         *((name, r": is a variable not set\?") for name in ("", None)),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
 
     def transfer(body: dict, tx: Transaction) -> None: ...
 
-    with pytest.raises(TypeError, match="asks for a Transaction, which Plain does not support"):
+    with pytest.raises(TypeError, match="requests a Transaction, which Plain does not support"):
         sqs_consumer(Plain())(transfer)
     sqs_consumer(Plain())(handle)
 

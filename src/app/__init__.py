@@ -1,7 +1,7 @@
 """The deployed application: the composition root, and the business code that a user replaces.
 
 CloudFormation deploys a package even if it was built for another Lambda runtime. Importing such a package fails here
-with a message that says so; otherwise Lambda would only name the first compiled module that it cannot find.
+with a clear message; otherwise Lambda would only name the first compiled module that it cannot find.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 _NOTE = Path(__file__).with_name("built-for")
-"""The runtime and architecture that the Makefile built for. A build for the local machine has no such file."""
+"""Names the runtime and architecture that the Makefile built for. A build for the local machine has no such file."""
 
 if _NOTE.exists():
     _built_for = _NOTE.read_text().strip()

@@ -1,4 +1,4 @@
-"""The deployed API: accepts each transfer once over HTTP and sends it to the queue that `consumer.py` reads.
+"""The deployed API: accepts each transfer once over HTTP and sends it to the queue from which `consumer.py` reads.
 
 This is the composition root: it reads the environment and builds the clients. The responses are in `routes.py`.
 """
@@ -14,7 +14,7 @@ from app.transfer_service import TransferService
 from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
 from idempotent_receiver.dynamodb import client_config
 
-# Shared, because a session's second client costs a fraction of the first one's cold start.
+# Shared, because a session's second client takes a fraction of the first client's creation time.
 _session = boto3.Session()
 _dynamodb = _session.client("dynamodb", config=client_config())
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})

@@ -1,16 +1,16 @@
-"""The deployed consumer: its composition root, which alone reads the environment and builds the clients.
+"""The deployed consumer: its composition root, the only module that reads its environment and builds its clients.
 
-What happens to a batch, and in which module of the library:
+How a batch is handled, with the library module for each step:
 
-1. Lambda calls `lambda_handler(event, context)` with up to 25 messages of the queue (sqs/consumer.py).
+1. Lambda calls `lambda_handler(event, context)` with up to 25 messages from the queue (sqs/consumer.py).
 2. Each message's key, its messageId, is claimed in the records table, 25 per request (protocol/transitions.py).
-3. If it was completed before, it is a duplicate and counts as a success. If it is in progress elsewhere, it fails and
-   comes again.
-4. If claimed, it is parsed and passed to the function below (handler/). A crashed worker's claim is taken over when its
-   lease (the function's deadline plus a margin) has ended; the table's TTL deletes old records days later.
+3. A message that was completed before is a duplicate and counts as a success. A message that is in progress elsewhere
+   fails and is redelivered.
+4. A claimed message is parsed and passed to the function below (handler/). A crashed worker's claim is taken over when
+   its lease (the function's deadline plus a margin) has ended; the table's TTL deletes old records days later.
 5. The record is completed together with the function's writes, or failed with the error (batch/settlements.py).
-6. `{"batchItemFailures": [...]}` names the messages that SQS must deliver again. SQS moves a message that fails
-   five times to the dead-letter queue.
+6. `{"batchItemFailures": [...]}` names the messages that SQS must redeliver. SQS moves a message that fails five times
+   to the dead-letter queue.
 """
 
 import os
@@ -24,7 +24,7 @@ from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 from idempotent_receiver.dynamodb import client_config
 
-# Shared, because a session's second client costs a fraction of the first one's cold start.
+# Shared, because a session's second client takes a fraction of the first client's creation time.
 _session = boto3.Session()
 # Sending a dead letter or changing a visibility timeout must not hold up the batch.
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
@@ -36,7 +36,7 @@ idempotent_handler = sqs_consumer(
     sqs=sqs,
     dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # set by an edit of the template
     effects=os.environ.get("EFFECTS") or "any",
-    envelope="detail || Message",  # EventBridge's, SNS's, or none
+    envelope="detail || Message",  # from EventBridge or SNS, if any
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances
     logger=Logger(),
@@ -47,6 +47,6 @@ ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRI
 
 @idempotent_handler
 def lambda_handler(transfer: Transfer, tx: Transaction) -> dict[str, str]:
-    """Post one transfer. Its writes and the message's completion commit together, or not at all."""
+    """Post one transfer. Its writes and the message's completion commit together or not at all."""
     ledger.post(transfer, tx)
     return {"posted": transfer.transfer_id}

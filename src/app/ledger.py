@@ -1,16 +1,16 @@
 """The ledger: a balance for each account, and two entries, or legs, for each transfer. Every posting is atomic.
 
-The queue's consumer posts both legs at once. The workflow posts them one at a time, so other writes may come in
+The queue's consumer posts both legs at once. The workflow posts them one at a time, so other writes may happen in
 between, and a step may run late, after the transfer was given up. The entries themselves therefore enforce the order:
 
-* the first leg debits the payer; if the transfer was given up before, it is an entry with amount 0;
-* the second leg credits the payee, or refunds the payer. Both have the same `entry_id`, so only one of them is ever
-  written, whichever comes first and however late the other one is;
+* the first leg debits the payer; if the transfer was given up first, it is an entry with amount 0;
+* the second leg credits the payee or refunds the payer. Both have the same `entry_id`, so only the first to be posted
+  is ever written, however late the other one is;
 * a leg's `entry_id` contains only the transfer's id, and every leg describes its transfer. So a second transfer with
-  the same id finds the first one's legs, cannot post its own, and is not mistaken for the first.
+  the same id finds the first transfer's legs, cannot post its own, and is not mistaken for the first.
 
 There is no clearing account for money in transit, because every transfer would write to that one item. The money in
-transit is the sum of the first legs that have no second leg.
+transit is the sum of all first legs without a second leg.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Ledger:
     entries: str
 
     def post(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post both legs, if the payer can pay. A receipt gets an entry of its own instead."""
+        """Post both legs, if the payer can pay. For a receipt, post a separate entry instead."""
         if transfer.receipt:
             self._receive(transfer, tx)
             return
@@ -61,7 +61,7 @@ class Ledger:
         self._enter(tx, first_leg(transfer.transfer_id), transfer.from_account, transfer, 0)
 
     def _receive(self, transfer: Transfer, tx: Transaction) -> None:
-        """Enter the balance that the payee has at that moment: if it changes before the commit, this runs again."""
+        """Enter the payee's current balance. If it changes before the commit, the handler runs again."""
         payee = transfer.to_account
         account = tx.get(TableName=self.accounts, Key={"account_id": payee}, attributes=["balance"])
         if account is None:
@@ -115,7 +115,7 @@ def receipt(transfer_id: str) -> str:
 
 
 def described(transfer: Transfer) -> dict[str, str | int]:
-    """The attributes by which each leg describes its transfer."""
+    """The attributes with which each leg describes its transfer."""
     parties = {"payer": transfer.from_account, "payee": transfer.to_account}
     return {**parties, "total": transfer.amount, "currency": transfer.currency}
 

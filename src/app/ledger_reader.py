@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Legs:
     """Which legs of a transfer are posted.
 
-    `taken`: the payer was debited. `arrived`: the payee was credited. `returned`: the payer was credited instead.
-    `given_up`: nothing was or will be taken, because the transfer was voided or another transfer used its id.
+    `taken`: the payer was debited. `arrived`: the payee was credited. `returned`: the payer was refunded instead.
+    `given_up`: no money was or will be taken, because the transfer was voided or another transfer used its id.
     """
 
     taken: bool = False
@@ -33,13 +33,13 @@ class Legs:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReader:
-    """Reads the table of entries with consistent reads."""
+    """Reads the entries table with consistent reads."""
 
     client: "DynamoDBClient"
     entries: str
 
     def legs(self, transfer: Transfer) -> Legs:
-        """The legs posted so far. Entries never change, but another one may be posted at any time."""
+        """The legs posted so far. Entries never change, but another leg may be posted at any time."""
         first, second = (self._entry(leg(transfer.transfer_id)) for leg in (first_leg, second_leg))
         if first is not None and not _is_leg_of(transfer, first):
             return Legs(given_up=True)

@@ -17,9 +17,9 @@ Response = dict[str, Any]
 Handler = Callable[..., Response]
 
 REQUEST_FIELDS = {"from_account", "to_account", "amount", "currency"}
-"""The fields of a request's body."""
+"""The fields of a request body."""
 PLACEHOLDER_ID = "0" * 64
-"""A placeholder for an id that is not known yet. Real ones are SHA-256 digests in hexadecimal."""
+"""A placeholder for an id that is not known yet. Real ids are SHA-256 digests in hexadecimal."""
 
 
 class Refused(Exception):
@@ -33,7 +33,7 @@ class Refused(Exception):
 def tenant(event: Any) -> str:
     """The owner of keys and transfers: the caller's ARN, which API Gateway derives from the request's signature.
 
-    All sessions of a role count as one caller, because a restarted client retries its request in a new session.
+    All of a role's sessions count as one caller, because a restarted client retries its request in a new session.
     """
     arn = str(event["requestContext"]["identity"].get("userArn") or "")
     return arn.rpartition("/")[0] if ":assumed-role/" in arn else arn
@@ -59,7 +59,7 @@ def served(
     new_id: Callable[[], str] = claimed_id,
     caller: Callable[[Any], str] = tenant,
 ) -> Callable[[Any, Any], Response]:
-    """The API's Lambda handler. `idempotent_handler` wraps the function that accepts a transfer, once for each key."""
+    """The API's Lambda handler. `idempotent_handler` makes the function that accepts a transfer run once per key."""
 
     @idempotent_handler
     def accept(event: Any, context: Any, tx: Transaction) -> Response:
@@ -86,16 +86,16 @@ def requested_transfer(event: Any, transfer_id: str = PLACEHOLDER_ID) -> Transfe
     """The transfer that a request describes. Raises Refused."""
     document = request_of(event).document
     if not document.is_json or not isinstance(document.value, dict):
-        raise Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object, or it has a name twice")
+        raise Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object, or repeats a name")
     if not document.value.keys() <= REQUEST_FIELDS:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body has other fields than {', '.join(sorted(REQUEST_FIELDS))}")
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the body has fields other than {', '.join(sorted(REQUEST_FIELDS))}")
     fields = {**document.value, "transfer_id": transfer_id}
     if isinstance(fields.get("amount"), float) and fields["amount"].is_integer():
         fields["amount"] = int(fields["amount"])  # to JSON, 5.0 is the integer 5
     try:
         return Transfer.model_validate(fields)
     except ValidationError as error:
-        # Each field is valid, but together they do not make a transfer.
+        # If each field is valid, the combination is not.
         fields_valid = all(each["type"] == "value_error" for each in error.errors())
         status = HTTPStatus.UNPROCESSABLE_ENTITY if fields_valid else HTTPStatus.BAD_REQUEST
         raise Refused(status, str(invalid_body(error, Transfer.model_fields))) from None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A transfer's state: accepted until it is posted or has failed, which `reason` explains."""
+    """A transfer's state: accepted, then posted or failed. `reason` explains a failure."""
 
     transfer: Transfer
     name: Literal["accepted", "posted", "failed"]
@@ -39,8 +39,8 @@ class TransferService:
     def accept(self, transfer: Transfer, tenant: str, tx: Transaction) -> None:
         """Send the transfer to the queue, and store it in the transaction that completes the request.
 
-        If this process dies between the two, the client's retry sends a second message. It has the same key, the
-        transfer's id, and the same body, so the consumer recognises it as a duplicate.
+        If this process dies in between, the client's retry sends a second message. It has the same key (the transfer's
+        id) and the same body, so the consumer recognises it as a duplicate.
         """
         described = transfer.model_dump_json(exclude_defaults=True)
         self.sqs.send_message(
@@ -64,12 +64,12 @@ class TransferService:
         record = self._record(transfer_id)
         if record is not None:
             return _state(transfer, record)
-        # No record exists before the first delivery, or once the record has expired.
+        # There is no record before the first delivery, or after the record has expired.
         posted = self._item(self.entries, entry_id=first_leg(transfer_id)) is not None
         return State(transfer, "posted" if posted else "accepted")
 
     def _in_order(self, transfer: Transfer) -> dict[str, Any]:
-        """On a FIFO queue, each payer's transfers are posted in order."""
+        """The arguments that keep each payer's transfers in order on a FIFO queue."""
         if not self.queue_url.endswith(".fifo"):
             return {}
         return {"MessageGroupId": transfer.from_account, "MessageDeduplicationId": transfer.transfer_id}
@@ -91,4 +91,4 @@ def _state(transfer: Transfer, record: "Record") -> State:
     error = json.loads(record.error or "{}")
     if record.status == "FAILED" and error.get("permanent"):
         return State(transfer, "failed", error.get("text"))
-    return State(transfer, "accepted")  # it is retried, or waits for an operator in the dead-letter queue
+    return State(transfer, "accepted")  # it is retried, or waits in the dead-letter queue for an operator

@@ -10,7 +10,7 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._
 class Transfer(BaseModel):
     """Move `amount`, in the currency's minor units (cents), from one account to another.
 
-    A `receipt` moves nothing: it reports that a workflow has moved the money.
+    A `receipt` moves no money: it reports that a workflow has moved it.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""credit: credit the payee. PermanentError if they cannot receive the money, or if it was refunded."""
+"""credit: credit the payee. Raises PermanentError if they cannot receive the money, or if it was refunded."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""debit: debit the payer. PermanentError if they cannot pay."""
+"""debit: debit the payer. Raises PermanentError if they cannot pay."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """receipt: send the consumer's queue a message that the money has arrived.
 
-Sending and completing this step are not atomic, so a worker that dies in between leaves a second send to the next
-attempt. Both messages have the transfer's id as their key, and the consumer recognises the second as a duplicate.
+Sending the message and completing this step are not atomic: if a worker dies in between, the next attempt sends the
+message again. Both messages have the transfer's id as their key, so the consumer recognises the second as a duplicate.
 """
 
 import os
@@ -20,7 +20,7 @@ _sqs = session.client("sqs", config=Config(connect_timeout=1, read_timeout=3, re
 
 @step("receipt")
 def lambda_handler(event: dict[str, Any], context: object) -> dict[str, str]:
-    """Send the receipt; return its messageId."""
+    """Send the receipt and return its messageId."""
     transfer = Transfer.model_validate(event)
     try:
         sent = _sqs.send_message(QueueUrl=_queue_url, **message_of(transfer, fifo=_queue_url.endswith(".fifo")))
@@ -30,7 +30,7 @@ def lambda_handler(event: dict[str, Any], context: object) -> dict[str, str]:
 
 
 def message_of(transfer: Transfer, *, fifo: bool) -> dict[str, Any]:
-    """The message for SQS: identical to the byte on every attempt, because the consumer compares fingerprints."""
+    """The SQS message: byte-identical on every attempt, because the consumer compares fingerprints."""
     id = transfer.transfer_id
     message: dict[str, Any] = {
         "MessageBody": transfer.model_copy(update={"receipt": True}).model_dump_json(),

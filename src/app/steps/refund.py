@@ -1,7 +1,7 @@
-"""refund: refund money that was taken and has not arrived, and prevent any further debit.
+"""refund: refund money that was taken but has not arrived, and prevent any later debit.
 
 It runs when the transfer's progress is unknown, so it reads the ledger first. If a debit or credit is posted between
-that read and this step's own posting, the posting's condition fails, and the retry reads the new leg.
+that read and this step's own posting, this posting's condition fails, and the retry reads the new leg.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from idempotent_receiver import Transaction
 
 @step("refund")
 def lambda_handler(event: dict[str, Any], context: object, tx: Transaction) -> dict[str, bool]:
-    """Close the transfer in the transaction that completes this step; return whether the money had `arrived`."""
+    """Close the transfer in the transaction that completes this step. Returns whether the money had `arrived`."""
     transfer = Transfer.model_validate(event)
     try:
         legs = ledger_reader.legs(transfer)

@@ -1,4 +1,4 @@
-"""What the steps share: the store of their records, the ledger, and their decorator. Reads the environment."""
+"""Shared by the steps: the store for their records, the ledger and their decorator. Reads the environment."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -25,16 +25,16 @@ _retention_seconds = int(os.environ.get("RECORD_RETENTION_DAYS") or 90) * 24 * 6
 
 
 class Unavailable(Exception):
-    """AWS could not be reached or did not confirm. The state machine retries."""
+    """AWS could not be reached or did not confirm the request. The state machine retries."""
 
 
 def step(name: str) -> Callable[[Callable[..., Result]], Callable[[dict[str, Any], Any], Result]]:
-    """Decorate a Lambda handler so that it takes effect once for each transfer, as the step with this name."""
+    """The decorator for the step with this name: its Lambda handler takes effect once for each transfer."""
     return idempotent(store.named(name), key=_transfer_id, retention_seconds=_retention_seconds)
 
 
 def unavailable(error: ClientError | BotoCoreError) -> Unavailable:
-    """The error for the state machine: the code that AWS returned, and nothing about the request."""
+    """The error for the state machine: AWS's error code, without anything about the request."""
     code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
     return Unavailable(f"AWS answered {code}")
 

@@ -1,7 +1,7 @@
 """reconcile: after an execution has failed (FAILED, TIMED_OUT, ABORTED), make the record agree with the ledger.
 
-An EventBridge rule on Step Functions' status changes calls it for each such execution. Most executions recorded their
-outcome before they ended, and nothing remains to be done. Otherwise it calls the workflow's own steps under their own
+An EventBridge rule for Step Functions status changes calls it for each such execution. Most executions recorded their
+outcome before they ended and need nothing more. For the others, this calls the workflow's own steps under their own
 keys, so that a step that the execution itself completes is not repeated.
 """
 
@@ -22,11 +22,11 @@ Reconciled = Literal["settled", "completed", "returned", "person", "stranger"]
 DIED = ("FAILED", "TIMED_OUT", "ABORTED")
 NEEDS_A_PERSON = "NeedsAPerson"
 _REFUND_CALLS = 3
-"""How often the refund is called: a late debit or credit may be posted between its read and its own posting."""
+"""The number of refund calls: a late debit or credit may be posted between a call's read and its own posting."""
 
 
 class NotReconciled(Exception):
-    """The record could not be read or written. Retry."""
+    """The record could not be read or written: retry."""
 
 
 @logger.inject_lambda_context
@@ -34,7 +34,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> str:
     """Reconcile the execution that an event names. Raises if the event must be retried."""
     detail = event["detail"]
     if detail["status"] not in DIED:
-        return "settled"  # running or succeeded; the rule sends neither
+        return "settled"  # running or succeeded, which the rule does not send
     arn, input = detail["executionArn"], detail.get("input")
     if input is None:
         # EventBridge omits an input that is too long.
@@ -44,7 +44,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> str:
 
 
 def reconciled(closed: Closed, deadline: Deadline, context: Any) -> Reconciled:
-    """Bring the ledger and the record of an ended execution into agreement, and return what was done."""
+    """Make an ended execution's record agree with the ledger, and return what was done."""
     found = workflow.record_of(closed.execution.rpartition(":")[2], deadline)
     if isinstance(found, Unknown):
         raise NotReconciled(found.why)
@@ -56,7 +56,7 @@ def reconciled(closed: Closed, deadline: Deadline, context: Any) -> Reconciled:
 
 
 def _recorded_its_outcome(found: Record | None, closed: Closed) -> bool:
-    """Whether the execution wrote its final outcome itself, so that nothing remains to be done."""
+    """Whether the execution itself wrote its final outcome, so that nothing remains to be done."""
     if found is None or found.execution != closed.execution:
         return False
     if found.status == Status.COMPLETED:
@@ -65,7 +65,7 @@ def _recorded_its_outcome(found: Record | None, closed: Closed) -> bool:
 
 
 def _may_be_revised(found: Record | None) -> bool:
-    """Whether a record's outcome is provisional: a person is needed, or no execution was started."""
+    """Whether the recorded outcome is provisional: a person is needed, or no execution was started."""
     error_type = None if found is None or found.error is None else json.loads(found.error).get("type")
     return error_type in (NEEDS_A_PERSON, NEVER_STARTED)
 
@@ -76,7 +76,7 @@ def _reconciled(closed: Closed, found: Record | None, deadline: Deadline, contex
     try:
         arrived = _refunded(transfer, context)["arrived"]
     except Exception as error:
-        # Another transfer's refund used this id, so what this one took, if anything, cannot be refunded automatically.
+        # If final, another transfer's refund used this id, so money taken here cannot be refunded automatically.
         final = isinstance(error, PermanentError | FingerprintMismatch)
         if revises is not None or final:
             _call_a_person()
@@ -93,7 +93,7 @@ def _reconciled(closed: Closed, found: Record | None, deadline: Deadline, contex
 
 
 def _refunded(transfer: dict[str, Any], context: Any) -> dict[str, bool]:
-    """The result of the workflow's refund step, which closes the transfer."""
+    """Close the transfer with the workflow's refund step, and return the step's result."""
     for _ in range(_REFUND_CALLS - 1):
         try:
             return refund.lambda_handler(transfer, context)
@@ -115,7 +115,7 @@ def _concluded(
     if not isinstance(answer, ClaimLost):
         return came_of_it
     if answer.found is not None:
-        # The record is another execution's or has another outcome, so no client will learn where the money is.
+        # The record belongs to another execution or has another outcome, so no client will learn where the money is.
         _call_a_person()
     return "stranger"
 

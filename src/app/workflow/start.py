@@ -1,4 +1,4 @@
-"""start: `POST /workflows/transfers` with an Idempotency-Key, and `GET` of the location that it returns."""
+"""start: `POST /workflows/transfers` with an Idempotency-Key, and `GET` for the location that it returns."""
 
 import os
 from typing import Any

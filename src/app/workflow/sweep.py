@@ -1,7 +1,7 @@
 """sweep: find the records whose lease has ended, and recover each orphan. Runs on a schedule.
 
-An index finds them. It contains only records in progress, because settling removes the lease, and DynamoDB leaves items
-without the index's key out of it.
+The records are found by an index. It contains only records in progress, because settling removes the lease, and
+DynamoDB omits items without the index's key.
 """
 
 import os
@@ -29,7 +29,7 @@ from idempotent_receiver.workflow import (
 
 _PAGE = 25
 _STOP_SECONDS = 8.0
-"""With less time left, the invocation begins no further record."""
+"""With less time left, the invocation starts no further record."""
 
 _COUNTED_AS = {
     Started: "started",
@@ -40,17 +40,17 @@ _COUNTED_AS = {
     OtherPayload: "fingerprintmismatch",
     Unreadable: "unreadable",
 }
-"""The names in the result and in the log, which stay the same when a class is renamed."""
+"""The names in the result and the log. They do not change when a class is renamed."""
 
 
 @logger.inject_lambda_context
 def lambda_handler(event: Any, context: Any) -> dict[str, int]:
-    """Recover all orphans, oldest first; return the number of orphans for each result."""
+    """Recover all orphans, oldest first. Returns the number of orphans for each result."""
     deadline = workflow.deadline(context.get_remaining_time_in_millis())
     found: Counter[str] = Counter()
     for name in _orphans(deadline):
         if deadline.left_seconds < _STOP_SECONDS:
-            found["left"] += 1  # of possibly many more
+            found["left"] += 1  # there may be many more
             break
         found[_recovered(name, deadline, context)] += 1
     if found["failed"]:
@@ -75,8 +75,8 @@ def _recovered(name: str, deadline: Deadline, context: Any) -> str:
 
 
 def _orphans(deadline: Deadline) -> Iterator[str]:
-    """The names of all orphaned executions, ordered by the end of their lease. No page is skipped, because an orphan
-    that cannot be recovered must not keep the others waiting.
+    """The names of all orphaned executions, ordered by lease end. All pages are read, because an orphan that cannot be
+    recovered must not keep the others waiting.
     """
     prefix = workflow.id_of("")
     pages = dynamodb.get_paginator("query").paginate(

@@ -1,4 +1,4 @@
-"""What the workflow's functions share: the store of their records and the state machine. Reads the environment."""
+"""Shared by the workflow's functions: the store for their records and the state machine. Reads the environment."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", 
 
 session = boto3.Session()
 dynamodb = session.client("dynamodb", config=client_config())
-# The definition is packaged with the code, so that its timeout is stated in one place only.
+# The definition is packaged with the code, so that its timeout is set in only one place.
 definition = json.loads(files("app").joinpath("transfer.asl.json").read_text())
 workflow = Workflow(
     DynamoDBStore(os.environ["WORKFLOWS_TABLE"], namespace="transfers", client=dynamodb),

@@ -151,8 +151,8 @@ def test_who_is_nobody_is_refused(bank: Bank) -> None:
     assert bank.queue == []
 
 
-NO_OBJECT = "the body is not a JSON object, or it has a name twice"
-OTHER_FIELDS = "the body has other fields than amount, currency, from_account, to_account"
+NO_OBJECT = "the body is not a JSON object, or repeats a name"
+OTHER_FIELDS = "the body has fields other than amount, currency, from_account, to_account"
 
 
 @pytest.mark.parametrize(

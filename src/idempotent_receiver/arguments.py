@@ -1,4 +1,4 @@
-"""The arguments of a call as a payload: what two calls of a function must share to count as one call.
+"""The arguments of a call as a payload: the part that two calls must share to count as one.
 
 If only the first required argument is given, it is the payload itself; several arguments form an object, by name. An
 argument equal to its default counts as not given. A call with a value that has no JSON form is refused unless `without`

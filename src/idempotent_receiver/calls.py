@@ -1,4 +1,4 @@
-"""Calls that must be answered: one key, one claim, one run, in the caller's own thread.
+"""Calls with a waiting caller: one key, one claim, one run, in the caller's own thread.
 
 For HTTP endpoints and any other function. As for a batch, `transitions.py` decides what may happen, `exchange.py`
 carries it out, and `outcome.py` interprets it; a single call needs no queues or jobs. Each entry point decides what a
@@ -68,7 +68,7 @@ class CallOptions:
         )
 
     def usable(self, key: object) -> str:
-        """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""
+        """The key, if DynamoDB can store its record's id. Raises UnusableKey otherwise."""
         return usable(key, partial(record_id, self.store.namespace))
 
     def begin(self, key: str, fingerprint: str | None, context: Any) -> "KeyedCall":
@@ -199,7 +199,7 @@ class KeyedCall:
     def _uncommitted(
         self, claimed: Claimed, answer: ActionFailed | Unknown, actions: Sequence[Action]
     ) -> Ending | Attempt:
-        """The next run if data that was read has changed; otherwise how the refused or unanswered commit ends."""
+        """The next run if data that was read has changed; otherwise how a failed commit ends the call."""
         stale = isinstance(answer, ActionFailed) and answer.stale
         if stale and self._runs < MOST_RUNS and not self.too_late():
             return self._run()

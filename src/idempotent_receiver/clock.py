@@ -17,7 +17,7 @@ class Clock(Protocol):
         """A clock that never steps, from an arbitrary start."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait for that long."""
+        """Wait for that many seconds."""
 
     def fraction(self) -> float:
         """A random number in [0, 1), for jitter."""
@@ -42,7 +42,7 @@ class SystemClock:
     """A clock that never steps, from an arbitrary start."""
 
     sleep = staticmethod(time.sleep)
-    """Block this thread for that long."""
+    """Block this thread for that many seconds."""
 
     def fraction(self) -> float:
         """A random number in [0, 1)."""
@@ -89,7 +89,7 @@ class Deadline:
 
     @classmethod
     def of_invocation(cls, context: Any, clock: Clock) -> "Deadline":
-        """The deadline of the invocation with this Lambda context. Raises TypeError if the context has none."""
+        """The deadline of the invocation with this Lambda context. Raises TypeError if the context provides none."""
         require_context(context)
         return cls.after(clock, context.get_remaining_time_in_millis())
 

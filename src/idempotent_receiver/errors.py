@@ -3,8 +3,8 @@
 Exception
 ├── PermanentError              for handlers to raise: a retry cannot help
 │   └── InvalidBody             the body does not match the handler's annotation
-├── RetryLater                  for handlers to raise: too early, redeliver the message after a delay
-├── ConditionFailed             a transaction's condition failed, and no error of your own was given for it
+├── RetryLater                  for handlers to raise: redeliver the message after a delay
+├── ConditionFailed             a transaction's condition failed, and it had no `otherwise`
 ├── IdempotencyError            raised by a function in `idempotent` instead of its result
 │   ├── InProgress              another call under this key is still running
 │   ├── FingerprintMismatch     the key was used for another payload
@@ -261,7 +261,7 @@ def text_of(error: BaseException) -> str:
     """An error's text, cut to the stored length and without characters that AWS would refuse. Never raises."""
     try:
         return _fitting(str(error))
-    except BaseException:  # noqa: BLE001  # the user's own __str__ may raise, even an exit, which would end the batch
+    except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything, even SystemExit
         return "(its text could not be read)"
 
 

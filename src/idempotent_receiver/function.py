@@ -124,7 +124,7 @@ class _Wrapped:
 
     def coroutine(self) -> Callable[..., Awaitable[Any]]:
         """The wrapper of a coroutine function. Another thread waits for the store."""
-        # Imported here because most functions start without it.
+        # Imported here because most functions do not need it.
         import asyncio  # noqa: PLC0415
 
         async def called(*args: Any, **kwargs: Any) -> Any:
@@ -174,7 +174,7 @@ class _Wrapped:
                 "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass the context to the function"
             )
             raise errors.misuse(TypeError(text))
-        # Nothing ends this process at the deadline, so the lease ends there: a call that still runs is fenced off.
+        # Nothing ends this process at the deadline, so the lease ends there, which fences off a call still running.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
         return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")
@@ -255,7 +255,7 @@ async def _to_its_end(job: Callable[[], Result]) -> Result:
     """Wait for the store on another thread. If the caller is cancelled meanwhile, the job still finishes first: a claim
     must be known, and a run must be recorded.
     """
-    # Imported here because most functions start without it.
+    # Imported here because most functions do not need it.
     import asyncio  # noqa: PLC0415
 
     # A future, because `asyncio.to_thread` would need a task, and a loop that ends cancels every task.

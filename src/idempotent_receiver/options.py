@@ -1,5 +1,5 @@
-"""Checks of an entry point's options. An invalid option is refused at set-up, by name and with a remedy, rather than on
-every message.
+"""Checks for an entry point's options. An invalid option is refused at set-up, by name and with a remedy, not on every
+message.
 """
 
 import math
@@ -32,7 +32,7 @@ _MARKED: list[tuple[object, tuple[str, ...]]] = [(payload_key, ())]
 
 
 def key_for(*ways_in: str) -> Callable[[Function], Function]:
-    """Mark a key strategy as valid for these entry points only. If none is given, calling it makes a strategy."""
+    """Mark a key strategy as valid for these entry points only. Without any, it must be called to make one."""
 
     def mark(function: Function) -> Function:
         _MARKED.append((function, ways_in))
@@ -159,7 +159,7 @@ def require_effects(effects: object) -> None:
     """Raise ValueError for an unknown value of `effects`."""
     if effects not in ("any", "transaction"):
         raise ValueError(
-            f"effects must be 'any', or 'transaction' if all effects are in its Transaction; it is {effects!r}"
+            f"effects must be 'any', or 'transaction' if all effects are in the Transaction; it is {effects!r}"
         )
 
 
@@ -187,7 +187,7 @@ def require_flags(**flags: object) -> None:
 
 
 def require_text(value: object, option: str, wanted: str) -> None:
-    """Raise ValueError unless it is a string that is not blank, as it can be from an unset variable."""
+    """Raise ValueError for a missing or blank string, perhaps from an unset variable."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{option} must be {wanted}; it is {value!r}, perhaps from an unset variable")
 

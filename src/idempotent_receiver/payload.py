@@ -1,6 +1,6 @@
 """The part of a payload that counts: its canonical form, its fingerprint, and keys made from it.
 
-All entry points use RFC 8785 (canonical JSON), so white space and the order of names do not matter. A payload without a
+All entry points use RFC 8785 (canonical JSON), so whitespace and the order of names do not matter. A payload without a
 canonical form (not JSON, a repeated name in an object, integers over 2^53) is compared by its raw bytes.
 """
 
@@ -18,8 +18,8 @@ from idempotent_receiver.errors import UnusableKey
 
 
 def json_of(text: str) -> Any:
-    """The value of a JSON text. Raises RecursionError if it is nested too deep, and ValueError if it is not JSON or has
-    a repeated name in an object: parsers differ in which value they take.
+    """The value of a JSON text. Raises RecursionError if it is nested too deeply, and ValueError if it is not JSON or
+    has a repeated name in an object: parsers differ in which value they take.
     """
     return _DECODER.decode(text)
 
@@ -148,7 +148,7 @@ class Payload:
             found = jmespath.search(self.fields, part)
         except Exception:  # noqa: BLE001  # a JMESPath function may raise anything for a payload that does not fit it
             found = None
-        # `[a, b]` finds a list of nulls if both are missing: as a key, it would merge all such payloads.
+        # `[a, b]` yields a list of nulls if both are missing: as a key, it would merge all such payloads.
         within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]
         if all(each is None for each in within):
             raise UnusableKey(f"the payload has no {self.fields!r}")
@@ -187,7 +187,7 @@ def compiled(path: str, name: str) -> Any:
 
 
 def _left_out(part: Any, path: Sequence[str]) -> Any:
-    """The part without one field: copies only along the path, because a payload may be nested too deep to copy
+    """The part without one field: copies only along the path, because a payload may be nested too deeply to copy
     whole.
     """
     name, *deeper = path

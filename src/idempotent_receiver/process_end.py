@@ -38,8 +38,8 @@ def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
         _call("timer_delete", _created())
     except (OSError, AttributeError) as error:
         raise RuntimeError(
-            f"end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), which {sys.platform} refuses "
-            "here: omit the option where Lambda's timeout ends the process"
+            "end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), not available here "
+            f"({sys.platform}): omit the option where Lambda's timeout ends the process"
         ) from error
     return _process_ends_at
 

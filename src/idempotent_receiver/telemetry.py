@@ -55,7 +55,7 @@ CALL_COUNTS = (
     "Unsettled",
     "ClaimFailures",
 )
-"""The counters of a call. Every call sends all of them: a replay counts in `Duplicates`, a 409 in `InProgress`, a 422
+"""A call's counters. Every call sends all of them: a replay counts in `Duplicates`, a 409 in `InProgress`, a 422
 in `Mismatches`.
 """
 
@@ -198,7 +198,7 @@ class Telemetry:
         self._try_to_write(ERROR, text, {**fields, "error_type": type(error).__name__})
 
     def report_too_short(self, seconds: float, stop_margin_seconds: float) -> None:
-        """Log that an invocation, like all others of its function, had no time for any message."""
+        """Log that an invocation was too short for any message, as all of this function's are."""
         text = "the invocation is too short to start anything: raise the function's timeout above stop_margin_seconds"
         self._try_to_write(ERROR, text, {"seconds": seconds, "stop_margin_seconds": stop_margin_seconds})
 
@@ -249,7 +249,7 @@ _DUPLICATE = Line(DEBUG, "duplicate of a completed message", counts=("Duplicates
 
 
 def line_of(outcome: Outcome) -> Line:
-    """The log line and metrics of an outcome. A success is DEBUG, so its line is usually not written."""
+    """The log line and metrics of an outcome. A success is logged at DEBUG, so usually not at all."""
     match outcome:
         case ended.Completed():
             return _COMPLETED

@@ -1,7 +1,7 @@
 """Derives the answers to commits from a cancelled transaction's reasons.
 
-If a failed condition covers both a read and the handler's own condition, the item that it met shows which of them
-failed. An item that the reason does not show is read.
+If a failed condition covers both a read and the handler's own condition, the current item shows which of them failed.
+If the reason does not include the item, it is read.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -42,7 +42,7 @@ def client_config() -> "Config":
         retries={"mode": "standard", "total_max_attempts": 2},
         max_pool_connections=32,
         tcp_keepalive=True,
-        # Saves a quarter of a batch's CPU time. This store's values are checked, and so are a `Transaction`'s.
+        # Saves a quarter of a batch's CPU time. The store and `Transaction` check their own values.
         parameter_validation=False,
     )
 

@@ -89,7 +89,7 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
     **dict.fromkeys(
         ("EndpointConnection", "ConnectTimeout", "ReadTimeout", "ConnectionClosed"), (Effect.UNKNOWN, _CONNECTION)
     ),
-    "UnreadableAnswer": (Effect.UNKNOWN, "did not send the response received: check proxies and endpoints"),
+    "UnreadableAnswer": (Effect.UNKNOWN, "did not send the response that was received: check proxies and endpoints"),
 }
 _OTHERWISE: Final = (Effect.UNKNOWN, "did not confirm the request; if this persists, check AWS Health")
 

@@ -63,7 +63,7 @@ class Bound:
             self._proofs = 0
 
     def grow(self) -> None:
-        """Count a pack that was cut short and took effect. Every fourth raises the bound by an eighth, or by 1."""
+        """Count a pack that was cut short and took effect. Every fourth raises the bound by an eighth (at least 1)."""
         with self._changing:
             self._proofs += 1
             if self._proofs % PACKS_TO_GROW == 0:
@@ -82,7 +82,7 @@ class Packs:
         self.bound = Bound()
 
     def answers(self, members: Sequence[Member]) -> CommitAnswers:
-        """The answers to the commits of one call."""
+        """The answers to one call's commits."""
         return self._bring(list(members))
 
     def _bring(self, waiting: list[Member], times: int = 0) -> CommitAnswers:

@@ -157,7 +157,7 @@ def record_in(item: Mapping[str, Any]) -> Record:
 
 
 def _plain(value: Mapping[str, Any]) -> object:
-    """A string, a number or, for `from_attributes` to mark as foreign, the typed value itself."""
+    """The string or number; otherwise the typed value itself, which `from_attributes` marks as foreign."""
     match value:
         case {"S": str(text)}:
             return text

@@ -126,7 +126,7 @@ class DynamoDBStore:
         return _written(replacements, unsendable([one.sent for one in replacements]), self._requests.replace)
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
-        """Read the current records consistently."""
+        """Read the current records with consistent reads."""
         # An id that could not be written has no record, and reading it would fail the request's other keys.
         askable = [id for id in ids if unsendable([[id]]) == [None]]
         found: dict[str, Record | Unknown] = {}
@@ -135,7 +135,7 @@ class DynamoDBStore:
         return [found.get(id) for id in ids]
 
     def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
-        """Read a handler's item consistently, in one request."""
+        """Read a handler's item with one consistent request."""
         return self._requests.get_item(table, key)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
@@ -208,7 +208,7 @@ class Requests:
         return found | {key["id"]["S"]: unread for key in left[self.table]["Keys"]}
 
     def get_item(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
-        """Consistent GetItem of an item in any table."""
+        """Consistent GetItem in any table."""
         call = ApiCall("GetItem", table, "dynamodb:GetItem")
         try:
             typed = {name: attribute_value(value) for name, value in key.items()}
@@ -222,7 +222,7 @@ class Requests:
         return None if item is None else plain_item(item)
 
     def transact(self, members: Sequence[Member]) -> Written | Cancelled:
-        """TransactWriteItems with the actions of all members."""
+        """TransactWriteItems with all members' actions."""
         actions, token = raw(members), token_of(members)
         try:
             _receive(lambda: self.client.transact_write_items(TransactItems=actions, ClientRequestToken=token))

@@ -60,8 +60,8 @@ class Member:
 
     @property
     def shape(self) -> object:
-        """The parts for which DynamoDB may refuse a request regardless of its items' content: kinds, tables,
-        expressions and value types.
+        """The parts that DynamoDB may refuse regardless of the items' content: kinds, tables, expressions and value
+        types.
         """
         return [
             [kind, *[(name, _types(value) if name in _VALUES else value) for name, value in sorted(arguments.items())]]
@@ -101,7 +101,7 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
     member = Member(commit, actions, text, frozenset(known), checks)
     # Checked again on its own, because another commit may have named a wrong key.
     clash = _clash(commit, table) if len(member.items) < len(known) else None
-    # JSON is at least as long as DynamoDB's size, so short texts need no count.
+    # An action's JSON is at least as long as its size in DynamoDB, so short texts need no check.
     large = excess(commit.actions) if len(text) > MOST_ITEM_BYTES else None
     why = _misplaced(commit.actions, table) or large or clash
     return member if why is None else _refused(why)

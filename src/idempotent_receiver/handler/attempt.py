@@ -21,7 +21,7 @@ MOST_RUNS = 8
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One run in an attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count.
+    """One run within an attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count.
     `owner` is the invocation that makes the attempt.
     """
 
@@ -106,13 +106,13 @@ current_attempt: ContextVar[Attempt | None] = ContextVar("current_claim", defaul
 def current_claim() -> Attempt:
     """The attempt running in this context: `key`, `attempt`, `idempotency_key`, `remaining_time_ms()`.
 
-    Raises LookupError outside a wrapped function, and in a handler of an HTTP request that has no claim.
+    Raises LookupError outside a wrapped function, and for an HTTP request that runs without a claim.
     """
     attempt = current_attempt.get()
     if attempt is None:
         text = (
-            "current_claim() works only inside a wrapped handler that runs under a key; an HTTP request that "
-            "is a GET or has no key has no claim"
+            "current_claim() works only inside a wrapped handler that runs under a key; a GET or an "
+            "HTTP request without a key has no claim"
         )
         raise misuse(LookupError(text))
     return attempt
@@ -133,7 +133,7 @@ class Returned:
 @dataclass(frozen=True, slots=True)
 class Raised:
     """The handler raised, or could not start. `actions` are the checks of the data that it had read. `unread` says that
-    a read failed, so the failure decides nothing.
+    a read failed, so the failure is not final.
     """
 
     failure: Failure

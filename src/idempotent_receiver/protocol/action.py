@@ -20,7 +20,7 @@ class ConditionFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A write or check of one item: TransactWriteItems arguments as plain Python values, shared with nothing."""
+    """A write or check of one item: TransactWriteItems arguments as plain Python values, copied from the caller's."""
 
     kind: ActionKind
     arguments: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Action:
         return misuse(ConditionFailed(f"the condition of {self.named(number)} failed, and it has no `otherwise`"))
 
     def named(self, number: int) -> str:
-        """The action in words: its number from 1, its kind and its table."""
+        """The action as text: its number from 1, its kind and its table."""
         return f"action {number} ({self.kind} on {self.arguments['TableName']})"
 
 
@@ -92,6 +92,6 @@ def _table(action: Action) -> str:
 
 
 def source_of(action: Action) -> PlainItem:
-    """The argument that holds the key of an action's item."""
+    """The argument that contains the key of the action's item."""
     found: PlainItem = action.arguments["Item" if action.kind == "Put" else "Key"]
     return found

@@ -205,7 +205,7 @@ def _paused(rounds: int, deadline: Deadline) -> bool:
 
 
 def _claims_any(operations: Sequence[Operation[AnswerT]]) -> bool:
-    """Whether there are claims, which are not sent once their lease has ended or is about to end."""
+    """Whether any is a claim: claims are not sent once their lease has ended or is about to end."""
     return any(isinstance(operation.transition, Claim) for operation in operations)
 
 

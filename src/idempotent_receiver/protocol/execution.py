@@ -16,7 +16,7 @@ from idempotent_receiver.protocol.transitions import Attributes, Claimed, Settle
 class Conclusion(NamedTuple):
     """Records how a workflow execution ended, without a claim.
 
-    The record must be in progress and belong to this execution or not yet to any: an execution is named after its key.
+    The record must be in progress, and belong to this execution or to none yet: an execution is named after its key.
     `revises` is the version of a FAILED record that may also be replaced, once the reported problem is fixed.
     """
 

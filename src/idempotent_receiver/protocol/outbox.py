@@ -24,7 +24,7 @@ MOST_OTHER_ATTRIBUTES = 9
 """SQS allows ten attributes; the stamp is one of them."""
 
 MOST_DELAY_SECONDS = 900
-"""SQS's limit."""
+"""SQS's maximum delay."""
 
 STAMP = "idempotent-receiver"
 """The name of the message attribute that holds a message's key, as a JSON object."""
@@ -36,7 +36,7 @@ _OPTIONAL = {
     "MessageSystemAttributes": Mapping,
 }
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""The characters that no SQS message may hold."""
+"""The characters that an SQS message must not contain."""
 _URL, _GROUP = re.compile(r"https?://[!-~]+"), re.compile("[!-~]{1,128}")
 _NAME = re.compile(r"(?=.{1,256}\Z)(?!(?i:aws|amazon)\.)[\w-]+(?:\.[\w-]+)*", re.ASCII)
 _TYPE = re.compile(r"(String|Number|Binary)(?:\.[\w.-]{1,249})?", re.ASCII)

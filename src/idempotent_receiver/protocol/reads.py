@@ -54,7 +54,7 @@ class ReadItem(dict[str, Any]):
         return self[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)  # a copy reports to no read
+        return dict, (dict(self),)  # a copy does not report to the read
 
 
 @dataclass(slots=True, eq=False)

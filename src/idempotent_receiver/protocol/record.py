@@ -1,4 +1,4 @@
-"""The record of one key: what the table holds, when it expires, and the form of a write to it.
+"""The record of one key: what the table holds, when it expires, and how it is written.
 
 `transitions.py` defines what may happen to a record. No I/O, clock, randomness or environment here.
 """
@@ -157,7 +157,7 @@ class Change(NamedTuple):
 
 
 def unchanged(seen: Record | None, standing: Record | None) -> bool:
-    """Whether the record seen is still the record `standing`."""
+    """Whether the record `seen` still matches `standing`."""
     if seen is standing or seen is None or standing is None:
         return seen is standing
     return all(getattr(seen, name) == value for name, value in Change(seen, standing).expected.items())

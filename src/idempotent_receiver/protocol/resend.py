@@ -2,7 +2,7 @@
 
 **The order.** Claim the old key for the resend, send the new body under its new key, complete the old key, delete the
 dead letter. A crash leaves a claim that names the new key, never a message that could take effect with two bodies:
-copies of the old body meet the claim, fail, wait, and are never dropped. Completing before the send could lose the
+copies of the old body meet the claim, fail and wait; they are never dropped. Completing before the send could lose the
 message. Sending without a claim could run it twice.
 
 **The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps the record's
@@ -48,7 +48,7 @@ class Resend:
 
 
 def resend_of(record: Record) -> Resend | None:
-    """A record's resend; None if it has none that is readable. A library version that does not know the attribute
+    """A record's resend; None if there is none or it is unreadable. A library version that does not know the attribute
     leaves it in place when claiming the key, and becomes the owner.
     """
     try:

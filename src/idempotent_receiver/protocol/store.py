@@ -108,7 +108,7 @@ class RecordStore(Protocol):
         """Insert each record whose id is not in the table. Ids are distinct; answers are in the records' order."""
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
-        """Read the current records consistently. Ids are distinct; None where there is no record."""
+        """Read the current records with consistent reads. Ids are distinct; None where there is no record."""
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         """Write each change whose `expected` attributes still match. Ids are distinct; this never creates a record.
@@ -134,4 +134,4 @@ class ReadingStore(TransactionalStore, Protocol):
     """A store through which a handler's transaction can also read."""
 
     def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
-        """Read the item with this key consistently, in plain values; None if there is none."""
+        """Read the item with this key, in plain values, with a consistent read; None if there is none."""

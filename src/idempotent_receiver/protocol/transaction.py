@@ -41,7 +41,7 @@ _ENDED = (
 )
 
 Fetch = Callable[[str, PlainItem], PlainItem | None]
-"""Reads the item with a key from a table, consistently. Raises an exception if it cannot."""
+"""Reads the item with a key from a table with a consistent read. Raises an exception if it cannot."""
 
 
 def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
@@ -78,7 +78,7 @@ class Transaction:
         self._waiting = 0
         """The number of reads without an answer."""
         self.unread: BaseException | None = None
-        """The first error of a `get`. After it nothing may commit: the handler may have relied on the missing item."""
+        """The first error from a `get`. After it nothing may commit: the handler may rely on the missing item."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -116,7 +116,7 @@ class Transaction:
         return tuple(_check_of(read) for read in self._reads if read.checked)
 
     def get(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
-        """Read the item with this `Key` in this `TableName`, consistently: a dict of plain values, or None.
+        """Read the item with this `Key` in this `TableName`: a dict of plain values, or None. The read is consistent.
 
         The data read is still current when the outcome commits (the writes, a return without writes, or a
         PermanentError). Otherwise nothing commits, and the handler runs again at once on the current items.

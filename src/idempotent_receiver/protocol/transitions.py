@@ -152,7 +152,7 @@ class Claim(NamedTuple):
         return self.lease_until_ms if self.lease_ms is None else now_ms + self.lease_ms
 
     def applied(self, change: Change) -> Claimed:
-        """The claim is made."""
+        """The key is claimed."""
         return Claimed(change.new, self, change.seen)
 
     def unclaimed(self, seen: Record | None, now_ms: int, version: str) -> Unclaimed:

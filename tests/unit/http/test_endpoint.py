@@ -491,5 +491,5 @@ def test_an_unprotected_request_has_no_claim_and_is_told_why() -> None:
 
     assert api(request())["body"] == "k-1"
     for unprotected in (request(method="GET"), request(None)):
-        with pytest.raises(LookupError, match="an HTTP request that is a GET or has no key has no claim"):
+        with pytest.raises(LookupError, match="a GET or an HTTP request without a key has no claim"):
             api(unprotected)

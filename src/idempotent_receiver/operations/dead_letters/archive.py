@@ -1,7 +1,7 @@
 """The archive: a bucket with one object per dead letter.
 
-An object is named after the dead-letter queue and the messageId. Nobody else takes dead letters from an archive, so it
-holds nothing. It outlives the stack: a dead letter archived from one queue may be restored to another.
+Each object is named after the dead-letter queue and the messageId. No consumer reads an archive, so dead letters in it
+need not be held. It outlives its stack: a dead letter archived from one queue may be restored to another.
 """
 
 import json
@@ -27,8 +27,8 @@ SEQUENCE_DIGITS = 40
 
 
 def document(decision: Decision) -> dict[str, Any]:
-    """A dead letter as JSON: its `message` in the form of Lambda's events, and everything known about it. What its
-    record has to send stays in the table.
+    """A dead letter as JSON: its `message` in Lambda's event format, and everything known about it except the messages
+    that its record has to send.
     """
     of = decision.dead_letter
     record = None if decision.record is None else decision.record._replace(outbox=None)._asdict()
@@ -42,7 +42,7 @@ def document(decision: Decision) -> dict[str, Any]:
 
 
 class Archive:
-    """The archived dead letters of one dead-letter queue, by its name. `stray` lists objects that are not dead
+    """The archived dead letters of one dead-letter queue, found by its name. `stray` lists objects that are not dead
     letters.
     """
 
@@ -61,7 +61,7 @@ class Archive:
 
     @property
     def address(self) -> str:
-        """The archive's address."""
+        """The archive's S3 URI."""
         return f"s3://{self.bucket}/{self._prefix}"
 
     def put(self, decision: Decision, **told: str) -> None:
@@ -87,17 +87,17 @@ class Archive:
             self.seen.update(each["MessageId"] for each in found)
             taken += found
             size += sum(len(each["Body"]) for each in found)
-        # S3 lists names in another order; sorting restores the order of FIFO groups.
+        # S3 lists objects by name; sorting restores the order of FIFO groups.
         return sorted(taken, key=lambda each: each["Attributes"].get("SequenceNumber", "").zfill(SEQUENCE_DIGITS))
 
     def unseen(self) -> int:
-        """The number of dead letters never taken."""
+        """The number of dead letters not yet taken."""
         left = list(self._names)
         self._names = iter(left)
         return len(left)
 
     def still_held(self, ids: Iterable[str]) -> set[str]:
-        """All of them: nobody else takes from an archive."""
+        """All of them: no consumer reads an archive."""
         return set(ids)
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
@@ -120,7 +120,7 @@ class Archive:
                 yield each["Key"]
 
     def _read(self, name: str) -> Raw | None:
-        """The dead letter of this name; None for a stray object, or if another command has taken it since."""
+        """The dead letter with this name; None for a stray object, or if another command has taken it."""
         try:
             body = self.s3.get_object(Bucket=self.bucket, Key=name)["Body"].read()
         except ClientError as error:
@@ -145,5 +145,5 @@ def _message(text: bytes) -> Raw | None:
 
 
 def _text_of(attribute: dict[str, Any]) -> object:
-    """The text of an attribute in SQS's form."""
+    """An attribute's text, in SQS's format."""
     return attribute.get("StringValue", "") if isinstance(attribute["DataType"], str) else None

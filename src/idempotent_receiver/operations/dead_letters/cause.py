@@ -1,8 +1,8 @@
-"""Why a message became a dead letter, from its stamp or its key's record, and the group that follows.
+"""Why a message became a dead letter, according to its stamp or record, and the group for that cause.
 
-A group is an error type and the function that raised it. Line numbers are left out, because each deployment moves them
-and a group's name must stay stable. Error texts are left out, because an account or a time in them would split one
-cause into many groups. Both are shown within the group.
+A group's name is an error type and the function that raised it. The name omits line numbers, which change with each
+deployment, and error texts, where an account or a time would split one cause into many groups. Both are shown within
+the group.
 """
 
 import re
@@ -51,30 +51,30 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
         return _of_error(reason, error.get("type"), error.get("at"))
     if released(found, now_ms):
         return _NEVER_STARTED
-    unknown = Cause(f"received too often; its record is {found.status}", "record-unreadable")
+    unknown = Cause(f"received too many times; its record is {found.status}", "record-unreadable")
     return _CAUSES.get(found.status, unknown)
 
 
 def _of_error(reason: str, error_type: object, at: object = None) -> Cause:
     kind = error_type if isinstance(error_type, str) else None
     function = f"@{at.partition(':')[0]}" if isinstance(at, str) else ""
-    # The name must be safe in a shell: a function may be called `<lambda>`, and anybody can write a stamp.
+    # The name must be shell-safe: a function may be named `<lambda>`, and anyone can write a stamp.
     group = re.sub(r"[^\w.@-]+", "-", f"{kind or 'error'}{function}").strip("-")
     return Cause(escaped(reason), group or "error", None if kind is None else escaped(kind))
 
 
 _NO_RECORD = Cause(
-    "received too often without a record: its runs were refused or throttled, or its workers died", "no-record"
+    "received too many times without a record: its runs were refused or throttled, or its workers died", "no-record"
 )
 _NEVER_STARTED = Cause(
-    "received too often and never started: no time was left, or it waited behind a failure in its FIFO group",
+    "received too many times but never started: no time was left, or it waited behind a failure in its FIFO group",
     "never-started",
 )
 _CAUSES = {
     Status.COMPLETED.value: Cause("done: its acknowledgement was lost, or SQS delivered it again", "done"),
     Status.INPROGRESS.value: Cause(
-        "received too often while claimed: its worker crashed, timed out or is still running", "never-settled"
+        "received too many times while claimed: its worker crashed, timed out or is still running", "never-settled"
     ),
-    Status.SENDING.value: Cause("done, but the messages that it sends were never confirmed", "not-sent"),
+    Status.SENDING.value: Cause("done, but its outgoing messages were never confirmed", "not-sent"),
     Status.FAILED.value: Cause("failed, with no reason recorded", "error"),
 }

@@ -1,4 +1,4 @@
-"""One dead letter, read by the consumer's own rules: its key, its fingerprint, its origin and its age."""
+"""A dead letter as the consumer reads it: key, fingerprint, origin and age."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ from idempotent_receiver.sqs.received import lambda_record
 class DeadLetter:
     """A dead letter.
 
-    `unkeyed` says why it has no key; `message.key` and `fingerprint` are then empty. `malformed` says why it could not
-    be read at all; they are empty then, too. `source` is the ARN of the queue that it failed in, if SQS or our stamp
-    names it. `since_ms` is the earliest known time of the message (epoch). `raw` is everything that SQS delivered.
+    `unkeyed` is the reason that it has no key, `malformed` the reason that it could not be read; in both cases
+    `message.key` and `fingerprint` are empty. `source` is the ARN of the queue where it failed, if SQS or the stamp
+    names one. `since_ms` is the message's earliest known time (epoch). `raw` is the message as received.
     """
 
     raw: Raw
@@ -42,7 +42,7 @@ class DeadLetter:
 
     @property
     def key(self) -> str:
-        """The key of the message; empty if it has none."""
+        """The message's key; empty if it has none."""
         return self.message.key
 
     @property
@@ -52,19 +52,19 @@ class DeadLetter:
 
     @property
     def line(self) -> str:
-        """The unit that keeps its order: the FIFO group, or the message itself on a standard queue."""
+        """The unit of ordering: the FIFO group or, on a standard queue, the message itself."""
         return self.message.group_id or self.id if self.message.fifo else self.id
 
     @property
     def returning(self) -> Stamp:
-        """The stamp for the way back: its key, without the reason, because the message may run again."""
+        """The stamp for a redrive. It omits the failure, because the message may run again."""
         way_back = replace(self.staying, reason=None, error_type=None, at=None)
         return replace(way_back, key=self.key, queue=self.message.queue_arn)
 
     @property
     def staying(self) -> Stamp:
-        """The stamp for a dead-letter queue: the same facts, plus those that SQS forgets when a message is sent
-        again.
+        """The stamp for a dead-letter queue. It also keeps the source queue and the first receive time, which SQS loses
+        when a message is sent again.
         """
         before = self.stamp or Stamp(key=self.key or self.id, original_id=self.id)
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat()
@@ -73,13 +73,13 @@ class DeadLetter:
     def copy(self) -> dict[str, Any]:
         """The message to send back to the queue. Raises NoRoom if its stamp does not fit.
 
-        On a FIFO queue, retries of the send share one deduplication id; each further failure of the message gets a new
-        one.
+        On a FIFO queue, retries of the send share a deduplication id. If the message fails again, its next redrive uses
+        a new one.
         """
         return self._copy(self.returning, f"redrive-{self.id}")
 
     def restored(self) -> dict[str, Any]:
-        """The message to send to the dead-letter queue again. Raises NoRoom if its stamp does not fit.
+        """The message to send back to the dead-letter queue. Raises NoRoom if its stamp does not fit.
 
         It then belongs to this consumer, whichever queue it was archived from.
         """
@@ -87,11 +87,11 @@ class DeadLetter:
         return self._copy(replace(self.staying, queue=queue), f"restore-{self.id}")
 
     def edited(self, body: str) -> Raw:
-        """The dead letter with another body, under a key derived from that body, its key and its first messageId.
+        """The dead letter with another body and a key derived from that body, the old key and the original messageId.
 
-        The key is the same every time, even after archiving, restoring or redriving. An edit of an edit never gets an
-        earlier key. A key strategy that reads the message finds its own key instead. The message is new, so it keeps no
-        time and no reason.
+        The derived key is stable, even after archiving, restoring or redriving, and editing again never yields an
+        earlier key. A key strategy that reads the message takes the key from there instead. The message is new, so its
+        stamp has no time and no failure.
         """
         first_id = self.staying.original_id
         key = _digest(first_id, self.key, body)
@@ -106,8 +106,8 @@ class DeadLetter:
     def resent(self) -> dict[str, Any]:
         """The edited message to send to the queue. Raises NoRoom if it is too large.
 
-        On a FIFO queue, SQS drops a repeated send of the same act within five minutes. A message that failed again has
-        a new messageId, so its resend is not dropped.
+        On a FIFO queue, SQS drops a retry of the send within five minutes. A message that failed again has a new
+        messageId, so its resend is not dropped.
         """
         assert self.stamp is not None, "an edited message is stamped"
         return self._copy(self.stamp, f"resend-{_digest(self.id, self.key)}")
@@ -118,7 +118,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Reads dead letters by the consumer's rules: queue, key strategy, payload, envelope and record ids."""
+    """Reads dead letters with the consumer's queue, key strategy, payload, envelope and record ids."""
 
     queue_arn: str
     key: keys.KeyStrategy
@@ -127,10 +127,10 @@ class Reader:
     payload: Payload = EVERYTHING
 
     def read(self, raw: Raw, now_ms: int) -> DeadLetter:
-        """Reads a received message as a dead letter. Accepts any content: what cannot be read is `malformed`."""
+        """Read a received message. Accepts any content: an unreadable message is marked `malformed`."""
         try:
             return self._read(raw, now_ms)
-        except Exception as error:  # noqa: BLE001  # one poison message must not stop the work on all others
+        except Exception as error:  # noqa: BLE001  # one poison message must not block the others
             return self._malformed(raw, now_ms, f"{type(error).__name__}: {escaped(error)}")
 
     def _read(self, raw: Raw, now_ms: int) -> DeadLetter:
@@ -179,7 +179,7 @@ def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:
 
 
 def _parsed(text: str) -> datetime | None:
-    """The parsed time; None if it is implausible, because anybody can write a stamp."""
+    """The parsed time; None if it is invalid or implausible, because anyone can write a stamp."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -189,10 +189,10 @@ def _parsed(text: str) -> datetime | None:
 
 
 _FIRST_YEAR, _LAST_YEAR = 2006, 2999
-"""The age of SQS itself is the lower bound."""
+"""SQS launched in 2006."""
 
 
 def _digest(*parts: str) -> str:
-    """A digest of exactly these parts: each is prefixed with its length."""
+    """A digest of the parts, each prefixed with its length so that their boundaries count."""
     whole = "".join(f"{len(part)}:{part}" for part in parts)
     return sha256(whole.encode(errors="surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""What becomes of redriven messages, according to their records and the dead-letter queue."""
+"""Follows redriven messages through their records and the dead-letter queue."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -14,11 +14,11 @@ from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
 
 READS_A_SECOND = 1000
-"""The number of records to follow. Each look costs a read unit per record."""
+"""Limits record reads while following. Each look costs one read unit per record."""
 
 
 class ReturnedMessage(NamedTuple):
-    """A message that was sent back to the consumer; `version` is that of its record before, None without one."""
+    """A message sent back to the consumer; `version` is its record's before that, None without a record."""
 
     record_id: str
     key: str
@@ -39,7 +39,7 @@ SETTLED = (Fate.COMPLETED, Fate.DEAD)
 
 
 def fate(before: ReturnedMessage, found: Record | Unknown | None, now_ms: int) -> Fate:
-    """The fate according to its record. An unchanged record describes the earlier failure."""
+    """A message's fate according to its record. An unchanged record describes the earlier failure."""
     if not isinstance(found, Record) or found.expired(now_ms):
         return Fate.WAITING
     if found.status == Status.COMPLETED:
@@ -51,8 +51,8 @@ def fate(before: ReturnedMessage, found: Record | Unknown | None, now_ms: int) -
 def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seconds: int, *, dead: bool) -> Fate | None:
     """What became of a message after an act in the history; None if the act sent nothing to the consumer.
 
-    `dead` tells whether its key has had a dead letter since. A record written before the act describes the earlier
-    failure; its time is derived from its expiry.
+    `dead` says whether its key has had a dead letter since. A record written before the act describes the earlier
+    failure; its write time is derived from its expiry.
     """
     if act.verb != Verb.MOVED or act.outcome == ActOutcome.REFUSED:
         return None
@@ -68,7 +68,7 @@ def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seco
 class Following:
     """Follows redriven messages in a session with the dead-letter queue.
 
-    `returned` and `fates` are by record id.
+    `returned` and `fates` are keyed by record id.
     """
 
     def __init__(self, session: Session, queue: DeadLetterQueue, returned: Collection[ReturnedMessage]) -> None:
@@ -92,7 +92,7 @@ class Following:
         return [each for id, each in self.returned.items() if self.fates[id] not in SETTLED]
 
     def looks(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Iterator[Counter[Fate]]:
-        """Look repeatedly until all fates are final, the time is up, or `stopped`; yields the counts of each look."""
+        """Look repeatedly until all fates are final, time is up, or `stopped()`; yields the counts after each look."""
         queue, clock = self._queue, self._queue.clock
         until = clock.monotonic_seconds() + seconds
         # Held messages are invisible to others and to the alarm.
@@ -116,7 +116,7 @@ class Following:
             self.fates[id] = fate(self.returned[id], record, now_ms)
 
     def _look_for_the_dead(self) -> None:
-        """Find messages that are in the dead-letter queue under a new messageId. A completed one may have a
+        """Find messages that are back in the dead-letter queue, under a new messageId. A completed message may have a
         copy there.
         """
         while taken := self._session.take():

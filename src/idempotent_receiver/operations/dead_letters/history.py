@@ -1,19 +1,19 @@
-"""The history: a table of operators' acts. Each act is written before it is done and confirmed afterwards.
+"""The history: a table of operators' acts. Each act is written before it is carried out and confirmed afterwards.
 
-An act without a confirmation may have happened: its process ended in between. The history never holds bodies.
+An unconfirmed act may have happened: its process ended before confirming it. The history never holds bodies.
 
 =========== =============================================================================
-attribute   what it holds
+attribute   content
 =========== =============================================================================
 key         partition key: the id of the dead letter's record, or its messageId if
             unkeyed; for `paused` and `resumed`, the queue's ARN
 act         sort key: when it began (ISO 8601, UTC), and a random part
-other       only where an act is about two records: the id of the other one
-mirror      true in the second item of such an act, which has the two ids exchanged
-others      those of `Act`; `outcome`, `code` and `ended` (epoch ms) once it is confirmed
+other       if the act involves two records, the id of the other one
+mirror      true in the second item of such an act, where the two ids are swapped
+the rest    the fields of `Act`; once confirmed, `outcome`, `code`, `ended` (epoch ms)
 =========== =============================================================================
 
-Other items in the table stop nothing: they are skipped, and counted.
+Unrelated items in the table are skipped and counted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 A_REQUEST = 25
-"""DynamoDB's limit for a BatchWriteItem."""
+"""DynamoDB's limit on items in a BatchWriteItem request."""
 
 PARALLEL = 8
 MAX_WRITE_TRIES = 10
 MAX_PAUSE_SECONDS = 5.0
 MOST_WHY = 500
-"""Characters, so that an act fits into one write unit unless its key is very long."""
+"""In characters. An act then fits into one write unit unless its key is very long."""
 
 
 class NotKept(Exception):
@@ -49,7 +49,7 @@ class NotKept(Exception):
 
 
 class Verb(StrEnum):
-    """What was done with a dead letter or, for PAUSED and RESUMED, with a queue. TAKEN_BACK undoes RESENT."""
+    """What was done to a dead letter or, for PAUSED and RESUMED, to a queue. TAKEN_BACK undoes RESENT."""
 
     MOVED = "moved"
     DROPPED = "dropped"
@@ -63,7 +63,7 @@ class Verb(StrEnum):
 
 
 class ActOutcome(StrEnum):
-    """The result of an act. UNCONFIRMED: AWS did not say, so it may have happened."""
+    """The result of an act. UNCONFIRMED means that AWS gave no definite answer, so it may have happened."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -72,14 +72,14 @@ class ActOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """An act on a dead letter: who, what, why, and from which plan.
+    """An act on a dead letter or a queue: who did what, why, and under which plan.
 
-    `key` is the id of its record, or its messageId if it has no usable key. The queues are ARNs; `operator` is the
-    caller's ARN. A resend has a second record, that of the new key, whose id is `other`. The history files such an act
-    under both ids; the copy under the new one is a `mirror`, with the old id as `other`.
+    `key` is the record's id, or the messageId of a dead letter without a usable key. The queues are ARNs; `operator` is
+    the caller's ARN. For a resend, `other` is the id of the new key's record. The history stores a resend under both
+    ids; the copy under the new id is a `mirror`, with the old id as `other`.
 
-    `begin` sets `id`; `outcome` stays empty until the act is confirmed. A later version may have written a `verb` or an
-    `outcome` that this one does not know.
+    `begin` sets `id`; `outcome` stays empty until the act is confirmed. A newer version may have written a `verb` or an
+    `outcome` that this version does not know.
     """
 
     verb: Verb | str
@@ -117,12 +117,12 @@ class Act:
         return f"{self.outcome}{code}"
 
     def ended(self, outcome: ActOutcome, code: str | None = None) -> "Act":
-        """The same act with its outcome, for `confirm`; with AWS's error code if it was refused or is unconfirmed."""
+        """A copy with the outcome, for `confirm`, and AWS's error code if the act was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)
 
 
 def in_doubt(acts: Iterable[Act]) -> set[Act]:
-    """The acts that may have happened, except those that a later act repeated on the same dead letter or key."""
+    """The acts that may have happened and that no later act repeated on the same dead letter or key."""
     known = list(acts)
     last: dict[tuple[str, str], str] = {}
     for act in known:
@@ -138,9 +138,10 @@ def in_doubt(acts: Iterable[Act]) -> set[Act]:
 
 
 class History:
-    """The history in a table; without a table, nothing is kept. Thread-safe.
+    """The history table; without a table, nothing is stored. Thread-safe.
 
-    Every method raises NotKept if DynamoDB refuses or cannot be reached. `foreign` counts items read that are not acts.
+    Every method raises NotKept if DynamoDB refuses or cannot be reached. `foreign` counts the items
+    read that are not acts.
     """
 
     def __init__(self, dynamodb: "DynamoDBClient", table: str | None, clock: Clock) -> None:
@@ -148,9 +149,9 @@ class History:
         self._dynamodb, self._clock = dynamodb, clock
 
     def begin(self, acts: Sequence[Act]) -> list[Act]:
-        """Write acts that are about to be done; returns them in order, ready for `confirm`.
+        """Write acts that are about to be carried out; returns them in order, ready for `confirm`.
 
-        If this raises, none of them may be done, although the table may show some as begun.
+        If this raises, carry out none of them, although the table may show some as begun.
         """
         at = _iso(self._clock.epoch_ms())
         drawn = self._clock.versions(len(acts))
@@ -167,14 +168,15 @@ class History:
         self._write([replace(each, ended_ms=now_ms) for each in acts])
 
     def of_key(self, key: str) -> list[Act]:
-        """All acts on the dead letters of a record id or messageId, oldest first."""
+        """All acts stored under a key, oldest first."""
         names = {"#key": "key"}
         asked = {"KeyConditionExpression": "#key = :key", "ExpressionAttributeNames": names, "ConsistentRead": True}
         return list(self._read("query", "Query", {**asked, "ExpressionAttributeValues": {":key": {"S": key}}}))
 
     def between(self, since_ms: int, until_ms: int) -> Iterator[Act]:
-        """The acts that began in this time range (end excluded), each once, in no order. Scans the table."""
-        # A sort key starts with its time, so it sorts after the bare time. One that starts with no digit is foreign.
+        """The acts that began in this time range (end excluded), each once, in no particular order. Scans the table."""
+        # A sort key starts with its act's time, so it sorts after the bare time. One that does not start with a digit
+        # is foreign.
         texts = {":since": _iso(since_ms), ":until": _iso(until_ms), ":first": "0", ":beyond": ":"}
         asked = {
             "FilterExpression": f"{_BETWEEN} OR {_FOREIGN}",
@@ -220,7 +222,7 @@ class History:
             if not left:
                 return
             puts = left
-        raise NotKept(f"the history's table {self.table} is being throttled: try again later")
+        raise NotKept(f"the history table {self.table} is being throttled: try again later")
 
     def _not_kept(self, error: ClientError | BotoCoreError, operation: str) -> NotKept:
         code = code_of(error)
@@ -232,7 +234,7 @@ class History:
 
 
 def _iso(epoch_ms: int) -> str:
-    """A time as in a sort key, at a fixed length, so that texts sort like times."""
+    """A time as in a sort key. Its length is fixed, so that text order is time order."""
     seconds, milliseconds = divmod(epoch_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
 
@@ -256,7 +258,7 @@ def _item(act: Act) -> dict[str, Any]:
 
 
 def _act(item: dict[str, Any]) -> Act | None:
-    """The act in an item; None for a foreign one, which lacks a verb or has a text or time that cannot be shown."""
+    """The act in an item; None for a foreign item, without a verb or with a text or time that cannot be shown."""
     try:
         texts: dict[str, Any] = {name: item[name]["S"] for name in _TEXTS if name in item}
         ended_ms = int(item["ended"]["N"]) if "ended" in item else None

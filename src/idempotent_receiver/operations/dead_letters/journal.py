@@ -1,4 +1,4 @@
-"""One run's entries in the history: every act, before and after it is done."""
+"""One run's entries in the history: each act, before and after it is carried out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from idempotent_receiver.operations.dead_letters.verbs import End
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The history as one run writes it, with its operator and its plan. The queues are ARNs.
+    """Writes one run's acts to the history, with its operator and plan. The queues are ARNs.
 
     `why` is the operator's reason; without one, each act gets its decision's reason. The methods raise NotKept.
     """
@@ -24,11 +24,11 @@ class Journal:
     why: str | None = None
 
     def begin(self, end: End, decisions: Sequence[Decision]) -> list[Act]:
-        """Record what is about to be done. If this raises, none of it may be done."""
+        """Record the acts about to be carried out. If this raises, carry out none of them."""
         return self.history.begin([self._act(end, each) for each in decisions])
 
     def confirm(self, begun: Sequence[Act], undone: Mapping[str, tuple[ActOutcome, str]]) -> None:
-        """Record the results. `undone` maps messageIds to the outcome and AWS's code of what was not done."""
+        """Record the results. `undone` maps the messageIds of failed acts to their outcome and AWS's code."""
         self.history.confirm([_ended(act, undone.get(act.message_id)) for act in begun])
 
     def _act(self, end: End, decision: Decision) -> Act:
@@ -47,7 +47,7 @@ class Journal:
 
 
 def key_of(dead_letter: DeadLetter) -> str:
-    """The key under which the history files acts on a dead letter."""
+    """The key under which the history stores acts on a dead letter."""
     return dead_letter.record_id if dead_letter.unkeyed is None else dead_letter.id
 
 

@@ -1,4 +1,4 @@
-"""Carries out what was decided for dead letters. In this order: claim, send or archive, complete, delete."""
+"""Carries out decisions about dead letters, in this order: claim, send or archive, complete, delete."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,14 +41,14 @@ Troubles = dict[str, Trouble]
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """Carries out ends with an SQS client and the source of the dead letters."""
+    """Carries out each `End` with an SQS client and the source of the dead letters."""
 
     sqs: "SQSClient"
     source: Source
 
     def perform(self, end: End, held: Sequence[Decision]) -> tuple[Troubles, Troubles]:
-        """Carry out an end. Returns two kinds of failure: dead letters not known to be done, and those done but not
-        deleted.
+        """Carry out `end`. Returns two kinds of failure: dead letters not known to be processed, and those processed
+        but not deleted.
         """
         undone: Troubles = {}
         if end.record is not None:
@@ -97,7 +97,7 @@ Entry = tuple[Decision, dict[str, Any]]
 
 
 def _written(write: Callable[[Decision], None], held: Sequence[Decision], otherwise: ActOutcome) -> Troubles:
-    """Write into each record; returns the failures."""
+    """Update each record; returns the failures."""
     undone: Troubles = {}
     for each in held:
         try:
@@ -124,7 +124,7 @@ def _trouble(failed: str | RequestFailed, what: str) -> Trouble:
 
 
 def _fitting(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Split entries, in order, into calls of at most ten messages and 1 MiB, which SQS counts over the whole batch."""
+    """Split entries, in order, into SQS batches of at most ten messages and 1 MiB in total."""
     batch: list[Entry] = []
     room = MOST_BYTES
     for each, copy in entries:

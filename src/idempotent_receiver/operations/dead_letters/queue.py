@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 A_CALL = 10
-"""SQS's limit for every batch of messages."""
+"""SQS's limit on messages in a batch request."""
 
 HOLD_SECONDS = 300
-"""How long messages stay invisible to others while being processed, or after a crash. Renewed where needed."""
+"""Visibility timeout of held messages, renewed as needed. After a crash, they reappear when it ends."""
 
 WAIT_SECONDS = 1
-"""A long poll asks all of SQS's servers, so an empty answer means an empty queue."""
+"""A long poll queries all SQS servers, so an empty response means an empty queue."""
 
 MAX_HELD_STANDARD = 120_000
 MAX_HELD_FIFO = 20_000
-"""SQS's limits for messages in flight."""
+"""SQS's limits on messages in flight."""
 
 MAX_A_ROUND = 10_000
 MAX_BYTES_A_ROUND = 32 * 1024 * 1024
-"""The most body bytes that a command holds in memory at a time."""
+"""Limits the bodies that a command holds in memory at a time."""
 
 MAX_TRIES = 3
 
 DEFAULT_RATE = 100.0
-"""Messages a second that go back to the consumer, so that it keeps up."""
+"""Messages sent back per second, so that the consumer keeps up."""
 
 POLL_SECONDS = 2.0
 
@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HeldLetter:
-    """A message that is invisible to others until this time, by both clocks: the monotonic clock may stop while a
-    machine is suspended.
+    """A message that is held until either clock reaches its time: the monotonic clock may stop while a machine is
+    suspended.
     """
 
     receipt: str
@@ -59,7 +59,7 @@ class HeldLetter:
 class DeadLetterQueue:
     """A dead-letter queue that is being read.
 
-    While a message of a FIFO queue is held, SQS delivers nothing else of its group to anyone.
+    While a FIFO message is held, SQS delivers no further messages of its group to anyone.
     """
 
     refills = True
@@ -85,7 +85,7 @@ class DeadLetterQueue:
 
     @property
     def more(self) -> bool:
-        """Whether more may be hidden behind the messages taken: SQS delivers at most ten of a FIFO group."""
+        """Whether there may be more messages behind those taken: SQS delivers at most ten of a FIFO group."""
         return self.fifo or not self._exhausted
 
     def count(self) -> int:
@@ -93,12 +93,12 @@ class DeadLetterQueue:
         return sum(self._counts("", "NotVisible", "Delayed"))
 
     def held_elsewhere(self) -> int:
-        """The approximate number of messages that others hold: a running session, or one that was killed."""
+        """The approximate number of messages held by other sessions, running or killed."""
         (hidden,) = self._counts("NotVisible")
         return max(0, hidden - len(self._held))
 
     def wait_for_others(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Wait until others hold nothing, for at most this session's hold time. Returns how many they still hold."""
+        """Wait, at most for this session's hold time, until others hold nothing. Returns how many they still hold."""
         until = self.clock.monotonic_seconds() + self.hold_seconds
         for _ in range(ceil(self.hold_seconds / POLL_SECONDS)):
             if stopped() or not self.held_elsewhere():
@@ -112,13 +112,13 @@ class DeadLetterQueue:
         return [int(found.get(name, 0)) for name in names]
 
     def unseen(self) -> int:
-        """The approximate number of messages never taken."""
+        """The approximate number of messages not yet taken."""
         return max(0, self.count() - len(self.seen - self._deleted))
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Take and hold up to about `most` messages (and 32 MiB of bodies) that were not taken before.
+        """Take and hold about `most` messages at most (and 32 MiB of bodies) that were not taken before.
 
-        On a FIFO queue, this releases the messages held before, because SQS delivers nothing behind them.
+        On a FIFO queue, this first releases all held messages, because SQS delivers nothing behind them.
         """
         if self.fifo:
             self.release()
@@ -138,7 +138,7 @@ class DeadLetterQueue:
             size += sum(len(message["Body"]) for message in fresh)
             largest = max([largest, *(len(message["Body"]) for message in fresh)])
             known = 0 if fresh else known + 1
-            # Messages whose hold expired return; there may still be new ones behind them.
+            # Messages whose hold expired reappear; there may still be new ones behind them.
             if not all(answers) or known > len(self.seen) // A_CALL + 1:
                 self._exhausted = True
                 break
@@ -151,7 +151,7 @@ class DeadLetterQueue:
         return answers
 
     def _hold(self, seconds: int) -> Callable[[str], HeldLetter]:
-        """How to make a held message from its receipt, starting now."""
+        """A function that makes a held message from its receipt, held from now on."""
         until_seconds, until_ms = self.clock.monotonic_seconds() + seconds, self.clock.epoch_ms() + seconds * 1000
         return lambda receipt: HeldLetter(receipt, until_seconds, until_ms)
 
@@ -172,7 +172,7 @@ class DeadLetterQueue:
             raise
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
-        """The ids that are still held. Renews every hold that has less than half of its time left."""
+        """The ids that are still held. Renews holds with less than half of their time left."""
         left = {id: self._left_seconds(held) for id, held in self._held.items()}
         for id in (id for id, seconds in left.items() if seconds <= 0):
             del self._held[id]
@@ -186,7 +186,7 @@ class DeadLetterQueue:
         return min(held.until_seconds - self.clock.monotonic_seconds(), by_wall_clock)
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
-        """Delete messages. Returns, for those that may still exist, SQS's code or the failure of the whole call."""
+        """Delete messages. For each that may still exist, returns SQS's code or the failure of the whole call."""
         undeleted: dict[str, str | RequestFailed] = {}
         for chunk, outcome in self.workers.outcomes(self._delete, chunks(ids)):
             undeleted |= outcome if isinstance(outcome, dict) else dict.fromkeys(chunk, outcome)
@@ -211,7 +211,7 @@ class DeadLetterQueue:
         return failed
 
     def release(self) -> None:
-        """Make all held messages visible again. Best effort: the rest reappear when their hold expires."""
+        """Make all held messages visible again. Best effort: if this fails, they reappear when their hold expires."""
         with suppress(ClientError, BotoCoreError):
             self._change(list(self._held), 0)
         self._held.clear()

@@ -63,7 +63,7 @@ def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
 ) -> None:
     for number in range(5):
         stack.bury(f"m-{number}")
-    line = "dlq redrive --limit 1 --matching 'received too often without a record'"
+    line = "dlq redrive --limit 1 --matching 'received too many times without a record'"
     typed("y\n")
     ran = receiver.on(f"{line} --json")
     assert "Move or drop 1 dead letter? [y/N]" in ran.err

@@ -260,8 +260,8 @@ def test_no_option_moves_or_drops_what_is_not_safe_to_move_or_drop() -> None:
 
 GONE_WRONG = "app.ledger.charge:17"
 DUPLICATE = "done: its acknowledgement was lost, or SQS delivered it again"
-CLAIMED = "received too often while claimed: its worker crashed, timed out or is still running"
-WAITED = "received too often and never started: no time was left, or it waited behind a failure in its FIFO group"
+CLAIMED = "received too many times while claimed: its worker crashed, timed out or is still running"
+WAITED = "received too many times but never started: no time was left, or it waited behind a failure in its FIFO group"
 NO_REASON = "failed, with no reason recorded"
 
 

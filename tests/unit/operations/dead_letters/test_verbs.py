@@ -99,7 +99,7 @@ def ids(bank: Bank) -> frozenset[str]:
         (lambda bank: Selection(), {"foreign", "other"}),
         (lambda bank: Selection(limit=9), {"foreign", "other"}),
         (lambda bank: Selection(since_ms=0), {"foreign", "other"}),
-        (lambda bank: Selection(matching="received too often"), {"foreign", "other"}),
+        (lambda bank: Selection(matching="received too many times"), {"foreign", "other"}),
         (lambda bank: Selection(keys=ids(bank)), {"foreign", "other"}),
         (lambda bank: Selection(ids=ids(bank)), {"other"}),
         (lambda bank: Selection(groups=frozenset(["foreign", "other-queue", "no-record"])), {"other"}),

@@ -1,7 +1,7 @@
-"""What a resend with another body writes into records, before and after the send.
+"""Updates records before and after a resend with another body.
 
-The rule itself is the protocol's (`protocol/resend.py`). This module applies it to one dead letter and explains
-refusals to the operator. A dead letter without a usable key of its own (UNKEYED or CONFLICT) has no record to write to.
+The rules are in `protocol/resend.py`. This module applies them to one dead letter and explains refusals to operators.
+A dead letter without a usable key of its own (UNKEYED or CONFLICT) has no record to update.
 """
 
 from collections.abc import Callable
@@ -38,18 +38,18 @@ from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown
 ASK_SECONDS = 30
 
 OWN_RECORD = frozenset(Verdict) - {Verdict.UNKEYED, Verdict.CONFLICT}
-"""The verdicts whose record is the dead letter's own."""
+"""Verdicts for which the record is the dead letter's own."""
 
 
 class NotResent(Exception):
-    """A dead letter may not be resent this way, or its resend may not be taken back; the text gives the reason and the
+    """A dead letter cannot be resent this way, or its resend cannot be taken back; the text gives the reason and the
     remedy.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """A consumer's records, as an operator writes them."""
+    """Access to a consumer's records on behalf of an operator."""
 
     store: DynamoDBStore
     clock: Clock
@@ -69,7 +69,7 @@ class Records:
         return None if found is None or found.expired(self.clock.epoch_ms()) else found
 
     def require_writable(self, id: str) -> None:
-        """Raise NotResent if a record may not be written: it would be claimed and never completed."""
+        """Raise NotResent if the operator may not write the record: a claim could then never be completed."""
         (version, never) = self.clock.versions(2)
         probe = Record(id=id, status="", version=version)
         (answer,) = self.store.replace([Change(probe, probe._replace(version=never))])
@@ -79,12 +79,12 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NewBody:
-    """Writes the records of a resend with another body. `edited` must be pure."""
+    """Updates the records for a resend with another body. `edited` must be pure."""
 
     records: Records
     edited: Callable[[DeadLetter], DeadLetter]
     claimed: dict[str, Record] = field(default_factory=dict, compare=False)
-    """The claims of this run, by the dead letter's id."""
+    """This run's claims, by dead letter id."""
 
     def other_id(self, decision: Decision) -> str:
         """The id of the new key's record."""
@@ -105,23 +105,23 @@ class NewBody:
             found = self.records.read(letter.record_id)
             match claim_on(letter, found, now_ms):
                 case AlreadyCompleted():
-                    raise NotResent("it has already completed: another message must come from the producer")
+                    raise NotResent("it has already completed: have the producer send a new message")
                 case Unsent():
-                    raise NotResent("its effect is done, and only its messages are not sent: use `dlq redrive`")
+                    raise NotResent("its effect is done, but its messages are not sent: use `dlq redrive`")
                 case HeldElsewhere():
                     going_on = self._goes_on(found, letter, new)
         self._require_free(new, going_on=going_on or decision.verdict not in OWN_RECORD)
         return new
 
     def _goes_on(self, found: Record | None, letter: DeadLetter, new: DeadLetter) -> bool:
-        """Whether an earlier command began to send this same body. Raises NotResent if anyone else has the key."""
+        """Whether an earlier command began to send this body. Raises NotResent for any other claim on the key."""
         begun = None if found is None else resending(found)
         if begun is None:
             raise NotResent("a worker holds its claim and may still complete the old body: wait until the lease ends")
         if not begun.same_body(self._resend(letter, new)):
             raise NotResent(
                 f"{begun.operator} began to send it with another body, as {begun.new_id}: send that body again, or "
-                "give --take-back first"
+                "use --take-back first"
             )
         return True
 
@@ -131,21 +131,23 @@ class NewBody:
             return
         if (by := resent(found)) is not None:
             raise NotResent(
-                f"the key {new.key} of the new body was itself resent, as {by.new_id}: its messages no longer run; "
+                f"the new body's key {new.key} was itself resent, as {by.new_id}, so its messages no longer run: "
                 "give the body another key"
             )
         if taken_back(found) is not None:
-            raise NotResent(f"a resend with this body, as {new.key}, was taken back: change the body, even by a space")
+            raise NotResent(
+                f"a resend with this body, as {new.key}, was taken back: change the body, if only by one space"
+            )
         match claim_on(new, found, self.records.clock.epoch_ms()):
             case OtherPayload():
-                raise NotResent(f"the key {new.key} of the new body was used for another payload: give it another key")
+                raise NotResent(f"the new body's key {new.key} was used for another payload: give the body another key")
             case AlreadyCompleted() if not going_on:
                 raise NotResent(
                     f"a message with this body has already completed under the key {new.key}: it would not run again"
                 )
 
     def before(self, decision: Decision) -> None:
-        """Claim the dead letter's key, if the new key permits the body. On NotResent, nothing has changed."""
+        """Claim the dead letter's key, if the new key accepts the body. If it raises NotResent, nothing has changed."""
         new = self.check(decision)
         if decision.verdict not in OWN_RECORD:
             return
@@ -160,10 +162,10 @@ class NewBody:
             case Unknown(why):
                 raise NotResent(f"its key could not be claimed: {why}")
             case _:
-                raise NotResent("the record of its key or of the new key has just changed: run the command again")
+                raise NotResent("the record of the old or the new key has just changed: run the command again")
 
     def after(self, decision: Decision) -> None:
-        """Complete the dead letter's key. Raises NotResent if this is not confirmed: the dead letter must stay."""
+        """Complete the dead letter's key. Raises NotResent if this is unconfirmed: the dead letter must then stay."""
         claimed = self.claimed.get(decision.dead_letter.id)
         if claimed is None:
             return

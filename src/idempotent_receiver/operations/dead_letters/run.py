@@ -1,9 +1,9 @@
-"""A run over dead letters: take them and decide, which makes a plan; then carry the plan out in waves. It can be
+"""A run over dead letters: it takes them, decides on each, and carries out the resulting plan in waves. It can be
 stopped between waves.
 
-A wave writes its acts to the history, carries out each end (`verbs.py`), and confirms the acts. A crash at any point
-loses nothing: unfinished dead letters appear again, and every step is safe to repeat. SQS delivers at most ten messages
-of a FIFO group at a time, so a run works through a group in rounds.
+A wave writes its acts to the history, carries them out (`verbs.py`), and confirms them. A crash at any point loses
+nothing: unfinished dead letters reappear, and every step is safe to repeat. SQS delivers at most ten messages of a FIFO
+group at a time, so a run works through a group in rounds.
 """
 
 from collections import Counter, deque
@@ -25,9 +25,7 @@ from idempotent_receiver.operations.dead_letters.verbs import End, Ends
 MAX_ROUNDS = 10_000
 MAX_A_WAVE = 100
 WAVE_SECONDS = 0.25
-"""A wave has about as many messages as the rate allows in this time, in whole batches, so that a consumer sees no
-bursts.
-"""
+"""A wave has about as many messages as the rate allows in this time, in whole batches, to spare the consumer bursts."""
 
 BEYOND_LIMIT = "over --limit: run again"
 UNCONFIRMED = "it was not confirmed"
@@ -36,8 +34,8 @@ STAYS_BEHIND = "an earlier dead letter of its group stays"
 
 
 class Letter(NamedTuple):
-    """What a run keeps of a dead letter it has finished with, without the body. `outcome` is that of the act; None if
-    nothing was done and it stays.
+    """A run's result for one dead letter, without the body. `outcome` is None if nothing was done and the dead letter
+    stays.
     """
 
     message_id: str
@@ -51,7 +49,7 @@ class Letter(NamedTuple):
 
     @classmethod
     def of(cls, decision: Decision, why: str | None = None, **of: object) -> "Letter":
-        """The summary of a decision; `why` defaults to the verdict's reason."""
+        """The result for a decision; `why` defaults to the verdict's reason."""
         letter = decision.dead_letter
         why = decision.why if why is None else why
         return cls(letter.id, letter.key, decision.verdict.value, decision.reason, why, **of)  # type: ignore[arg-type]
@@ -59,9 +57,9 @@ class Letter(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """The result of a run so far: `done` counts by verb, `letters` has one entry per dead letter.
+    """A run's results so far: `done` counts acts by verb, and `letters` has one entry per dead letter.
 
-    `unseen` is the approximate number of dead letters never read.
+    `unseen` is the approximate number of dead letters not read.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -76,12 +74,12 @@ class Summary:
 
     @property
     def left(self) -> list[Letter]:
-        """The dead letters that stay: nothing was done, or nothing is confirmed."""
+        """The dead letters that stay: nothing was done, or the act is unconfirmed."""
         return [each for each in self.letters if each.outcome is not ActOutcome.DONE]
 
     @property
     def undeleted(self) -> list[Letter]:
-        """The dead letters that were acted on but not deleted: they will appear again."""
+        """The dead letters that were acted on but not deleted: they will reappear."""
         return [each for each in self.letters if each.outcome is ActOutcome.DONE and not each.deleted]
 
     def skip(self, decision: Decision, why: str | None = None) -> None:
@@ -97,8 +95,8 @@ OnProgress = Callable[[Summary], None]
 class Run:
     """One run in a session: `plan`, then `carry_out` or `decline` the plan. `stopped` is checked between waves.
 
-    `ends` maps a verdict to what is done; any other dead letter stays. Messages go to the consumer at no more than
-    `rate` per second. `summary` has the result for each dead letter, and `journal` each act.
+    `ends` maps a verdict to what is done; dead letters with any other verdict stay. The consumer gets at most `rate`
+    messages per second. `summary` holds the result for each dead letter; `journal` records each act.
     """
 
     session: Session
@@ -117,17 +115,17 @@ class Run:
         """All messages sent back to the consumer, by record id."""
         self._pending: dict[str, Decision] = {}
         self._stopped_lines: set[str] = set()
-        """Where a message failed to return: SQS shows what is behind it in the next round."""
+        """Where a redrive failed: messages behind it, which SQS delivers in the next round, must stay."""
         self._due_seconds = 0.0
 
     def plan(self) -> Plan:
-        """Plan for the selected dead letters that SQS delivers now. Changes nothing."""
+        """A plan for the selected dead letters that SQS delivers now. Changes nothing."""
         return self._planned(self.session.take(stopped=self.stopped))
 
     def carry_out(self, plan: Plan, on_progress: OnProgress = lambda summary: None) -> None:
-        """Carry out the plan, then do the same with dead letters that appear behind it.
+        """Carry out the plan, then plan and process the dead letters that appear behind it.
 
-        The plan is emptied on the way: bodies are large, and none is kept once its dead letter is acted on.
+        The plan is emptied along the way: bodies are large, and none is kept after its dead letter is processed.
         """
         following: Plan | None = plan
         for _ in range(MAX_ROUNDS):
@@ -137,7 +135,7 @@ class Run:
             if self.stopped() or self.summary.acted == self.selection.limit or not self._source.more:
                 break
             following = self._following()
-        # In the queue but not delivered: beyond what a run may hold, or blocked in their group.
+        # Dead letters that SQS did not deliver: beyond what a run may hold, or blocked in their group.
         if self._source.more and self.selection.planned is None:
             self.summary.unseen = self._source.unseen()
         on_progress(self.summary)
@@ -148,15 +146,15 @@ class Run:
         return self._planned(taken) if taken else None
 
     def decline(self, plan: Plan) -> None:
-        """Record that everything in the plan stays, because it was not confirmed."""
+        """Record that everything in the plan stays, because the operator did not confirm it."""
         for each in (*plan.acting, *plan.beyond):
             self.summary.skip(each, UNCONFIRMED)
         for each in (*plan.changed, *plan.staying):
             self.summary.skip(each)
 
     def _planned(self, taken: Sequence[Decision]) -> Plan:
-        """A plan for the selected dead letters. Leaves out those that this run already sent back, which would loop
-        forever, and those behind one that failed to return.
+        """A plan for the selected dead letters. Leaves out those that this run already sent back, to avoid an endless
+        loop, and those behind a failed redrive.
         """
         fresh = []
         for each in filter(self.selection.includes, taken):
@@ -184,7 +182,7 @@ class Run:
                 self._skip(each, UNFINISHED)
 
     def _all(self, end: End, on_progress: OnProgress) -> None:
-        """Process the decisions in waves. A wave returns one message of each FIFO group, so that nothing overtakes a
+        """Process the decisions in waves. A wave sends back one message per FIFO group, so that nothing overtakes a
         refused one.
         """
         lines: dict[str, deque[Decision]] = {}
@@ -206,7 +204,7 @@ class Run:
             on_progress(self.summary)
 
     def _wave(self, end: End, wave: Sequence[Decision]) -> set[str]:
-        """Begin, perform and confirm. Returns the ids that were performed, whether deleted or not."""
+        """Begin, carry out and confirm the acts. Returns the ids acted on, deleted or not."""
         held = self._held(wave)
         if not held:
             return set()

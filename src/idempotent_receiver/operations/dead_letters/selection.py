@@ -27,14 +27,14 @@ class Plan:
     staying: list[Decision]
 
     def clear(self) -> None:
-        """Let go of the dead letters."""
+        """Drop all references to the dead letters."""
         for each in (self.decisions, self.acting, self.beyond, self.changed, self.staying):
             each.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLetter:
-    """A dead letter in a saved plan: enough to detect a change, and what a reviewer needs to know."""
+    """A dead letter in a saved plan: enough to detect a change and to inform a reviewer."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -71,8 +71,8 @@ class SavedPlan:
     """A plan in a file. A reviewer may remove dead letters from it.
 
     The history stores `id` with every act. `command` is the command that the plan is for, `made_at` an ISO 8601 time,
-    `queue` and `dead_letter_queue` are ARNs. `options` are those of the command that made the plan. It holds no bodies:
-    for a new body, which must be given again, it has the hash.
+    `queue` and `dead_letter_queue` are ARNs. `options` come from the command that made the plan. It holds no bodies,
+    only the hash of a new body, which must be given again.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -87,9 +87,7 @@ class SavedPlan:
     new_body_sha256: str | None = None
 
     def write(self, file: Path) -> None:
-        """Write the plan durably to a new file. Raises FileExistsError rather than replace a file, and other
-        OSErrors.
-        """
+        """Write the plan durably to a new file. Raises OSError, such as FileExistsError if the file exists."""
         with file.open("xb") as opened:
             opened.write(_SAVED.dump_json(self, indent=2) + b"\n")
             opened.flush()
@@ -97,7 +95,7 @@ class SavedPlan:
 
     @classmethod
     def read(cls, file: Path) -> "SavedPlan":
-        """The plan in a file. Raises OSError, or ValueError if the file holds no plan."""
+        """The plan in a file. Raises OSError, or ValueError if the file contains no plan."""
         return _SAVED.validate_json(file.read_bytes())
 
 
@@ -105,17 +103,17 @@ _SAVED = TypeAdapter(SavedPlan)
 
 
 def hash_of(body: str) -> str:
-    """The SHA-256 of a body, by which a plan recognises it."""
+    """A body's SHA-256, by which a plan recognises it."""
     return sha256(body.encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The dead letters that the operator selects: those that match every criterion given.
+    """The operator's selection: the dead letters that match every criterion given.
 
     `matching` is part of the reason or error type, ignoring case. `since_ms` and `until_ms` (epoch) include their whole
     second, because times are listed without fractions. `planned` are the dead letters of a saved plan, by messageId.
-    `limit` bounds how many are acted on.
+    `limit` is the most to act on.
     """
 
     groups: frozenset[str] = frozenset()
@@ -159,7 +157,7 @@ class Selection:
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
     def plan(self, decisions: list[Decision], acted: int, ends: Ends) -> Plan:
-        """The plan for the selected dead letters, after `acted` were acted on. Those whose verdict has no end stay."""
+        """A plan for the selected dead letters, after `acted` acts. Those whose verdict is not in `ends` stay."""
         due: list[Decision] = []
         changed: list[Decision] = []
         staying: list[Decision] = []
@@ -178,7 +176,7 @@ class Selection:
         return Plan(decisions=decisions, acting=due[:room], beyond=due[room:], changed=changed, staying=staying)
 
     def _barred(self, decision: Decision, end: End) -> Decision | None:
-        """The decision, with the reason why it stays despite an end for its verdict."""
+        """The decision with the reason that a dead letter stays despite its verdict; None if it need not stay."""
         of = decision.dead_letter
         if decision.verdict in NAMED and of.id not in self.ids and decision.group not in self.groups:
             named = self.planned is not None and of.id in self.planned

@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknow
 
 
 class Source(Protocol):
-    """Where dead letters come from: a queue, which holds them meanwhile, or an archive, which nobody else reads."""
+    """Where dead letters come from: a queue, where taking holds them, or an archive, which no consumer reads."""
 
     clock: Clock
     workers: Workers
@@ -25,19 +25,19 @@ class Source(Protocol):
 
     @property
     def more(self) -> bool:
-        """Whether more may be hidden behind what was taken."""
+        """Whether there may be more messages behind those taken."""
 
     def take(self, most: int = ..., stopped: Callable[[], bool] = ...) -> list[Raw]:
-        """Up to about `most` messages not taken before."""
+        """About `most` messages at most that were not taken before."""
 
     def unseen(self) -> int:
-        """The approximate number never taken."""
+        """The approximate number of messages not yet taken."""
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
         """The ids that are certainly still held."""
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | RequestFailed]:
-        """Delete messages. Returns, for those that may still exist, AWS's code or the failure of the whole call."""
+        """Delete messages. For each that may still exist, returns AWS's code or the failure of the whole call."""
 
     def release(self) -> None:
         """Release everything held."""
@@ -59,7 +59,7 @@ class Session:
         self.source.release()
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Decision]:
-        """Decisions about up to about `most` dead letters not taken before."""
+        """Take about `most` dead letters at most that were not taken before, and decide on each."""
         received = self.source.take(most, stopped)
         now_ms = self.source.clock.epoch_ms()
         taken = [self.reader.read(raw, now_ms) for raw in received]

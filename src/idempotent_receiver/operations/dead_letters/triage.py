@@ -5,23 +5,23 @@ First match wins:
 ============================================================================ =============================
 a dead letter                                                                verdict
 ============================================================================ =============================
-of another queue, according to SQS or our stamp                               OTHER_QUEUE: stays
+from another queue, according to SQS or our stamp                            OTHER_QUEUE: stays
 that cannot be read at all                                                   MALFORMED: stays
-not known to have come from any queue                                        FOREIGN: stays
+whose queue is unknown                                                       FOREIGN: stays
 without a usable key                                                         UNKEYED: stays
-whose record could not be read, or that this version cannot understand       UNREADABLE: stays
+whose record could not be read, or is in a form unknown to this version      UNREADABLE: stays
 whose record has another fingerprint, in any status                          CONFLICT: stays, and is listed
 whose record is claimed for a resend that did not finish                     RESENDING: stays
 whose record a resend has completed                                          RESENT: dropped
 whose record is COMPLETED, with its fingerprint                              DONE: dropped
 whose record is COMPLETED, without a fingerprint                             MOVE: the consumer recognises it
 that failed for good, by its stamp or by its record                          PERMANENT: stays, unless included
-older than records last                                                      TOO_OLD: stays, unless forced
+older than the record retention                                              TOO_OLD: stays, unless forced
 with no room for our stamp                                                   NO_ROOM: stays
 any other                                                                    MOVE
 ============================================================================ =============================
 
-`transitions.decide` says what a claim would meet, as it does for the consumer itself.
+`transitions.decide` answers the claim, as it does for the consumer itself.
 """
 
 from dataclasses import asdict, dataclass
@@ -42,7 +42,7 @@ from idempotent_receiver.sqs.dead_letter import NoRoom
 DAY_MS = 24 * 60 * 60 * 1000
 
 PAYLOAD_UNKNOWN = (
-    "Or the consumer has its own payload= setting, unknown to this command: give --consumer before you decide"
+    "Or the consumer has a payload= setting that this command does not know: give --consumer before you decide"
 )
 
 
@@ -72,8 +72,8 @@ ACTS = (Verdict.MOVE, Verdict.DONE, Verdict.RESENT)
 class Rules:
     """Which dead letters belong to the consumer, and what the operator allows.
 
-    `archived` dead letters may come from another stack's queue; `force` admits them. `payload_known` tells that
-    fingerprints are computed as the consumer computes them.
+    `archived` dead letters may come from another stack's queue; `force` admits them. `payload_known` means that
+    fingerprints are computed as in the consumer.
     """
 
     queue_arn: str
@@ -87,7 +87,7 @@ class Rules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A dead letter with its verdict and the reason for it. `reason`, `group` and `error_type` describe its failure.
-    `record` is its key's, if it could be read.
+    `record` is its key's record, if it could be read.
     """
 
     dead_letter: DeadLetter
@@ -100,7 +100,7 @@ class Decision:
 
 
 def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> Decision:
-    """The decision about a dead letter whose key's record is `found`."""
+    """Decide on a dead letter, given its key's record `found`."""
     verdict, why = _verdict(dead_letter, found, now_ms, rules)
     cause = cause_of(dead_letter, found, now_ms, conflict=verdict is Verdict.CONFLICT)
     known = {**asdict(cause), "group": _GROUPS.get(verdict, cause.group)}
@@ -109,11 +109,11 @@ def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int,
 
 
 _GROUPS = {Verdict.FOREIGN: "foreign", Verdict.OTHER_QUEUE: "other-queue"}
-"""Dead letters of others stay out of the groups by cause: an operator who names a group means this consumer's."""
+"""Other consumers' dead letters are not grouped by cause: an operator who names a group means this consumer's."""
 
 
 def claim_on(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> Claimable | ClaimAnswer:
-    """What the consumer's claim would meet, given its key's record `found`."""
+    """The answer that the consumer's claim would get, given its key's record `found`."""
     claim = Claim(id=dead_letter.record_id, fingerprint=dead_letter.fingerprint, owner="operator", lease_until_ms=0)
     return decide(found, claim, (), now_ms)
 
@@ -144,7 +144,7 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
 
 
 def _elsewhere(dead_letter: DeadLetter, rules: Rules) -> tuple[Verdict, str] | None:
-    """The verdict on a dead letter that is not from our queue, or that cannot be read."""
+    """The verdict on a dead letter from elsewhere, or one that cannot be read; None for any other."""
     source = dead_letter.source
     if source is not None and source != rules.queue_arn and not (rules.archived and rules.force):
         unknown = "; its effects are not in this table: --force" if rules.archived else ""
@@ -166,7 +166,7 @@ def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str
 
 
 def _kept_back(dead_letter: DeadLetter, found: Record | None, now_ms: int, rules: Rules) -> tuple[Verdict, str] | None:
-    """The reason why a dead letter that has not completed stays anyway."""
+    """The verdict if a dead letter must stay although it has not completed; else None."""
     if not rules.include_permanent and _permanent(dead_letter, found, now_ms):
         reason = cause_of(dead_letter, found, now_ms, conflict=False).reason
         return Verdict.PERMANENT, f"it failed for good: {reason}; --include-permanent once the cause is fixed"
@@ -191,7 +191,7 @@ def _met(found: Record | None, now_ms: int) -> str:
     if found.expired(now_ms):
         return "its record has expired"
     if unsent(found, now_ms):
-        return "its effect is done, and its messages are not known to be sent: the consumer will send them"
+        return "its effect is done, but its messages may not have been sent: the consumer will send them"
     if found.status == Status.FAILED:
         return f"it failed at attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):
@@ -200,7 +200,7 @@ def _met(found: Record | None, now_ms: int) -> str:
 
 
 def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bool:
-    # Only permanent failures carry a reason; the stamp for the way back omits it.
+    # Only permanent failures carry a reason; the stamp for a redrive omits it.
     if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
         return True
     return found is not None and not found.expired(now_ms) and permanent(found)

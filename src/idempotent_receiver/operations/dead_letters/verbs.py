@@ -1,20 +1,20 @@
-"""What each command does with a dead letter: the verdicts it acts on, what it sends, what it writes into the record,
-and whether it deletes. A run carries this out.
+"""What each command does with a dead letter: the verdicts it acts on, what it sends, what it writes to the record, and
+whether it deletes the dead letter. A run carries this out.
 
 =================== ============================================ ========== ============================ ========
-command             acts on                                      sends      writes into the record       deletes
+command             acts on                                      sends      writes to the record         deletes
 =================== ============================================ ========== ============================ ========
 redrive             MOVE                                         a copy     nothing                      yes
 redrive             DONE, RESENT                                 nothing    nothing                      yes
-redrive --to-dlq    all that has room, FOREIGN if named          a copy     nothing                      yes
-resend              what may still run; RESENDING                a new body claims it, then completes it yes
+redrive --to-dlq    all that fit, FOREIGN if named               a copy     nothing                      yes
+resend              all that may still run, RESENDING            a new body claims it, then completes it yes
 resend --take-back  RESENDING                                    nothing    releases the claim           no
 archive             all, FOREIGN if named                        nothing    nothing                      yes
 delete              all but RESENDING, FOREIGN if named          nothing    nothing                      yes
 =================== ============================================ ========== ============================ ========
 
 OTHER_QUEUE belongs to another consumer: no command acts on it. UNKEYED and CONFLICT dead letters have no key of their
-own, so a resend has no record to write.
+own, so a resend writes no record.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,16 +30,16 @@ Copy = Callable[[DeadLetter], dict[str, Any]]
 
 
 class RecordSide(Protocol):
-    """What an end writes into the record of a dead letter's key. Both methods raise NotResent."""
+    """The writes of an `End` to the record of a dead letter's key. They raise NotResent."""
 
     def other_id(self, decision: Decision) -> str:
-        """The id of the other record that the act is about."""
+        """The id of the other record involved."""
 
     def before(self, decision: Decision) -> None:
-        """What is written before the send."""
+        """Write before the send."""
 
     def after(self, decision: Decision) -> None:
-        """What is written after it."""
+        """Write after the send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class End:
     """What is done with a dead letter, in this order: claim its record, send its copy to the queue `to` or archive it,
     complete its record, delete it.
 
-    An end may omit steps. Every step is safe to repeat, because a killed process leaves unfinished dead letters that
-    appear again. `verb` is the name in the summary and the history; `becomes` describes it in a plan. `undeleted` says
-    what a failed deletion means after everything else succeeded. `returns` tells that the message goes back to the
-    consumer: the run then keeps to its rate and the order of FIFO groups, and leaves messages that fail again alone.
+    Any step may be left out. Every step is safe to repeat, because dead letters left unfinished by a killed process
+    reappear. `verb` is the name in the summary and the history; `becomes` describes the result in a plan. `undeleted`
+    says what it means if only the deletion fails. If `returns`, the message is sent back: the run then observes its
+    rate and the order of FIFO groups, and does not send back messages that fail again.
     """
 
     verb: Verb
@@ -65,10 +65,10 @@ class End:
 
 
 Ends = Mapping[Verdict, End]
-"""What is done with a dead letter, by verdict. Any other stays."""
+"""What is done with a dead letter, by verdict. Dead letters with any other verdict stay."""
 
 NAMED = frozenset({Verdict.FOREIGN})
-"""Verdicts acted on only if the message or its group is named: nothing shows that they are this consumer's."""
+"""Acted on only if the message or its group is named: nothing shows that it is this consumer's."""
 
 NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
 """Verdicts without a resend to take back, whatever a redrive would do."""
@@ -77,7 +77,7 @@ _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 
 
 def redrive_ends(queue_url: str) -> Ends:
-    """What a redrive does: it drops completed messages, and moves those that may run to the queue."""
+    """What a redrive does: it drops completed messages, and sends those that may run back to the queue."""
     moved = End(
         verb=Verb.MOVED,
         becomes="back to the queue",
@@ -86,7 +86,7 @@ def redrive_ends(queue_url: str) -> Ends:
         undeleted="its copy was sent, so it exists twice, and its record lets it run once",
         returns=True,
     )
-    done, resent = (_dropped(why) for why in ("done already", "resent under another key"))
+    done, resent = (_dropped(why) for why in ("already done", "resent under another key"))
     return {Verdict.DONE: done, Verdict.RESENT: resent, Verdict.MOVE: moved}
 
 
@@ -141,7 +141,7 @@ def resend_ends(queue_url: str, new_body: RecordSide, edited: Callable[[DeadLett
 
 
 def take_back_ends(taking_back: RecordSide) -> Ends:
-    """What taking a resend back does."""
+    """What taking back a resend does."""
     back = End(
         verb=Verb.TAKEN_BACK,
         becomes="as before its resend: a message already sent by it counts as done",

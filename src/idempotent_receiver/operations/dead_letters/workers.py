@@ -15,14 +15,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 RequestFailed = ClientError | BotoCoreError
-"""What a request raises if AWS refused it, or it did not reach AWS."""
+"""Raised by a request that AWS refused or that did not reach AWS."""
 
 _REFUSING = ("AccessDenied", "KMS", "Kms", "InvalidClientToken", "UnrecognizedClient", "ExpiredToken", "OptInRequired")
-"""Prefixes of error codes by which AWS says that it did nothing, whatever the HTTP status."""
+"""Prefixes of error codes that mean AWS did nothing, whatever the HTTP status."""
 
 
 def refused(error: RequestFailed) -> bool:
-    """Whether AWS certainly did nothing: it refused the whole request for its permissions, key or content."""
+    """Whether AWS certainly did nothing: it refused the whole request because of permissions, key or content."""
     if not isinstance(error, ClientError):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
@@ -31,7 +31,7 @@ def refused(error: RequestFailed) -> bool:
 
 
 class Workers:
-    """Makes up to `count` requests at a time in threads; with a count of one, in the caller's thread, in order."""
+    """Makes up to `count` requests at a time in threads, or one by one in the caller's thread if `count` is one."""
 
     def __init__(self, count: int = WORKERS) -> None:
         self.count = count
@@ -49,7 +49,7 @@ class Workers:
         return list(map(outcome, of) if self._threads is None else self._threads.map(outcome, of))
 
     def results(self, request: Callable[[T], R], of: Iterable[T]) -> list[R]:
-        """Every request's result, in order. Raises the first failure once all have been made."""
+        """Every request's result, in order. Raises the first failure after all requests have ended."""
         found = []
         for _, each in self.outcomes(request, of):
             if isinstance(each, ClientError | BotoCoreError):

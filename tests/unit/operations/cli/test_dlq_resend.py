@@ -59,7 +59,7 @@ def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_
         assert receiver.on(f"dlq resend --key {FLAKY} --body body.json --yes").code == Exit.AWS
     (group,) = receiver.on("dlq list --group resending --json").json["groups"]
     assert group["verdicts"] == {"RESENDING": 1}
-    assert "give --take-back first" in receiver.on(f"{RESEND} --yes").err
+    assert "use --take-back first" in receiver.on(f"{RESEND} --yes").err
     assert receiver.on(f"dlq delete --key {FLAKY} --because test --yes").code == Exit.LEFT
 
     ran = receiver.on(f"dlq resend --key {FLAKY} --take-back --because 'the wrong body' --yes --json")
@@ -167,7 +167,7 @@ def test_a_new_key_that_was_used_for_another_payload_is_refused(receiver: Receiv
     stack.record(key, "COMPLETED", "another body")
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
-    assert f"the key {key} of the new body was used for another payload: give it another" in ran.err
+    assert f"the new body's key {key} was used for another payload: give the body another" in ran.err
 
 
 def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receiver, stack: Stack) -> None:
@@ -177,4 +177,4 @@ def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receive
     stack.record(key, "COMPLETED", "{}", owner=OPERATOR, resent=resend.to_json())
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
-    assert f"the key {key} of the new body was itself resent, as third" in ran.err
+    assert f"the new body's key {key} was itself resent, as third" in ran.err

@@ -78,7 +78,7 @@ STAY = "docs/operating.md"
 
 def test_a_screen_of_groups_has_their_times_verdicts_latest_letters_and_commonest_reasons() -> None:
     many = ["23", "2023-11-14T22:13:20Z 2023-11-14T22:35:20Z 23 PERMANENT", "k-22", "body-22"]
-    few = ["2", "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 2 MOVE", "k-32", "body-32", "2 thrott…"]
+    few = ["2", "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 2 MOVE", "k-32", "body-32", "2 t…"]
     keyless = ["1 UnusableKey", "2023-11-14T22:43:20Z 1 UNKEYED", "m-30", "1", "--group NAME"]
     reasons = ["2 cause-0", "2 cause-1", "2 cause-2", "9"]
     assert screen(report.group_tables(groups(bodies=True))) == [*many, *reasons, *few, *keyless]
@@ -108,7 +108,7 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     assert screen(report.letter_tables([many])) == listed
     letters = [["m-31 2023-11-14T22:44:20Z MOVE"], ["k-32 2023-11-14T22:45:20Z MOVE", "m-32"]]
     rest = ["UnusableKey 1", "1", "2023-11-14T22:43:20Z UNKEYED", "m-30"]
-    assert screen(report.letter_tables([few, keyless])) == ["2", "2 or…", *letters[0], *letters[1], *rest, STAY]
+    assert screen(report.letter_tables([few, keyless])) == ["2", "2 throttle…", *letters[0], *letters[1], *rest, STAY]
     bodies = groups(bodies=True)[1:2]
     assert screen(report.letter_tables(bodies)) == ["2", "2 or…", *letters[0], "body-31", *letters[1], "body-32"]
     (two,) = report.grouped([report.letter_values(each, bodies=False) for each in MANY[:2]])

@@ -261,7 +261,7 @@ def test_another_body_is_refused_while_one_is_begun() -> None:
     bank = begun()
     letter = resend(bank, "another")
     assert "alice began to send it with another body" in letter.why
-    assert "give --take-back first" in letter.why
+    assert "use --take-back first" in letter.why
     assert (bank.queue.messages, len(bank.dead.messages)) == ([], 1)
 
 
@@ -281,7 +281,7 @@ def test_a_resend_that_was_taken_back_leaves_the_record_as_it_was_and_never_runs
 
     assert (letter.outcome, letter.verb, len(bank.dead.messages)) == (ActOutcome.DONE, "taken-back", 1)
     barred = resend(bank, "fixed")
-    assert "was taken back: change the body, even by a space" in barred.why
+    assert "was taken back: change the body, if only by one space" in barred.why
     bank.mended = True
     bank.redrive(rules={"include_permanent": True})
     bank.deliver()

@@ -92,7 +92,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (ORPHAN, Verdict.MOVE, "never settled"),
         (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
-        (UNSENT, Verdict.MOVE, "its messages are not known to be sent: the consumer will send them"),
+        (UNSENT, Verdict.MOVE, "its messages may not have been sent: the consumer will send them"),
         (SENDING, Verdict.MOVE, "another worker holds its claim"),
         (UNSENT._replace(validation="another"), Verdict.CONFLICT, "fingerprint another there"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),

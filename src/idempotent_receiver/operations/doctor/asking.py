@@ -1,4 +1,4 @@
-"""How doctor asks AWS: a refused request, or one that an emulator does not know, leaves one fact unavailable."""
+"""Doctor's requests to AWS. One that is refused, or that an emulator does not support, leaves one fact unavailable."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ from idempotent_receiver.dynamodb.codes import code_of
 
 Fact = TypeVar("Fact")
 Answer = Mapping[str, Any]
-"""An AWS API's response, under its own names."""
+"""An AWS API response, with AWS's field names."""
 Problem = tuple[str, str]
 """A problem that a check found, and its remedy."""
 
 
 class NotAnswered(Exception):
-    """Stands for a fact that AWS did not give; raised where the fact is needed. Its text says why."""
+    """Takes the place of a fact that AWS did not provide; raised where the fact is needed. The text says why."""
 
 
 def known(fact: Fact | NotAnswered) -> Fact:
@@ -26,7 +26,7 @@ def known(fact: Fact | NotAnswered) -> Fact:
 
 
 def asked(ask: Callable[..., Fact], *given: Any) -> Fact | NotAnswered:
-    """AWS's answer; NotAnswered if it fails, or if one of the `given` facts is missing."""
+    """AWS's answer; NotAnswered if the request fails, or if one of the `given` facts is missing."""
     try:
         return ask(*map(known, given))
     except ClientError as error:

@@ -1,6 +1,4 @@
-"""The limits of a queue, its function, its table and the account that must fit together: pure checks, as in
-`checks.py`.
-"""
+"""Whether the limits of queue, function, table and account fit together: pure checks, as in `checks.py`."""
 
 import json
 from collections.abc import Iterator
@@ -11,38 +9,38 @@ from idempotent_receiver.operations.doctor.facts import DeployedFunction, Facts
 
 MIN_RECEIVES = 5
 LONGEST_TIMEOUT_SECONDS, LONGEST_ON_INSTANCES_SECONDS = 900, 5400
-"""For a function that reads a queue, and for one on Lambda Managed Instances. Source: Lambda API,
-UpdateFunctionConfiguration.
+"""Lambda's maximum timeouts: for a function that reads a queue, and for one on Lambda Managed Instances. Source: Lambda
+API, UpdateFunctionConfiguration.
 """
 LARGEST_BATCH = 10
-"""For a FIFO queue, or without a batching window."""
+"""The maximum for a FIFO queue, or without a batching window."""
 INVOCATIONS_A_POLLER = 10
 """A poller in provisioned mode runs up to ten invocations at once (Lambda Developer Guide, scaling for SQS)."""
 DEFAULT_POLLERS = 200
-"""The default maximum of pollers in provisioned mode."""
+"""The default MaximumPollers in provisioned mode."""
 
 
 def visibility(facts: Facts) -> Iterator[Problem]:
-    """A throttled batch must not reappear while Lambda still retries it (AWS: six timeouts, plus the window)."""
+    """A throttled batch must not reappear while Lambda still retries it (AWS advises six timeouts plus the window)."""
     for function in known(facts.functions):
         timeout = int(known(function.configuration)["Timeout"])
         window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)
         hidden, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
         if hidden < least:
             yield (
-                f"a message is hidden for {hidden} s, but six timeouts of {timeout} s + {window} s of window: {least}",
+                f"messages are hidden for {hidden} s, but need {least}: six timeouts of {timeout} s + {window} s window",
                 f"set the queue's VisibilityTimeout to {least} or more",
             )
 
 
 def limits(facts: Facts) -> Iterator[Problem]:
-    """AWS accepts the function's timeout and batch settings. A local cloud may accept others."""
+    """AWS must accept the function's timeout and batch settings. A local cloud may accept others."""
     fifo = known(facts.queue).get("FifoQueue") == "true"
     for function in known(facts.functions):
         timeout, mapping = int(known(function.configuration)["Timeout"]), known(function.mapping)
         if timeout > LONGEST_TIMEOUT_SECONDS and timeout > (longest := _longest_timeout(function)):
             yield (
-                f"the timeout of {function.name} is {timeout} s, and AWS allows {longest}",
+                f"the timeout of {function.name} is {timeout} s, but AWS allows {longest}",
                 f"set its Timeout to {longest} or less, or run longer handlers in a container (docs/containers.md)",
             )
         batch = int(mapping.get("BatchSize") or LARGEST_BATCH)
@@ -60,9 +58,7 @@ def limits(facts: Facts) -> Iterator[Problem]:
 
 
 def receives(facts: Facts) -> Iterator[Problem]:
-    """Throttled deliveries count as receives, so a message needs spare receives, and a dead-letter queue for
-    the end.
-    """
+    """A message needs spare receives, because throttled deliveries count as receives, and a dead-letter queue."""
     queue = known(facts.queue)
     policy = json.loads(queue.get("RedrivePolicy") or "{}")
     if "deadLetterTargetArn" not in policy:
@@ -78,7 +74,7 @@ def receives(facts: Facts) -> Iterator[Problem]:
 
 
 def record_retention(facts: Facts) -> Iterator[Problem]:
-    """A record must outlast its message, which otherwise runs again."""
+    """A record must outlast its message, which would otherwise run again."""
     dead = known(facts.dead_letter_queue)
     seconds = _retention(known(facts.queue)) + (0 if dead is None else _retention(dead))
     kept = known(facts.retention_seconds)
@@ -94,13 +90,13 @@ def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
     dead, queue = known(facts.dead_letter_queue), known(facts.queue)
     if dead is not None and _retention(dead) <= _retention(queue):
         yield (
-            f"dead letters are deleted after {_days(_retention(dead))}, and the queue keeps {_days(_retention(queue))}",
+            f"dead letters are deleted after {_days(_retention(dead))}, but the queue keeps {_days(_retention(queue))}",
             "set the dead-letter queue's MessageRetentionPeriod to 1209600 (14 days)",
         )
 
 
 def concurrency(facts: Facts) -> Iterator[Problem]:
-    """Lambda must not take more batches than may run: throttled batches use up receives."""
+    """Lambda must not take more batches than can run: throttled batches use up receives."""
     for function in known(facts.functions):
         yield from _concurrency(known(function.mapping), function.reserved)
 
@@ -110,7 +106,7 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
     pollers = mapping.get("ProvisionedPollerConfig")
     if pollers and maximum is not None:
         yield (
-            f"both provisioned mode and MaximumConcurrency {maximum} are set, and Lambda obeys only one",
+            f"both provisioned mode and MaximumConcurrency {maximum} are set, but Lambda obeys only one",
             "remove ProvisionedPollerConfig, or MaximumConcurrency",
         )
         return
@@ -120,13 +116,13 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
             f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
         )
         yield (
-            f"Lambda takes up to {most} batches at once, but only {reserved} may run: the rest are throttled",
+            f"Lambda takes up to {most} batches at once, but only {reserved} can run: the rest are throttled",
             f"set {setting} or less, or reserve more concurrency",
         )
 
 
 def account_limit(facts: Facts) -> Iterator[Problem]:
-    """The account must be able to run these batches and other functions. New accounts run ten at once."""
+    """The account must be able to run these batches and other functions. New accounts get a concurrency of ten."""
     for function in known(facts.functions):
         mapping = known(function.mapping)
         most = _most_batches(mapping)
@@ -136,8 +132,8 @@ def account_limit(facts: Facts) -> Iterator[Problem]:
         if most >= shared and known(function.instances) is None:
             setting = "MaximumPollers" if mapping.get("ProvisionedPollerConfig") else "MaximumConcurrency"
             yield (
-                f"Lambda takes up to {most} batches at once; the account's functions share {shared}",
-                f"request a higher quota of concurrent executions, or set {setting} for fewer than {shared} batches",
+                f"Lambda takes up to {most} batches at once, but the account's functions share {shared}",
+                f"request a higher quota for concurrent executions, or set {setting} for fewer than {shared} batches",
             )
 
 

@@ -1,4 +1,4 @@
-"""What must hold for a deployed consumer's guarantees: pure checks of its facts, each with a remedy.
+"""The conditions of a deployed consumer's guarantees: pure checks of its facts, each with a remedy.
 
 A check that lacks a fact reports `Unchecked`; only a known problem is a finding.
 """
@@ -43,11 +43,11 @@ class Unchecked:
 
 
 def partial_responses(facts: Facts) -> Iterator[Problem]:
-    """Lambda must read which messages failed; otherwise it deletes the whole batch."""
+    """Lambda must read which messages of a batch failed; otherwise it deletes the whole batch."""
     for function in known(facts.functions):
         if "ReportBatchItemFailures" not in (known(function.mapping).get("FunctionResponseTypes") or []):
             yield (
-                f"Lambda treats every response of {function.name} as success and deletes failed messages",
+                f"Lambda treats every response from {function.name} as success and deletes failed messages",
                 "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
             )
 
@@ -63,17 +63,17 @@ def ttl(facts: Facts) -> Iterator[Problem]:
 
 
 def filter_criteria(facts: Facts) -> Iterator[Problem]:
-    """No message may be discarded unseen."""
+    """No message may be discarded before it reaches the function."""
     for function in known(facts.functions):
         if (known(function.mapping).get("FilterCriteria") or {}).get("Filters"):
             yield (
-                "the event source mapping has a filter: messages that do not match are deleted unseen",
+                "the event source mapping has a filter: messages that do not match are silently deleted",
                 "remove FilterCriteria, and let the function return early for unwanted messages",
             )
 
 
 def global_table(facts: Facts) -> Iterator[Problem]:
-    """One place must decide every claim."""
+    """Regions must not decide claims independently."""
     table = known(facts.table)
     regions = [each["RegionName"] for each in table.get("Replicas") or []]
     if regions and table.get("MultiRegionConsistency") != "STRONG":
@@ -89,12 +89,12 @@ def global_table(facts: Facts) -> Iterator[Problem]:
 
 
 def managed_instances(facts: Facts) -> Iterator[Problem]:
-    """A process must be dead when its lease ends."""
+    """A process must not outlive its lease."""
     for function in known(facts.functions):
         if known(function.instances) is not None:
             yield (
-                "a timeout does not stop a run on Lambda Managed Instances: it continues beside its takeover",
-                "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
+                "on Lambda Managed Instances, a timeout does not stop a run: it continues beside its replacement",
+                "set end_process_at_deadline=True in code, as src/app/consumer.py does, or avoid managed instances",
             )
 
 
@@ -109,7 +109,7 @@ def permissions(facts: Facts) -> Iterator[Problem]:
             else ("function", "ConsumerRole in template.yaml")
         )
         yield (
-            f"the {whose}'s role may not {'; '.join(missing)}",
+            f"the {whose}'s role lacks {'; '.join(missing)}",
             f"allow it, as the policy of {policy} does, and check that nothing denies it",
         )
     for each in denied:
@@ -194,7 +194,7 @@ def without_claims(facts: Facts) -> bool:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """Deliberate choices, which are not findings: a guarantee given up, an alarm that is off, a pause."""
+    """Deliberate choices, which are not findings: a guarantee given up, a disabled alarm, a pause."""
     dead, alarms = facts.dead_letter_queue, facts.alarms
     if not (dead is None or isinstance(dead, NotAnswered) or isinstance(alarms, NotAnswered)):
         counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
@@ -206,8 +206,8 @@ def notes(facts: Facts) -> Iterator[str]:
     queue = "its queue" if isinstance(facts.queue, NotAnswered) else f"queue {name_of_queue(facts.queue)}"
     if not isinstance(facts.settings, NotAnswered) and without_claims(facts):
         yield (
-            f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of "
-            "docs/guarantees.md, one at a time. Two workers may run one message, and one of them commits. Effects "
+            f"EFFECTS is transaction: messages in {queue} are not claimed, which gives up promise 2 of "
+            "docs/guarantees.md, one at a time. Two workers may run the same message, and one of them commits. Effects "
             "outside its Transaction may happen several times at once."
         )
     functions = [] if isinstance(facts.functions, NotAnswered) else facts.functions
@@ -218,11 +218,11 @@ def notes(facts: Facts) -> Iterator[str]:
     for variable, (name, refused) in denied.items():
         table = f"the DynamoDB table {name} (variable {variable})"
         if SEND_MESSAGE in refused:
-            yield f"the role may not {SEND_MESSAGE} to {name} (variable {variable}): allow it if the handler does"
+            yield f"the role lacks {SEND_MESSAGE} on {name} (variable {variable}): allow it if the handler sends there"
         elif len(refused) == len(ON_ANY_TABLE):
-            yield f"the role has no permission on {table}: if the handler uses it, allow its actions"
+            yield f"the role has no permissions on {table}: if the handler uses it, allow its actions"
         elif CHECK in refused and READ not in refused:
-            yield f"the role may {READ} on {table}, but not {CHECK}: allow both if `tx.get` reads there"
+            yield f"the role has {READ} on {table}, but not {CHECK}: allow both if `tx.get` reads there"
 
 
 def check_name(check: Callable[[Facts], Iterator[Problem]]) -> str:

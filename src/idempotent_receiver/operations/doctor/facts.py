@@ -1,7 +1,7 @@
-"""The facts about a deployed consumer that `checks.py` judges. All of doctor's requests are made here.
+"""The facts about a deployed consumer that `checks.py` examines. All of doctor's requests are made here.
 
 A consumer is a function with its event source mapping, or `receiver work` processes on a queue that functions may read
-as well. A refused request, or one that an emulator does not know, makes that one fact `NotAnswered`.
+as well. If a request is refused, or an emulator does not support it, only that fact is `NotAnswered`.
 """
 
 import json
@@ -32,8 +32,8 @@ RECEIVER_CONTAINER = "worker"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFunction:
-    """A function that reads the queue. `reserved` is None without reserved concurrency, `instances` is None on Lambda's
-    own instances.
+    """A function that reads the queue. `reserved` is None without reserved concurrency, `instances` without Lambda
+    Managed Instances.
     """
 
     configuration: Answer | NotAnswered
@@ -56,18 +56,18 @@ class Facts:
 
     functions: Sequence[DeployedFunction] | NotAnswered
     account: Answer | NotAnswered
-    """Lambda's limits for all functions of the account."""
+    """The account's Lambda limits."""
     container: Answer | NotAnswered | None
     settings: Mapping[str, str] | NotAnswered
     """The environment variables."""
     queue: Answer | NotAnswered
     dead_letter_queue: Answer | NotAnswered | None
     keys: Mapping[str, Answer | NotAnswered] | NotAnswered
-    """KMS's answers about the keys of the queues, by the ARN, id or alias that the queue has."""
+    """KMS metadata of the queues' keys, by the ARN, id or alias that the queue names."""
     table: Answer | NotAnswered
     time_to_live: Answer | NotAnswered
     denied: Sequence[str | NotAnswered] | NotAnswered
-    """Actions that the role is denied, with their resource."""
+    """Actions that the role is denied, with their resources."""
     denied_to_the_handler: Mapping[str, tuple[str, Sequence[str]]] | NotAnswered
     """The handler's tables and queues by the variable that names them, with the actions that the role is denied
     there.
@@ -97,7 +97,7 @@ class DeployedConsumer:
 
     @property
     def record_id(self) -> str | None:
-        """A sample record id, if the consumer has a namespace: a role may be restricted to it."""
+        """A sample record id, if the consumer has a namespace: a role may be restricted to the namespace."""
         namespace = (self.given or self.stated or Description()).namespace
         return None if namespace is None else f"{namespace}#any"
 
@@ -122,7 +122,7 @@ def consumer_of(client: Client, stack: str) -> DeployedConsumer:
 
 
 def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
-    """Whether a mapping belongs to the function. An operator may lack permission to view the mappings of others."""
+    """Whether a mapping belongs to the function. An operator may lack permission to view other functions' mappings."""
     try:
         arn: str = functions.get_event_source_mapping(UUID=mapping)["FunctionArn"]
     except ClientError:
@@ -138,7 +138,7 @@ def gather(client: Client, consumer: DeployedConsumer) -> Facts:
 def _of_a_function(client: Client, consumer: DeployedConsumer) -> Facts:
     functions = client("lambda")
     mapping = asked(lambda: _mapping(functions, consumer))
-    # The version behind the alias that the mapping invokes, if any, is the one that runs.
+    # If the mapping invokes an alias, the version behind the alias is the one that runs.
     invoked = consumer.function if isinstance(mapping, NotAnswered) else mapping["FunctionArn"]
     with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
         configuration = _configuration(functions, invoked)
@@ -198,7 +198,6 @@ def _of_either(
 
 
 def _without_metadata(answer: Answer) -> Answer:
-    """The response without its metadata."""
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
@@ -232,7 +231,7 @@ def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
 
 def _task(ecs: Any, consumer: DeployedConsumer) -> Answer:
     if consumer.service is None:
-        raise NotAnswered("the task can only be read for a stack of deploy/container.yaml: give --stack")
+        raise NotAnswered("the task can be read only for a stack made from deploy/container.yaml: give --stack")
     services = ecs.describe_services(cluster=consumer.cluster, services=[consumer.service])["services"]
     if not services:
         raise NotAnswered(f"cluster {consumer.cluster} has no service {consumer.service}")
@@ -267,7 +266,7 @@ def _mapping(functions: Any, consumer: DeployedConsumer) -> Answer:
     mappings = list(found.search("EventSourceMappings[?contains(EventSourceArn, ':sqs:')]"))
     if len(mappings) != 1:
         raise NotAnswered(
-            f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack, or --function "
+            f"{consumer.function} consumes {len(mappings)} queues, but doctor checks one: use --stack, or --function "
             "NAME:ALIAS if its mapping invokes an alias"
         )
     return dict(mappings[0])
@@ -294,7 +293,7 @@ def _key(kms: Any, name: str) -> Answer:
         return dict(kms.describe_key(KeyId=name)["KeyMetadata"])
     except ClientError as error:
         if code_of(error) == "NotFoundException":
-            return {"KeyState": "not there"}
+            return {"KeyState": "missing"}
         raise
 
 
@@ -310,10 +309,10 @@ def _alarms(cloudwatch: Any) -> list[Answer]:
 
 def _retention_seconds(consumer: DeployedConsumer, settings: Mapping[str, str] | NotAnswered) -> int:
     variables = {} if isinstance(settings, NotAnswered) else settings
-    # The variable takes precedence: code that reads it was imported here without it.
+    # The variable takes precedence: the code may read it, but was imported here without it.
     if "RECORD_RETENTION_DAYS" in variables:
         return int(float(variables["RECORD_RETENTION_DAYS"]) * DAY_SECONDS)
     for each in (consumer.given, consumer.stated):
         if each is not None and each.retention_seconds is not None:
             return each.retention_seconds
-    raise NotAnswered("RECORD_RETENTION_DAYS is not known from its environment: give --consumer")
+    raise NotAnswered("RECORD_RETENTION_DAYS is not known from the environment: give --consumer")

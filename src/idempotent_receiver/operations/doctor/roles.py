@@ -11,7 +11,7 @@ FROM_A_QUEUE = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "Change
 ON_RECORDS = ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")
 TO_RECEIVE, TO_SEND = ("Decrypt",), ("Decrypt", "GenerateDataKey")
 FOR_A_TABLE = ("Decrypt", "GenerateDataKey", "Encrypt", "DescribeKey", "ReEncryptFrom", "ReEncryptTo")
-"""KMS actions by what the key encrypts; for a table, DynamoDB requires them of its callers."""
+"""KMS actions by what the key encrypts. For a table, DynamoDB requires its callers to have them."""
 TO_THE_LOG = ("CreateLogStream", "PutLogEvents")
 IN_A_VPC = ("DescribeNetworkInterfaces", "DescribeSubnets")
 ON_AN_INTERFACE = (
@@ -26,7 +26,7 @@ ON_ANY_TABLE = (
     *("BatchWriteItem", "PartiQLSelect", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
 )
 READ, CHECK = "dynamodb:GetItem", "dynamodb:ConditionCheckItem"
-"""What a transaction's `get` needs: the read, and the check of an item that is read and not written."""
+"""What a transaction's `get` needs: the read, and the check of an item that is read but not written."""
 TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 QUEUE_URL = re.compile(r"https?://.+/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
 SEND_MESSAGE = "sqs:SendMessage"
@@ -44,7 +44,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A consumer's role, and the needs of its kind."""
+    """A consumer's role, and what it needs only for Lambda or only for ECS."""
 
     arn: str
     needs: Sequence[Need]
@@ -65,7 +65,7 @@ def of_a_function(function: Answer) -> Role:
 
 
 def of_a_task(task: Answer, cluster: str) -> Role:
-    """An ECS task's role, which lets the task ask ECS for protection. Another role writes its log."""
+    """An ECS task's role, which lets the task request scale-in protection. The execution role writes the log."""
     if "taskRoleArn" not in task:
         raise NotAnswered("the task has no task role")
     _, partition, _, region, account, *_ = task["taskDefinitionArn"].split(":")
@@ -76,7 +76,7 @@ def of_a_task(task: Answer, cluster: str) -> Role:
 def needed(
     record_id: str | None, settings: Mapping[str, str], queue: Answer, dead_letter_queue: Answer | None, table: Answer
 ) -> list[Need]:
-    """What every consumer needs. A sample record id checks a role that is restricted to such ids."""
+    """What every consumer needs. `record_id` is a sample, for roles that are restricted to a namespace."""
     ids = [] if record_id is None else [_given("dynamodb:LeadingKeys", "stringList", record_id)]
     found = [Need("sqs", FROM_A_QUEUE, queue["QueueArn"]), Need("dynamodb", ON_RECORDS, table["TableArn"], ids)]
     if dead_letter_queue is not None and settings.get("DEAD_LETTER_QUEUE_URL"):
@@ -87,7 +87,7 @@ def needed(
 def needed_of_keys(
     settings: Mapping[str, str], queue: Answer, dead_letter_queue: Answer | None, table: Answer
 ) -> list[Need]:
-    """What it needs of the KMS keys that encrypt these, by key ARN, id or alias. A service asks on its behalf."""
+    """The KMS actions needed, by key ARN, id or alias. AWS services use the keys on the consumer's behalf."""
     region = queue["QueueArn"].split(":")[3]
     dead = dead_letter_queue if settings.get("DEAD_LETTER_QUEUE_URL") else None
     used = (
@@ -108,7 +108,7 @@ def managed_by_aws(key: str) -> bool:
 
 
 def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Sequence[Need]) -> list[str | NotAnswered]:
-    """The actions that IAM denies the role, with their resource; empty if none."""
+    """The actions that IAM denies the role, with their resources; empty if none."""
     found: list[str | NotAnswered] = [_told(need, _denied(iam, role, need)) for need in (*needs, *role.needs)]
     found += [asked(_denied_of_a_key, iam, kms, role, need) for need in of_keys]
     return [each for each in found if each != ""]
@@ -117,8 +117,8 @@ def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Seque
 def denied_to_the_handler(
     iam: Any, role: Role, settings: Mapping[str, str], table: Answer
 ) -> dict[str, tuple[str, Sequence[str]]]:
-    """The tables and queues named by variables like TOTALS_TABLE and REFUNDS_QUEUE_URL, where the role is denied
-    actions, with those actions.
+    """By variable, like TOTALS_TABLE or REFUNDS_QUEUE_URL: the table or queue that it names, and the actions that the
+    role is denied there.
     """
     _, partition, _, region, *_ = table["TableArn"].split(":")
     others = {each for each in settings if each.endswith("_QUEUE_URL")} - {"DEAD_LETTER_QUEUE_URL"}
@@ -138,10 +138,10 @@ def denied_to_the_handler(
 def _denied_of_a_key(iam: Any, kms: Any, role: Role, need: Need) -> str:
     key = kms.describe_key(KeyId=need.resource)["KeyMetadata"]
     if key["KeyManager"] == "AWS":
-        return ""  # its own policy admits the whole account
+        return ""  # its key policy admits the whole account
     refused = _denied(iam, role, replace(need, resource=key["Arn"]))
     if refused and ".amazonaws.com" not in iam.meta.endpoint_url:
-        # Emulators ignore the context, so a conditional grant looks to them like none.
+        # Emulators ignore the context, so a conditional grant looks like a denial.
         raise NotAnswered(f"only AWS knows whether the role may use the key {key['Arn']}")
     return _told(replace(need, resource=f"{key['Arn']} through {need.context[0]['ContextKeyValues'][0]}"), refused)
 
@@ -161,5 +161,5 @@ def _told(need: Need, refused: Sequence[str]) -> str:
 
 
 def _given(name: str, kind: str, value: str) -> dict[str, Any]:
-    """A context key with its value, in the simulator's form."""
+    """A context key with its value, in the simulator's format."""
     return {"ContextKeyName": name, "ContextKeyType": kind, "ContextKeyValues": [value]}

@@ -10,7 +10,7 @@ from idempotent_receiver.operations.description import DAY_SECONDS, OUTPUT
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 
 ORDERS = (("alice", 1250), ("alice", 750), ("bob", 300))
-"""Customer and cents of each order in the events: the first event has one order, the second has all."""
+"""Customer and cents of each order in the sample events: one event has the first order, the other has all."""
 
 TEMPLATES = {
     "handler.py": "src/{package}/handler.py",
@@ -33,14 +33,14 @@ CONTAINER_TEMPLATES = {
     "dockerignore": ".dockerignore",
     "kubernetes.yaml": "kubernetes.yaml",
 }
-"""The destinations of files that only a project with an image has."""
+"""The destination of each template file that only projects with a container image have."""
 
 CONTAINER = """\
 
 ## In a container
 
-The image runs the same function outside Lambda, for up to 12 hours a message. `variables.env` has the variables of the
-function in `template.yaml`, a region, and credentials with the function role's permissions:
+The image runs the same function outside Lambda, for up to 12 hours per message. Create `variables.env` with the
+function's variables from `template.yaml`, a region, and credentials that have the function role's permissions:
 
 ```sh
 docker build -t {name} .
@@ -51,8 +51,8 @@ Use the queue and the tables of a deployed stack. Lambda and containers may read
 `docker run --rm {name} --help` lists the options.
 
 `kubernetes.yaml` runs the image on Kubernetes, where [KEDA](https://keda.sh/) scales the pods with the queue's backlog.
-Fill in your image, queue and region. Its service account has the permissions, so leave the
-credentials out of `variables.env`:
+Fill in your image, queue and region. The service account provides the permissions, so leave credentials out of
+`variables.env`:
 
 ```sh
 kubectl create configmap {stack} --from-env-file variables.env
@@ -66,7 +66,7 @@ _HERE = files("idempotent_receiver.operations.starter")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """The operator's choices. `key` is a strategy and its argument; `message_id` takes none."""
+    """The operator's choices. `key` is a key strategy and its argument, which is empty for `message_id`."""
 
     name: str
     fifo: bool = False
@@ -82,7 +82,7 @@ class Project:
 
     @property
     def stack(self) -> str:
-        """The stack's name; CloudFormation allows no underscore."""
+        """The stack's name; CloudFormation allows no underscores."""
         return self.name.replace("_", "-")
 
 
@@ -106,7 +106,7 @@ def contents(project: Project, *, requirement: str, requirement_dev: str) -> dic
 
 
 def watch() -> str:
-    """The template of a consumer's alarms and dashboard."""
+    """The template for a consumer's alarms and dashboard."""
     return (_HERE / WATCH).read_text()
 
 
@@ -175,14 +175,14 @@ def _description(project: Project) -> str:
 
 
 def _queues(project: Project) -> dict[str, str]:
-    """The template's queues and references to them: new ones, or one that exists."""
+    """The template's queues and references to them: new queues, or an existing one."""
     if project.queue_arn:
         *_, account, name = project.queue_arn.split(":")
         return {
             "queues": "",
             "queue_arn": project.queue_arn,
             "queue_url": f"!Sub 'https://sqs.${{AWS::Region}}.${{AWS::URLSuffix}}/{account}/{name}'",
-            "dead_letter_queue_arn": "'' # set this, so that alarms watch your dead-letter queue",
+            "dead_letter_queue_arn": "'' # set this so that alarms watch your dead-letter queue",
         }
     fifo, _, scope = FIFO.partition("\n") if project.fifo else ("", "", "")
     queues = (_HERE / "files" / "queues.yaml.in").read_text()
@@ -203,7 +203,7 @@ def _sending(project: Project) -> str:
 
 
 def record(project: Project, number: int) -> dict[str, Any]:
-    """A message as Lambda delivers it; its key is `order-1` and so on, wherever the key comes from."""
+    """A message as Lambda delivers it. Its key is `order-1` and so on, whatever the key strategy."""
     customer, cents = ORDERS[number]
     (strategy, argument), order = project.key, f"order-{number + 1}"
     body: dict[str, Any] = {"customer": customer, "cents": cents}

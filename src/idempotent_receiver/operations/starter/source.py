@@ -29,11 +29,11 @@ class LibrarySource:
     plain: str
     full: str
     wheel: Path | None = None
-    """The wheel to put into the project's folder, if no index has it."""
+    """The wheel to copy into the project, if no package index has it."""
 
 
 def source(folder: Path) -> LibrarySource:
-    """The library that is running. A checkout's wheel is built into this folder. Raises UsageError on failure."""
+    """The source of the running library. A checkout's wheel is built in `folder`. Raises UsageError on failure."""
     try:
         installed = distribution(LIBRARY_NAME)
     except PackageNotFoundError:
@@ -55,12 +55,12 @@ def source(folder: Path) -> LibrarySource:
 def _wheel(origin: dict[str, Any], folder: Path) -> Path:
     path = Path(url2pathname(urlsplit(origin["url"]).path))
     if not path.exists():
-        raise UsageError(f"{LIBRARY_NAME} was installed from {path}, which no longer exists: install it again")
+        raise UsageError(f"{LIBRARY_NAME} was installed from {path}, which no longer exists: reinstall it")
     return path if path.suffix == ".whl" else _built(path, folder)
 
 
 def _built(checkout: Path, folder: Path) -> Path:
-    """Build the wheel with pip from a new venv: a uv environment has none."""
+    """Build the wheel with pip from a new venv: a uv environment has no pip."""
     with tempfile.TemporaryDirectory() as tools:
         python = Path(tools, "bin", "python")
         _run(sys.executable, "-m", "venv", tools)
@@ -75,7 +75,7 @@ def _run(*command: str | Path) -> None:
         subprocess.run(arguments, capture_output=True, text=True, timeout=BUILD_SECONDS, check=True)  # noqa: S603  # ours
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"building the checkout's wheel took over {BUILD_SECONDS} s: check that the package index is reachable"
+            f"building the checkout's wheel took more than {BUILD_SECONDS} s: check that the package index is reachable"
         ) from None
     except subprocess.CalledProcessError as error:
         said = " ".join((error.stderr or error.stdout or "").strip().splitlines()[-3:])
@@ -83,6 +83,6 @@ def _run(*command: str | Path) -> None:
 
 
 def vendor(wheel: Path, project: Path) -> None:
-    """Put the wheel into the project."""
+    """Copy the wheel into the project."""
     (project / VENDOR).mkdir()
     shutil.copy(wheel, project / VENDOR)

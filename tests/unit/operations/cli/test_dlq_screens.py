@@ -110,7 +110,7 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     rest = ["UnusableKey 1", "1", "2023-11-14T22:43:20Z UNKEYED", "m-30"]
     assert screen(report.letter_tables([few, keyless])) == ["2", "2 throttle…", *letters[0], *letters[1], *rest, STAY]
     bodies = groups(bodies=True)[1:2]
-    assert screen(report.letter_tables(bodies)) == ["2", "2 or…", *letters[0], "body-31", *letters[1], "body-32"]
+    assert screen(report.letter_tables(bodies)) == ["2", "2 throttle…", *letters[0], "body-31", *letters[1], "body-32"]
     (two,) = report.grouped([report.letter_values(each, bodies=False) for each in MANY[:2]])
     assert screen(report.letter_tables([two]))[3:-1] == [*ROWS[11], *ROWS[12]]
 

@@ -105,11 +105,11 @@ Fault = tuple[Callable[[], Facts], list[str]]
 """Facts with one fault, and what its finding tells of it and of its remedy by name or number."""
 FAULTS: dict[str, list[Fault]] = {
     "partial-responses": [
-        (lambda: with_mapping(FunctionResponseTypes=[]), ["every response of Consumer as"]),
+        (lambda: with_mapping(FunctionResponseTypes=[]), ["every response from Consumer as"]),
         (lambda: with_mapping(FunctionResponseTypes=None), []),
     ],
     "visibility": [
-        (lambda: amended("queue", VisibilityTimeout="180"), ["180 s,", "30 s + 1 s of window: 181", "to 181"]),
+        (lambda: amended("queue", VisibilityTimeout="180"), ["180 s,", "need 181: six timeouts of 30 s + 1 s window", "to 181"]),
         (lambda: with_configuration(Timeout=60), []),
         (lambda: with_mapping(MaximumBatchingWindowInSeconds=300), []),
     ],
@@ -161,7 +161,7 @@ FAULTS: dict[str, list[Fault]] = {
     "permissions": [
         (
             lambda: replace(SHIPPED, denied=["sqs:A, sqs:B on orders", "logs:C on *"]),
-            ["function's role may not sqs:A, sqs:B on orders; logs:C on *", "ConsumerRole in template.yaml"],
+            ["function's role lacks sqs:A, sqs:B on orders; logs:C on *", "ConsumerRole in template.yaml"],
         ),
         (lambda: replace(OUTSIDE, denied=["sqs:A on *"]), ["task's", "TaskRole in container.yaml"]),
     ],
@@ -357,7 +357,7 @@ def test_what_of_a_role_is_not_known_hides_nothing_that_is() -> None:
     role = replace(SHIPPED, denied=["sqs:A on orders", NotAnswered("DescribeKey was refused")])
     finding, unchecked = examine(role)
     assert isinstance(finding, Finding)
-    assert "may not sqs:A on orders" in finding.text
+    assert "lacks sqs:A on orders" in finding.text
     assert unchecked == Unchecked("permissions", "DescribeKey was refused")
 
 
@@ -454,13 +454,13 @@ def on_totals(*denied: str) -> Facts:
         (counting("Ours", "DeadLetterQueue"), ["arrivals in DeadLetterQueue"]),
         (counting("AWS/SQS", "DeadLetterQueue"), []),
         (with_mapping(State="Enabled"), []),
-        (on_totals(*ON_ANY_TABLE), ["no permission on the DynamoDB table totals (variable TOTALS_TABLE"]),
-        (on_totals("Query", "ConditionCheckItem"), ["may dynamodb:GetItem on", "table totals", "`tx.get`"]),
+        (on_totals(*ON_ANY_TABLE), ["no permissions on the DynamoDB table totals (variable TOTALS_TABLE"]),
+        (on_totals("Query", "ConditionCheckItem"), ["has dynamodb:GetItem on", "table totals", "`tx.get`"]),
         (on_totals("GetItem", "ConditionCheckItem"), []),  # it only writes
         (on_totals("Query", "Scan"), []),
         (
             replace(SHIPPED, denied_to_the_handler={"REFUNDS_QUEUE_URL": ("refunds", ["sqs:SendMessage"])}),
-            ["may not sqs:SendMessage to refunds (variable REFUNDS_QUEUE_URL)"],
+            ["lacks sqs:SendMessage on refunds (variable REFUNDS_QUEUE_URL)"],
         ),
         (replace(UNWATCHED, dead_letter_queue=None), []),
         (replace(UNWATCHED, alarms=NotAnswered("AccessDenied")), []),

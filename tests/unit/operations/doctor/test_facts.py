@@ -264,7 +264,7 @@ ELSEWHERE = "http://127.0.0.1"
 @pytest.mark.parametrize(
     ("consumer", "aws", "fact", "says"),
     [
-        (replace(WORKERS, service=None), {}, "container", r"^the task can only be read for a stack .*: give --stack$"),
+        (replace(WORKERS, service=None), {}, "container", r"^the task can be read only for a stack .*: give --stack$"),
         (
             WORKERS,
             {"describe_services_of_cluster=cluster services=['service']": {"services": []}},
@@ -461,7 +461,7 @@ def test_what_the_role_may_not_do_to_a_table_or_queue_is_known_by_its_variable(
 def test_a_queues_key_is_known_by_each_of_its_names(name: str) -> None:
     gone = ClientError({"Error": {"Code": "NotFoundException"}}, "DescribeKey")
     assert gather(encrypted_by(name).client, BY_NAME).keys == {name: OWN_KEY}
-    assert gather(encrypted_by(name, gone).client, BY_NAME).keys == {name: {"KeyState": "not there"}}
+    assert gather(encrypted_by(name, gone).client, BY_NAME).keys == {name: {"KeyState": "missing"}}
 
 
 @pytest.mark.parametrize("name", OF_AWS)

@@ -47,7 +47,7 @@ def test_from_a_wheel_it_carries_that_wheel(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_what_it_was_installed_from_must_still_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed(monkeypatch, {"url": (tmp_path / "gone").as_uri(), "dir_info": {"editable": True}})
-    with pytest.raises(UsageError, match="which no longer exists: install it again"):
+    with pytest.raises(UsageError, match="which no longer exists: reinstall it"):
         origin.source(tmp_path)
 
 

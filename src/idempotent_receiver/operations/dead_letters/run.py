@@ -25,7 +25,7 @@ from idempotent_receiver.operations.dead_letters.verbs import End, Ends
 MAX_ROUNDS = 10_000
 MAX_A_WAVE = 100
 WAVE_SECONDS = 0.25
-"""A wave has about as many messages as the rate allows in this time, in whole batches, to spare the consumer bursts."""
+"""A wave has about as many messages as the rate allows in this time, in whole batches, to avoid bursts."""
 
 BEYOND_LIMIT = "over --limit: run again"
 UNCONFIRMED = "it was not confirmed"

@@ -113,7 +113,7 @@ class Selection:
 
     `matching` is part of the reason or error type, ignoring case. `since_ms` and `until_ms` (epoch) include their whole
     second, because times are listed without fractions. `planned` are the dead letters of a saved plan, by messageId.
-    `limit` is the most to act on.
+    `limit` is the maximum number to act on.
     """
 
     groups: frozenset[str] = frozenset()
@@ -157,7 +157,7 @@ class Selection:
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
     def plan(self, decisions: list[Decision], acted: int, ends: Ends) -> Plan:
-        """A plan for the selected dead letters, after `acted` acts. Those whose verdict is not in `ends` stay."""
+        """A plan for the selected dead letters, after `acted` others. Those whose verdict is not in `ends` stay."""
         due: list[Decision] = []
         changed: list[Decision] = []
         staying: list[Decision] = []

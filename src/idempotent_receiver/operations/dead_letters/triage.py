@@ -147,7 +147,7 @@ def _elsewhere(dead_letter: DeadLetter, rules: Rules) -> tuple[Verdict, str] | N
     """The verdict on a dead letter from elsewhere, or one that cannot be read; None for any other."""
     source = dead_letter.source
     if source is not None and source != rules.queue_arn and not (rules.archived and rules.force):
-        unknown = "; its effects are not in this table: --force" if rules.archived else ""
+        unknown = "; its effects are not in this table: include it with --force" if rules.archived else ""
         return Verdict.OTHER_QUEUE, f"it came from another queue: {escaped(source)}{unknown}"
     if dead_letter.malformed is not None:
         return Verdict.MALFORMED, f"it cannot be read: {dead_letter.malformed}"
@@ -169,11 +169,11 @@ def _kept_back(dead_letter: DeadLetter, found: Record | None, now_ms: int, rules
     """The verdict if a dead letter must stay although it has not completed; else None."""
     if not rules.include_permanent and _permanent(dead_letter, found, now_ms):
         reason = cause_of(dead_letter, found, now_ms, conflict=False).reason
-        return Verdict.PERMANENT, f"it failed for good: {reason}; --include-permanent once the cause is fixed"
+        return Verdict.PERMANENT, f"it failed for good: {reason}; use --include-permanent once the cause is fixed"
     age_ms = now_ms - dead_letter.since_ms
     if not rules.force and age_ms >= rules.retention_seconds * 1000:
         lasts = f"records last {rules.retention_seconds * 1000 / DAY_MS:g}"
-        return Verdict.TOO_OLD, f"it is {age_ms / DAY_MS:.1f} days old and {lasts}: it may have run; --force"
+        return Verdict.TOO_OLD, f"it is {age_ms / DAY_MS:.1f} days old and {lasts}: it may have run; use --force if not"
     return _no_room(dead_letter)
 
 

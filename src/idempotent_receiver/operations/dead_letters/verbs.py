@@ -30,7 +30,7 @@ Copy = Callable[[DeadLetter], dict[str, Any]]
 
 
 class RecordSide(Protocol):
-    """The writes of an `End` to the record of a dead letter's key. They raise NotResent."""
+    """What an `End` writes to the record of a dead letter's key. The methods raise NotResent."""
 
     def other_id(self, decision: Decision) -> str:
         """The id of the other record involved."""
@@ -68,7 +68,7 @@ Ends = Mapping[Verdict, End]
 """What is done with a dead letter, by verdict. Dead letters with any other verdict stay."""
 
 NAMED = frozenset({Verdict.FOREIGN})
-"""Acted on only if the message or its group is named: nothing shows that it is this consumer's."""
+"""Verdicts acted on only if the message or its group is named, because it may be another consumer's."""
 
 NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
 """Verdicts without a resend to take back, whatever a redrive would do."""

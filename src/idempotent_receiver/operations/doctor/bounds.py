@@ -28,7 +28,7 @@ def visibility(facts: Facts) -> Iterator[Problem]:
         hidden, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
         if hidden < least:
             yield (
-                f"messages are hidden for {hidden} s, but need {least}: six timeouts of {timeout} s + {window} s window",
+                f"messages are hidden for {hidden} s, but need {least} s: six {timeout} s timeouts + {window} s window",
                 f"set the queue's VisibilityTimeout to {least} or more",
             )
 

@@ -49,7 +49,7 @@ def test_the_plan_says_of_each_dead_letter_that_failed_for_good_of_what(receiver
     stack.bury("s", "the body of s")
     shown = receiver.on("dlq redrive --yes").out
     for reason in ("account closed", "payee suspended"):
-        assert re.search(f"{reason}; --include-permanent", shown)
+        assert re.search(f"{reason}; use --include-permanent", shown)
     assert "the body of s" not in shown
 
 

@@ -109,7 +109,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: with_mapping(FunctionResponseTypes=None), []),
     ],
     "visibility": [
-        (lambda: amended("queue", VisibilityTimeout="180"), ["180 s,", "need 181: six timeouts of 30 s + 1 s window", "to 181"]),
+        (lambda: amended("queue", VisibilityTimeout="180"), ["180 s,", "181 s: six 30 s timeouts + 1 s", "to 181"]),
         (lambda: with_configuration(Timeout=60), []),
         (lambda: with_mapping(MaximumBatchingWindowInSeconds=300), []),
     ],

@@ -88,4 +88,4 @@ def test_a_worker_says_in_the_modules_form_why_it_ends(place: Place, monkeypatch
 
     why = "has run for more than 2 seconds; this process ends"
     told = [line for line in (place.folder / "log").read_text().splitlines() if line.endswith(why)]
-    assert [line.partition("handler of ")[0] for line in told[:1]] == ["mine: the "]
+    assert [line.partition("handler for ")[0] for line in told[:1]] == ["mine: the "]

@@ -1,1 +1,1 @@
-"""The worker outside Lambda: a supervisor, its processes, and renewed leases. Never in Lambda's artifact."""
+"""The worker outside Lambda: a supervisor, its processes, and lease renewal. Not part of the Lambda artifact."""

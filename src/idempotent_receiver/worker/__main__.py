@@ -1,4 +1,4 @@
-"""A worker process: `python -m idempotent_receiver.worker`, which the supervisor starts with its task as JSON."""
+"""A worker process, which the supervisor starts as `python -m idempotent_receiver.worker` with its task as JSON."""
 
 import atexit
 import json
@@ -32,7 +32,7 @@ LONGEST_EXIT_SECONDS = 10.0
 """The time limit for exit handlers."""
 
 UNSET_LEVEL = logging.WARNING - 1
-"""The root logger's level until a module sets it: it behaves like the default, WARNING, but is distinguishable."""
+"""The root logger's level until a module sets one: acts like the default, WARNING, but can be told apart from it."""
 
 
 class ReportedTimer:
@@ -43,7 +43,7 @@ class ReportedTimer:
         self._reports = reports
 
     def arm(self, seconds: float) -> None:
-        """End the process after that many seconds."""
+        """Kill the process after `seconds`."""
         self._timer.arm(seconds)
         self._reports.dead_by(since_boot_seconds() + seconds)
 
@@ -57,7 +57,7 @@ def main(task: dict[str, Any]) -> None:
     """Work until SIGTERM. Raises ValueError or TypeError if the worker cannot start."""
     if sys.platform != "linux":
         raise ValueError(
-            f"receiver work needs Linux, whose timers end a process before its lease ends; this is {sys.platform}"
+            f"receiver work needs Linux, whose timers kill a process before its lease ends; this is {sys.platform}"
         )
     die_with(task["supervisor"])
     told = _told()
@@ -88,7 +88,7 @@ def main(task: dict[str, Any]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, drain)
-    signal.signal(signal.SIGINT, lambda *signal: None)  # sent by a terminal, and handled by the supervisor
+    signal.signal(signal.SIGINT, lambda *signal: None)  # sent by a terminal; the supervisor handles it
     for id, seconds in task["suspects"]:
         process.run_alone(id, seconds)
     for id, delay in delays.items():
@@ -103,11 +103,11 @@ def main(task: dict[str, Any]) -> None:
 def _complete_logging() -> None:
     """Configure what the handler's module left unset: a root handler, its level, and the levels of boto's loggers."""
     root = logging.root
-    logger.disabled = False  # `dictConfig` disables existing loggers unless told otherwise
+    logger.disabled = False  # by default, `dictConfig` disables existing loggers
     for library in (
         "boto3",
         "botocore",
-    ):  # or each process would log where it found its credentials
+    ):  # otherwise each process would log where it found credentials
         if logging.getLogger(library).level == logging.NOTSET:
             logging.getLogger(library).setLevel(logging.WARNING)
     if root.level == UNSET_LEVEL:
@@ -123,8 +123,8 @@ def _on_console(handler: logging.Handler) -> bool:
 
 
 def _untold(record: logging.LogRecord) -> bool:
-    """Whether no handler below the root writes the record to the console. A Powertools Logger has one, and hides its
-    lines only from root handlers that existed when it was created.
+    """Whether no handler below the root writes the record to the console. A Powertools Logger has such a handler, and
+    hides its lines only from root handlers that existed when the Logger was created.
     """
     of: logging.Logger | None = logging.getLogger(record.name)
     while of is not None and of is not logging.root:
@@ -136,8 +136,8 @@ def _untold(record: logging.LogRecord) -> bool:
 
 
 def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
-    """The requested limits, with the consumer's margin, as far as its clients permit. Raises ValueError if no limits
-    fit, or if the store cannot have a client.
+    """The requested limits with the consumer's lease margin, within what its clients' timeouts allow. Raises ValueError
+    if the lease or a timeout is too short, or if the store's client cannot be created.
     """
     limits = Limits(margin_seconds=consumer.options.lease_margin_seconds, **wanted)
     try:
@@ -147,32 +147,32 @@ def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
     if limits.lease_seconds < shortest:
         raise ValueError(
             f"a lease of {limits.lease_seconds:g} seconds is too short: three renewals and the margin may take"
-            f" {shortest:g} with the timeouts of the store's client. Use longer leases, or give the store a client with"
+            f" {shortest:g} with the store client's timeouts. Use longer leases, or give the store a client with"
             f" shorter timeouts and fewer attempts"
         )
     return replace(limits, wait_seconds=_wait_seconds(consumer.options.sqs, limits))
 
 
 def _wait_seconds(sqs: Any, limits: Limits) -> int:
-    """How long a poll may wait. If the client stops waiting first, SQS hides the messages until their visibility
-    timeout ends.
+    """How long a poll may wait. If the client gave up first, SQS would hide the messages until their visibility timeout
+    ends.
     """
     if sqs is None:
         return limits.wait_seconds
     longest = int(sqs.meta.config.read_timeout - 1)
     if longest < 1:
         raise ValueError(
-            f"the consumer's SQS client waits {sqs.meta.config.read_timeout:g} seconds for an answer, which is too"
+            f"the consumer's SQS client waits {sqs.meta.config.read_timeout:g} seconds for a response, which is too"
             f" short for a poll: give it a read_timeout of at least 2, ideally {limits.wait_seconds + 1}"
         )
     return min(limits.wait_seconds, longest)
 
 
 def queue_of(consumer: Consumer, url: str) -> PolledQueue:
-    """The queue with this URL, using the consumer's client or a default one. Raises ValueError if it cannot be read."""
+    """The queue at this URL, using the consumer's client or a default one. Raises ValueError if it cannot be read."""
     if "://" not in url:
         example = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
-        raise ValueError(f"{url!r} is not a queue's URL, such as {example}, perhaps from an unset variable")
+        raise ValueError(f"{url!r} is not a queue URL, such as {example}; a variable may be unset")
     import boto3  # noqa: PLC0415
 
     try:
@@ -182,17 +182,15 @@ def queue_of(consumer: Consumer, url: str) -> PolledQueue:
 
 
 def require_records(store: RecordStore, id: str) -> None:
-    """Raises ValueError if the store refuses to read, for example because the table is missing: no message could
-    succeed.
-    """
+    """Raises ValueError if the store refuses reads, as when the table is missing: no message could succeed."""
     for found in store.read([id]):
         if isinstance(found, Unknown) and not found.retry:
             raise ValueError(f"the records cannot be read: {found.why}")
 
 
 def _told() -> TextIO:
-    """Messages from the supervisor. They arrive on standard input, which is then replaced by an empty one: a handler's
-    program that reads it, such as ffmpeg, would hang and consume the messages.
+    """The supervisor's messages. They arrive on standard input, which is then replaced with an empty one: otherwise a
+    program started by a handler, such as ffmpeg, might read it, hang, and consume the messages.
     """
     told = os.fdopen(os.dup(sys.stdin.fileno()))
     with Path(os.devnull).open() as nothing:
@@ -201,13 +199,13 @@ def _told() -> TextIO:
 
 
 def _forked() -> None:
-    """Runs in a process that a handler has forked: it should end at SIGTERM, as `multiprocessing` expects."""
+    """Reset signal handling in a process that a handler forked: SIGTERM must end it, as `multiprocessing` expects."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def _listen(process: Process, told: TextIO) -> None:
-    """Process messages from the supervisor: ids of messages to run alone, and for how many seconds."""
+    """Apply the supervisor's messages: the id of a message to run alone, and for how many seconds."""
     for line in told:
         process.run_alone(*json.loads(line))
 
@@ -217,12 +215,12 @@ def _lost(record_id: str, why: str) -> None:
 
 
 def end(status: int) -> NoReturn:
-    """End this process after its exit handlers, without waiting for threads, such as one that the handler's module
-    started and never ends.
+    """End this process after its exit handlers, without waiting for threads: the handler's module may have started one
+    that never ends.
     """
     # Some exit handlers wait forever, as `multiprocessing` does for a process that a handler left running.
     threading.Thread(target=_cut_off, args=(status,), daemon=True).start()
-    atexit._run_exitfuncs()  # noqa: SLF001  # a normal end, except that it joins no threads
+    atexit._run_exitfuncs()  # noqa: SLF001  # a normal exit, except that it joins no threads
     with suppress(OSError, ValueError):  # its reader may be gone, or a handler may have closed it
         sys.stdout.flush()
     os._exit(status)

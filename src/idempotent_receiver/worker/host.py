@@ -1,4 +1,4 @@
-"""A batch's host outside Lambda: renews its leases, and answers SQS for each message as soon as it has its outcome."""
+"""A batch's host outside Lambda: renews leases, and acknowledges each message to SQS as soon as it has an outcome."""
 
 import inspect
 import math
@@ -24,7 +24,7 @@ from idempotent_receiver.worker.reports import Reports
 
 @dataclass(frozen=True, slots=True)
 class QueueAnswers:
-    """Answers SQS for each message: a deletion, or when it comes again."""
+    """Acknowledges each message to SQS: deletes it, or sets when it becomes visible again."""
 
     acknowledgements: Acknowledgements
     backoff: Backoff
@@ -32,9 +32,9 @@ class QueueAnswers:
     left_to_sqs: bool
 
     def give(self, message: Message, outcome: Outcome, most_seconds: float, failed: dict[str, int]) -> None:
-        """Answer for one message by its outcome, with a visibility timeout of at most `most_seconds`.
+        """Acknowledge one message according to its outcome, with a visibility timeout of at most `most_seconds`.
 
-        `failed` maps each failed FIFO group to when it comes again: messages stopped behind a failure come with it.
+        `failed` maps each failed FIFO group to its visibility timeout: messages stopped behind a failure get the same.
         """
         if isinstance(outcome, SUCCEEDED):
             self.acknowledgements.delete(message.receipt_handle)
@@ -96,21 +96,21 @@ class WorkerHost:
                 reports.claims(message.receipt_handle, work.claim.id)
 
     def ended(self, index: int, outcome: Outcome) -> None:
-        """Answer SQS for a message that has its outcome."""
+        """Acknowledge a message that has its outcome to SQS."""
         message = self._messages[index]
-        # SQS hides a message for at most twelve hours from its receive, and a handler may have run for most of them.
+        # SQS hides a message for at most twelve hours after its receive, and the handler may have used most of them.
         gone_seconds = self._answers.clock.monotonic_seconds() - self._began_seconds
         most_seconds = LONGEST_VISIBILITY_SECONDS - gone_seconds
         if index in self._released and isinstance(outcome, NotStarted) and outcome.released:
-            most_seconds = 0.0  # any worker with time may take it
-        # First, because a process without messages may end, and must not look dead.
+            most_seconds = 0.0  # any free worker may take it
+        # Report first: once it has no messages, the process may exit, and that must not look like a crash.
         self._reports.ended(message.receipt_handle)
         give = partial(self._answers.give, message, outcome, most_seconds, self._failed)
         self._in_flight.answered([message.receipt_handle], give)
 
     def releases(self, index: int) -> bool:
-        """A message that waits behind a long handler is returned once only, because each receive brings it nearer to
-        the dead-letter queue. On a FIFO queue it keeps its place, and a suspect runs here, alone.
+        """Whether to return a message that waits behind a long-running handler: only once, because each receive brings
+        it closer to the dead-letter queue. A FIFO message keeps its place, and a suspect runs here, alone.
         """
         message = self._messages[index]
         released = message.receive_count == 1 and message.id not in self._suspects and not message.fifo
@@ -138,5 +138,5 @@ class WorkerHost:
 
     def _returned(self, receipt: str) -> None:
         if os.getpid() != self._pid:
-            os._exit(1)  # in a fork made by the handler, this would run the rest of the batch again
+            os._exit(1)  # in a process forked by the handler, returning would run the rest of the batch again
         self._in_flight.returned(receipt)

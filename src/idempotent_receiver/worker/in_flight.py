@@ -1,4 +1,4 @@
-"""The messages that a worker process has received and not answered: waiting for their handler, or running."""
+"""Messages that a worker process has received but not acknowledged: waiting for a handler, or running."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from idempotent_receiver.clock import Clock
 
 
 class InFlight:
-    """One process's messages by receipt handle. A message that came again while still running here is there twice.
+    """One process's messages, by receipt handle. A message redelivered while still running here appears twice.
     Thread-safe.
     """
 
@@ -19,7 +19,7 @@ class InFlight:
         self._waiting: set[str] = set()
         self._began: dict[str, float] = {}
         self.run_seconds: float | None = None
-        """The longest recent run: its weight drops by a quarter with each run that ends. None before the first."""
+        """The longest recent run; it decays by a quarter with each run that ends. None before the first."""
 
     def hold(self, records: Sequence[dict[str, Any]]) -> None:
         """Add received messages."""
@@ -43,8 +43,8 @@ class InFlight:
             self._changed.notify_all()
 
     def answered(self, receipts: Sequence[str], give: Callable[[], None] | None = None) -> list[str]:
-        """Remove messages, and call `give` to return them to SQS. Once `give` has begun, `handles` no longer lists
-        them. Returns the ids of those whose handlers are still running.
+        """Remove messages, and call `give` to acknowledge them to SQS. Once `give` has begun, `handles` no longer lists
+        them. Returns the ids of messages whose handlers are still running.
         """
         with self._changed:
             if give is not None:
@@ -64,18 +64,18 @@ class InFlight:
             return list(self._ids)
 
     def room(self, concurrency: int, wait_seconds: float) -> int:
-        """How many handlers could start; zero while any message waits for its handler. Waits a while for room."""
+        """How many handlers could start; zero while any message waits for one. Waits up to `wait_seconds` for room."""
         with self._changed:
             self._changed.wait_for(lambda: self._room(concurrency) > 0, wait_seconds)
             return self._room(concurrency)
 
     def emptied(self, wait_seconds: float, *, but: int = 0) -> bool:
-        """Whether at most `but` messages are left; waits a while for that."""
+        """Whether at most `but` messages are left; waits up to `wait_seconds` until that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._ids) <= but, wait_seconds)
 
     def overdue(self, longest_seconds: float) -> list[str]:
-        """The ids of messages whose handlers have run for longer than this."""
+        """The ids of messages whose handlers have run for longer than `longest_seconds`."""
         with self._changed:
             latest = self._clock.monotonic_seconds() - longest_seconds
             return [self._ids[receipt] for receipt, began in self._began.items() if began < latest]

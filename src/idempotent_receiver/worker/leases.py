@@ -1,12 +1,12 @@
-"""Renews leases while handlers run, and ends this process before a lease that it could not renew.
+"""Renews leases while handlers run, and kills this process before a lease that it failed to renew can end.
 
-The holder of a claim must be dead when its lease ends. A kernel timer ensures this. It is armed before a claim is sent,
-and again whenever the earliest end moves. Lease ends here are counted from before a write was sent, so they are earlier
-than those in the table.
+The process that holds a claim must be dead when the lease ends; a kernel timer ensures this. The timer is armed before
+a claim is sent, and rearmed whenever the earliest lease end changes. Lease ends here are counted from just before each
+write was sent, so they are earlier than those in the table.
 
-Renewals and settlements replace the same record from two threads. So a renewal's version is noted before it is sent,
-and a settlement may replace it. A claim that is being settled is no longer renewed; a renewal in progress at that
-moment may be refused without harm.
+Renewals and settlements replace the same record from two threads. Each renewal's version is therefore noted before it
+is sent, so that a settlement can replace it. A claim being settled is no longer renewed; a renewal already in progress
+may then be refused without harm.
 """
 
 import threading
@@ -27,9 +27,9 @@ RENEWALS_A_LEASE = 3
 
 
 def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
-    """The shortest lease that leaves time to renew with this store: three requests plus the margin.
+    """The shortest lease that leaves time to renew it in this store: three requests plus the margin.
 
-    For a store with a boto3 client, this follows from the client's timeouts and attempts.
+    For a store with a boto3 client, the client's timeouts and number of attempts determine it.
     """
     config: Any = getattr(getattr(getattr(store, "client", None), "meta", None), "config", None)
     if config is None:
@@ -40,22 +40,22 @@ def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
 
 
 class LeaseTimer(Protocol):
-    """Ends this process: `process_end.Timer`."""
+    """A timer that kills this process, such as `process_end.Timer`."""
 
     def arm(self, seconds: float) -> None:
-        """End the process after that many seconds, replacing an earlier end."""
+        """Kill the process after `seconds`. Replaces any earlier setting."""
 
     def disarm(self) -> None:
         """Cancel the timer."""
 
 
 Lost = Callable[[str, str], None]
-"""Called with the record's id and the reason when a lease is lost while its handler runs. Does not return."""
+"""Called with the record's id and the reason when a lease is lost while the handler runs. Does not return."""
 
 
 @dataclass(slots=True)
 class Held:
-    """A claim and its lease: the newest record known to stand, and the versions that renewals have sent."""
+    """A claim and its lease: the latest record known to be stored, and the versions that renewals have sent."""
 
     batch: object
     claimed: Claimed
@@ -64,15 +64,15 @@ class Held:
 
     @property
     def record(self) -> Record:
-        """The record known to stand."""
+        """The latest record known to be stored."""
         return self.claimed.record
 
 
 class Leases:
     """The leases of one process. Thread-safe.
 
-    Several batches may request one key at the same time: a message that came again, or another message with its key.
-    The answer to one batch says nothing about another's claim.
+    Several batches may claim one key at the same time, for a redelivered message or for two messages with the same key.
+    The answer to one batch says nothing about another batch's claim.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Leases:
 
     @property
     def renewal_seconds(self) -> float:
-        """How often `renew` must be called."""
+        """The interval at which `renew` must be called."""
         return self._lease_seconds / RENEWALS_A_LEASE
 
     def claiming(self, ids: Iterable[str], batch: object = None) -> None:
-        """Claims are about to be sent: the process must be dead before the first of their leases ends."""
+        """Note that claims are about to be sent: the process must be dead before their leases end."""
         with self._lock:
             ends = self._clock.monotonic_seconds() + self._lease_seconds
             self._claiming |= {(batch, id): ends for id in ids}
@@ -113,30 +113,30 @@ class Leases:
         with self._lock:
             id = claimed.record.id
             if id in self._held:
-                self._on_lost(id, "another batch of this process has claimed it")
+                self._on_lost(id, "another batch in this process has claimed it")
             held = Held(batch, claimed, self._claiming.pop((batch, id)), set(claimed.renewed))
             self._held[id] = held
             self._arm()
             return replace(claimed, renewed=held.renewed)
 
     def not_claimed(self, id: str, batch: object = None) -> None:
-        """The claim's handler will not run, whatever became of the claim."""
+        """Note that the claim's handler will not run, even if the claim succeeded."""
         with self._lock:
             self._claiming.pop((batch, id), None)
             self._arm()
 
     def settling(self, claimed: Claimed) -> Claimed:
-        """Stop renewing this claim, which is about to be settled. Returns the claim as it stands."""
+        """Stop renewing this claim, which is about to be settled. Returns the claim with its latest record."""
         with self._lock:
             held = self._held.get(claimed.record.id)
             if held is None or held.renewed is not claimed.renewed:
-                return claimed  # it was being settled, and another batch may have the key by now
+                return claimed  # already being settled, and another batch may have claimed the key since
             del self._held[claimed.record.id]
             self._arm()
             return replace(claimed, record=held.record)
 
     def resumed(self, claimed: Claimed, batch: object = None) -> Claimed | None:
-        """Resume renewing this claim's lease: its handler runs again, so it is not settled. None if another
+        """Resume renewing this claim's lease, because its handler is about to run again. Returns None if the next
         renewal might come too late.
         """
         with self._lock:
@@ -148,7 +148,9 @@ class Leases:
             return self.claimed(claimed, batch)
 
     def ended(self, batch: object) -> None:
-        """No further handler of this batch starts. A handler that still runs will not be settled: its lease is lost."""
+        """Note that this batch starts no more handlers. Claims of handlers still running are lost: nothing would settle
+        them.
+        """
         with self._lock:
             for id in [id for whose, id in self._claiming if whose is batch]:
                 self.not_claimed(id, batch)
@@ -156,7 +158,7 @@ class Leases:
                 self._on_lost(id, "its batch has failed")
 
     def renew(self) -> None:
-        """Renew all leases once. Reports a lost lease, unless its claim is being settled."""
+        """Renew all leases once. Reports each lost lease, unless its claim is being settled."""
         with self._lock:
             due = list(self._held.values())
         if not due:
@@ -181,7 +183,7 @@ class Leases:
     def _renewed(self, held: Held, sent_seconds: float, operation: Operation[SettleResult]) -> None:
         with self._lock:
             if self._held.get(held.record.id) is not held:
-                return  # it is being settled, or has been
+                return  # being settled, or already settled
             match operation.answer:
                 case Settled(record):
                     held.claimed = replace(held.claimed, record=record)
@@ -190,7 +192,7 @@ class Leases:
                 case ClaimLost():
                     self._on_lost(held.record.id, "another worker has taken it over, or its record is gone")
                 case Unknown():
-                    pass  # tried again next time; the timer is armed
+                    pass  # the next renewal retries; the timer is armed
 
     def _arm(self) -> None:
         ends = [*self._claiming.values(), *(held.ends_seconds for held in self._held.values())]
@@ -205,7 +207,7 @@ class Leases:
 
 
 class _Announcing:
-    """A store for renewals that records each version before sending it, so that a settlement can find it."""
+    """A store for renewals that notes each version before sending it, so that a settlement can find it."""
 
     def __init__(self, store: RecordStore, renewed: Mapping[str, set[str]]) -> None:
         self.namespace = store.namespace
@@ -213,7 +215,7 @@ class _Announcing:
         self._renewed = renewed
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Never called: a renewal replaces a record."""
+        """Never called: renewals only replace records."""
         raise AssertionError(records)
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
@@ -221,7 +223,7 @@ class _Announcing:
         return self._store.read(ids)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
-        """Record the versions, then replace."""
+        """Note the new versions, then replace the records."""
         for change in changes:
             self._renewed[change.new.id].add(str(change.new.version))
         return self._store.replace(changes)

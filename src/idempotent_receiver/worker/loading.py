@@ -1,4 +1,4 @@
-"""Loads the decorated handler at a path such as `orders:handler`, from the current folder."""
+"""Loads a decorated handler from the current folder by a path such as `orders:handler`."""
 
 import sys
 from importlib import import_module
@@ -9,8 +9,8 @@ from idempotent_receiver.sqs.consumer import Consumer
 
 
 def loaded(path: str) -> Consumer:
-    """The decorated handler at `module:name`, without other Lambda decorators around it, such as Powertools'
-    `inject_lambda_context`. Raises ValueError or TypeError, with the remedy, if there is none.
+    """The decorated handler at `module:name`, stripped of outer Lambda decorators such as Powertools'
+    `inject_lambda_context`. Raises ValueError or TypeError, with the remedy, if there is no such handler.
     """
     module, _, name = path.partition(":")
     sys.path.insert(0, str(Path.cwd()))
@@ -31,4 +31,4 @@ def _imported(path: str, module: str) -> Any:
     except (Exception, SystemExit) as error:  # a module may raise anything on import
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise  # this module is missing, not one that it imports
-        raise ValueError(f"the module of {path!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"the module in {path!r} cannot be imported: {type(error).__name__}: {error}") from error

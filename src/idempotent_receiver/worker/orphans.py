@@ -1,7 +1,7 @@
-"""What a dead process left: its claims are released and its messages come again.
+"""Cleans up after a dead process: releases its claims and returns its messages to the queue.
 
-Messages that had started come after a backoff. One of them may have ended the process, and the others, which are
-visible at once, must not be received together with it over and over.
+Messages that had started become visible after a backoff: one of them may have killed the process. The others, visible
+at once, must not be received together with that message again and again.
 """
 
 import logging
@@ -29,13 +29,13 @@ def give_back(
     *,
     backoff: Backoff,
 ) -> dict[str, int]:
-    """Release and return what a dead process held. Returns, for each message that had started, in how many seconds it
-    comes again. Best effort: otherwise leases and visibility timeouts run out.
+    """Release a dead process's claims, and return its messages to the queue. Returns the visibility timeout, in
+    seconds, of each message that had started. Best effort: if this fails, leases and visibility timeouts run out.
     """
     try:
         _release(orphans, store, clock)
-    except Exception as error:  # noqa: BLE001  # this process must start, or the next one would fail the same way
-        log.warning("what a dead process held could not be released: %s", type(error).__name__)
+    except Exception as error:  # noqa: BLE001  # this process must start: its replacement would fail the same way
+        log.warning("the claims of a dead process could not be released: %s", type(error).__name__)
     later = [backoff.seconds(one["receives"], clock) if one["started"] else 0 for one in orphans]
     send_in_tens(queue.change, [(one["handle"], seconds) for one, seconds in zip(orphans, later, strict=True)], log)
     return {one["id"]: seconds for one, seconds in zip(orphans, later, strict=True) if one["started"]}

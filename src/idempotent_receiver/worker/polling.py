@@ -1,7 +1,7 @@
-"""Receives messages from SQS in Lambda's form, and sends answers: delete, later, or still in progress.
+"""Receives messages from SQS as Lambda event records, and acknowledges them: deletes, delays, or keeps them hidden.
 
-Ten messages share a request. Refused entries are retried once, alone. If that fails too, the message comes again, and
-its record tells what became of it.
+Up to ten messages share a request. A refused entry is retried once, alone. If that fails too, the message is
+redelivered, and its record shows how it ended.
 """
 
 import logging
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 POLL_WAIT_SECONDS = 10
-"""How long a poll waits for a message: a process that is shutting down waits for its last poll."""
+"""How long a poll waits for a message. A process that is shutting down waits for its last poll to end."""
 
 LONGEST_LINGER_SECONDS = 0.005
-"""How long a deletion may wait for others: about a round trip."""
+"""How long a deletion may wait to share a request: about one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PolledQueue:
         return cls(sqs, url, attributes["QueueArn"])
 
     def receive(self, most: int, *, wait_seconds: int, visibility_seconds: int) -> list[dict[str, Any]]:
-        """Up to ten messages, as records of Lambda's event; waits for the first."""
+        """Receive up to ten messages, as Lambda event records; waits for the first."""
         answer = self.sqs.receive_message(
             QueueUrl=self.url,
             MaxNumberOfMessages=min(most, MOST_ENTRIES),
@@ -53,13 +53,13 @@ class PolledQueue:
         return [lambda_record(message, self.arn) for message in answer.get("Messages", [])]
 
     def delete(self, handles: Sequence[str]) -> list[str]:
-        """Delete messages; returns those that were refused."""
+        """Delete messages; returns the handles that SQS refused."""
         entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
         answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]  # they are
         return [handles[int(failed["Id"])] for failed in answer.get("Failed", [])]
 
     def change(self, visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Make each message visible again after its number of seconds; returns those that were refused."""
+        """Make each message visible again after its number of seconds; returns the entries that SQS refused."""
         entries = [
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
             for place, (handle, seconds) in enumerate(visibilities)
@@ -69,10 +69,10 @@ class PolledQueue:
 
 
 class Acknowledgements:
-    """Deletions and visibility changes to send to SQS, ten at a time or shortly after the oldest.
+    """Sends deletions and visibility changes to SQS, ten at a time or shortly after the oldest.
 
-    SQS keeps the latest visibility timeout. So renewals and changes are sent one after the other: a renewal that
-    arrived after a change would hide its message for a whole lease.
+    SQS keeps the latest visibility timeout, so renewals and changes are never sent concurrently: a renewal that arrived
+    after a change would hide its message for a whole lease.
     """
 
     def __init__(self, queue: PolledQueue, log: logging.Logger) -> None:
@@ -93,18 +93,18 @@ class Acknowledgements:
             self._some.notify()
 
     def change(self, handle: str, seconds: int) -> None:
-        """Make this message visible again after that many seconds."""
+        """Make this message visible again after `seconds`."""
         with self._some:
             self._changes.append((handle, seconds))
             self._some.notify()
 
     def renew(self, handles: Callable[[], Sequence[str]], seconds: int) -> None:
-        """Hide these messages for that long from now. `handles` must omit messages with a pending change."""
+        """Hide these messages for `seconds` from now. `handles` must omit messages with a pending change."""
         with self._changing:
             send_in_tens(self._queue.change, [(handle, seconds) for handle in handles()], self._log)
 
     def close(self, within_seconds: float) -> None:
-        """Send everything pending."""
+        """Send everything pending, waiting up to `within_seconds`."""
         with self._some:
             self._closing = True
             self._some.notify()
@@ -130,8 +130,8 @@ class Acknowledgements:
 
 
 def send_in_tens(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log: logging.Logger) -> None:
-    """Send entries to SQS, ten per request, and each refused one once more alone. Best effort: no exception may end the
-    thread that sends.
+    """Send entries to SQS, ten per request, and retry each refused entry once, alone. Best effort: no exception may end
+    the sending thread.
     """
     entries = list(entries)
     for start in range(0, len(entries), MOST_ENTRIES):
@@ -139,7 +139,7 @@ def send_in_tens(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[An
         try:
             refused = ask(chunk)
         except Exception as error:  # noqa: BLE001
-            log.warning("SQS did not take %d entries: %s", len(chunk), error_name(error))
+            log.warning("SQS did not accept %d entries: %s", len(chunk), error_name(error))
             refused = chunk
         for entry in refused:
             with suppress(Exception):
@@ -147,6 +147,6 @@ def send_in_tens(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[An
 
 
 def error_name(error: Exception) -> str:
-    """The name of an error: SQS's own code, such as ExpiredToken, if there is one."""
+    """The AWS error code, such as ExpiredToken, or else the exception's class name."""
     code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
     return str(code or type(error).__name__)

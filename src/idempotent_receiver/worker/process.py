@@ -1,8 +1,8 @@
-"""One worker process: polls, runs the consumer's own pipeline, and answers SQS.
+"""One worker process: polls the queue, runs the consumer's own pipeline, and acknowledges messages to SQS.
 
-Batches overlap: the next is received once every message of the last has started and a handler is free. At most one
-batch waits here, no larger than takes a second to run. If a longer handler keeps it waiting, it goes back to the queue,
-so that another process runs it.
+Batches overlap: the next is received once every message in the previous one has started and a handler slot is free. At
+most one batch waits here, sized to run within a second. If a long-running handler keeps it waiting, its messages return
+to the queue so that another process can run them.
 """
 
 import logging
@@ -34,25 +34,25 @@ from idempotent_receiver.worker.suspects import Suspects
 logger = logging.getLogger("idempotent_receiver.worker")
 
 SHORTEST_RUN_SECONDS = 0.001
-"""Shorter runs count as this long."""
+"""The duration that shorter runs count as."""
 
 PROCESS_LOOK_SECONDS = 0.5
-"""How often a process checks whether it should drain."""
+"""The interval between a process's checks for draining and for overdue handlers."""
 
 LONGEST_LOG_SECONDS = 0.5
-"""How long a dying process waits for its last log line."""
+"""How long a dying process waits for its last log line to be written."""
 
 LONGEST_END_SECONDS = 5.0
-"""How long a process that has answered every message waits for each batch to write its metrics."""
+"""How long a process waits for each batch to write its metrics, once all messages are acknowledged."""
 
 LONGEST_POLL_PAUSE_SECONDS = 5.0
-"""The interval between polls while the queue does not answer; on average, half of it."""
+"""The longest pause after a failed poll; pauses average half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a worker process; times in seconds. It receives at most `receive` messages at once, and at most
-    `max_messages` in all.
+    """A worker process's limits; times are in seconds. It receives at most `receive` messages per poll, and
+    `max_messages` in total.
     """
 
     concurrency: int = 1
@@ -65,13 +65,13 @@ class Limits:
 
 
 class Process:
-    """Polls one queue until told to drain, or until it has had its messages."""
+    """Polls one queue until it must drain, or has received `max_messages`."""
 
     def __init__(
         self, consumer: Consumer, queue: PolledQueue, *, leases: Leases, limits: Limits, reports: Reports, clock: Clock
     ) -> None:
         self.draining = False
-        """Set to drain: nothing more starts, and `run` returns when nothing is running."""
+        """Set to drain: no more handlers start, and `run` returns once none are running."""
         self._queue = queue
         self._leases = leases
         self._limits = limits
@@ -98,8 +98,8 @@ class Process:
         self._over = False
 
     def run(self) -> None:
-        """Work until told to drain, or until `max_messages` were received and have their outcomes."""
-        # Concurrent: a queue that does not answer must delay neither a lease nor the time limit.
+        """Work until `draining` is set, or until `max_messages` have been received and have their outcomes."""
+        # Concurrent: an unresponsive queue must delay neither renewals nor the time limit.
         self._every(self._leases.renewal_seconds, self._leases.renew)
         self._every(self._leases.renewal_seconds, self._renew_visibilities)
         self._every(PROCESS_LOOK_SECONDS, self._end_overdue)
@@ -115,9 +115,9 @@ class Process:
         self._acknowledgements.close(self._limits.lease_seconds)
 
     def run_alone(self, id: str, seconds: float) -> None:
-        """Run this message alone for that long, whenever it comes, because a process died with it.
+        """For `seconds` from now, run this message alone whenever it is received, because a process died running it.
 
-        Zero ends this.
+        Zero clears this.
         """
         self._suspects.keep(id, seconds)
 
@@ -127,17 +127,17 @@ class Process:
             return self._queue.receive(
                 self._most(room), wait_seconds=self._limits.wait_seconds, visibility_seconds=visibility_seconds
             )
-        except Exception as error:  # noqa: BLE001  # whatever it is, the next poll may succeed
+        except Exception as error:  # noqa: BLE001  # after any error, the next poll may succeed
             logger.warning("the queue %s could not be polled: %s", self._queue.url, error_name(error))
             self._clock.sleep(LONGEST_POLL_PAUSE_SECONDS * self._clock.fraction())
             return []
 
     def _most(self, room: int) -> int:
-        """How many messages to receive: those that can start now, or those that end within a second at measured times.
-        A process without measurements receives nothing ahead, because its first message may run for hours.
+        """How many messages to receive: as many as can start now or, if more, as should finish within a second at
+        measured speed. Without measurements, receives none ahead, because the first message may run for hours.
 
-        While there are suspects, the answer is one: messages received together with one that ends the process lose a
-        receive when it dies. A FIFO queue would deliver it with its group's next messages.
+        One while there are suspects: messages received together with one that kills the process use up a receive. A
+        FIFO queue would deliver the suspect with its group's next messages.
         """
         if self._suspects:
             return 1
@@ -146,7 +146,7 @@ class Process:
         return min(max(room, ahead), self._limits.receive, self._left())
 
     def _left(self) -> int:
-        """How many more messages it may receive, up to ten."""
+        """How many more messages this process may receive, up to ten."""
         most = self._limits.max_messages
         return MOST_ENTRIES if most is None else min(most - self._received, MOST_ENTRIES)
 
@@ -170,7 +170,7 @@ class Process:
 
     def _apart(self, records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
         """The records that may run together, and those that run alone afterwards: each suspect, on a FIFO queue with
-        its group. None is returned to SQS, because each receive brings a message nearer to the dead-letter queue.
+        its group. None are returned to SQS, because each receive brings a message closer to the dead-letter queue.
         """
         alone: dict[str, list[dict[str, Any]]] = {
             _line(record): [] for record in records if record["messageId"] in self._suspects
@@ -194,12 +194,12 @@ class Process:
         try:
             self._consumer.receive({"Records": records}, context, lease_ms, partial(self._new_host, batch=batch))
         finally:
-            # A batch that failed as a whole reports no ends: its messages come again when their visibility timeout
-            # ends.
+            # A batch that failed as a whole reports no outcomes: its messages become visible again when their
+            # visibility timeouts end.
             running = self._in_flight.answered([record["receiptHandle"] for record in records])
             self._leases.ended(batch)
             if running:
-                die(f"the batch of {', '.join(running)} has failed while handlers ran")
+                die(f"the batch failed while these messages were running: {', '.join(running)}")
 
     def _every(self, seconds: float, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -215,23 +215,23 @@ class Process:
     def _end_overdue(self) -> None:
         limit = self._limits.time_limit_seconds
         for id in self._in_flight.overdue(limit):
-            die(f"the handler of {id} has run for more than {limit:g} seconds")
+            die(f"the handler for {id} has run for more than {limit:g} seconds")
 
 
 def _line(record: dict[str, Any]) -> str:
-    """The unit that must keep its order."""
+    """What must keep its order: the message group on a FIFO queue, otherwise only the message itself."""
     fifo = record["eventSourceARN"].endswith(".fifo")
     return str(record["attributes"]["MessageGroupId"] if fifo else record["receiptHandle"])
 
 
 def die(why: str) -> None:
-    """End this process at once, with everything running in it."""
+    """Kill this process at once, with everything running in it."""
     last_words("%s; this process ends", why)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def last_words(text: str, *values: object) -> None:
-    """Log this as an error without waiting long, because its reader may be gone."""
+    """Log an error without waiting long, because the log's reader may be gone."""
     log = threading.Thread(target=logger.error, args=(text, *values), daemon=True)
     log.start()
     log.join(LONGEST_LOG_SECONDS)
@@ -239,7 +239,7 @@ def last_words(text: str, *values: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Stands in for Lambda's context."""
+    """A stand-in for Lambda's context."""
 
     get_remaining_time_in_millis: Callable[[], int]
     aws_request_id: str

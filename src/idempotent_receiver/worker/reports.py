@@ -1,4 +1,4 @@
-"""What a worker process reports to its supervisor, so that its messages can be returned if it dies.
+"""A worker process's reports to its supervisor, so that its messages can be returned if it dies.
 
 Best effort: a stopped supervisor must not stop the process, and leases run out on their own.
 """
@@ -8,12 +8,12 @@ import os
 from contextlib import suppress
 
 LONGEST_REPORT = 4096
-"""The number of bytes that a pipe writes atomically."""
+"""The most bytes that a pipe writes atomically."""
 
 
 class Reports:
-    """JSON lines on a pipe: an event and its arguments. Without a pipe, they are dropped. `owner` is this process's
-    unique name in the records that it claims.
+    """Writes JSON lines to a pipe, each an event and its arguments; without a pipe, drops them. `owner` is this
+    process's unique name in the records that it claims.
     """
 
     def __init__(self, pipe: int | None, owner: str) -> None:
@@ -24,7 +24,7 @@ class Reports:
         self._tell("begins", owner)
 
     def received(self, id: str, handle: str, receives: int) -> None:
-        """A message was received for this many times."""
+        """A message was received; `receives` is its receive count."""
         self._tell("received", id, handle, receives)
 
     def claims(self, handle: str, record_id: str) -> None:
@@ -32,23 +32,23 @@ class Reports:
         self._tell("claims", handle, record_id)
 
     def started(self, handle: str) -> None:
-        """Its handler starts."""
+        """The message's handler starts."""
         self._tell("started", handle)
 
     def ended(self, handle: str) -> None:
-        """It has its outcome."""
+        """The message has its outcome."""
         self._tell("ended", handle)
 
     def suspect(self, id: str, seconds: float) -> None:
-        """A message with which a process died comes again: it runs alone for that long."""
+        """A message that a process died running will be redelivered: it runs alone for `seconds`."""
         self._tell("suspect", id, seconds)
 
     def works(self) -> None:
-        """The process has started, and has returned the orphans that it was given."""
+        """The process has started, and has returned its orphans to the queue."""
         self._tell("works")
 
     def dead_by(self, boottime_seconds: float | None) -> None:
-        """When this process must be dead, in seconds since the machine booted; None if it need not be."""
+        """The time by which this process must be dead, in seconds since boot; None if there is none."""
         self._tell("dead by", boottime_seconds)
 
     def _tell(self, *event: object) -> None:

@@ -1,7 +1,7 @@
-"""ECS task scale-in protection while handlers run: neither scaling in nor a deployment then ends this task.
+"""ECS task scale-in protection while handlers run, so that neither a scale-in nor a deployment ends this task.
 
-Best effort, in its own thread, and only where ECS's agent exists. A message counts once it has run from one check to
-the next: shorter handlers finish while the task drains.
+Best effort, in its own thread, and only where an ECS agent is available. A message counts once it has been running at
+two successive checks: shorter handlers finish while the task drains.
 
 Source: https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task-scale-in-protection-endpoint.html
 """
@@ -26,13 +26,13 @@ LONGEST_REQUEST_SECONDS = 5.0
 
 
 class ScaleInProtection:
-    """The protection of this task, through the agent at `uri`."""
+    """Scale-in protection for this task, through the agent at `uri`."""
 
     def __init__(self, uri: str, clock: Clock) -> None:
         self.running: frozenset[str] = frozenset()
-        """The messages whose handlers run; any thread may set it at any time."""
+        """The messages whose handlers are running; any thread may set this at any time."""
         self.over = False
-        """Set when nothing needs protection any more: the checks then stop."""
+        """Set once nothing needs protection any more, to stop the checks."""
         self._uri = urlsplit(uri)
         self._clock = clock
         self._seen: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class ScaleInProtection:
             self._clock.sleep(SCALE_IN_LOOK_SECONDS)
 
     def look(self) -> None:
-        """Request protection if a message has run since the last check, and drop it if none has."""
+        """Request protection if a message has been running since the last check; otherwise drop it."""
         running = self.running
         lasting, self._seen = running & self._seen, running
         now, asked = self._clock.monotonic_seconds(), self._asked_seconds
@@ -67,7 +67,7 @@ class ScaleInProtection:
             self._asked_seconds = None
 
     def _put(self, state: Mapping[str, object]) -> bool:
-        """Whether the agent accepted the state. Logs a warning the first time it does not."""
+        """Request a state; returns whether the agent accepted it. Logs only the first of successive refusals."""
         try:
             refusal = self._refusal(json.dumps(state))
         except (OSError, ValueError, http.client.HTTPException) as error:

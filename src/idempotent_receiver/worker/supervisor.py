@@ -1,7 +1,7 @@
 """The supervisor: starts worker processes, replaces those that die, and kills those that should be dead.
 
-It calls no AWS service and runs no user code, so neither can hang it. Each process reports over a pipe what it has
-received; when one dies, its replacement returns those messages.
+It calls no AWS service and runs no user code, so neither can hang it. Each process reports the messages it receives
+over a pipe; when one dies, its replacement returns those messages to the queue.
 """
 
 import json
@@ -25,25 +25,25 @@ logger = logging.getLogger("idempotent_receiver.worker")
 
 SUPERVISOR_LOOK_SECONDS = 0.2
 DRAIN_SECONDS = 25
-"""The default time that handlers may continue after SIGTERM."""
+"""How long handlers may keep running after SIGTERM, by default."""
 WRONG_USAGE = 2
-"""The exit status of a process that cannot start, however often it is retried."""
+"""The exit status of a process that could never start, even if restarted."""
 SHORT_LIFE_SECONDS = 10.0
 LONGEST_RESTART_PAUSE_SECONDS = 30.0
 FULL_PIPE_BYTES = 60_000
 """A pipe that held this much may have been full."""
 MOST_ORPHANS = 40
-"""How many messages of dead processes a new one returns: they are part of its command line."""
+"""The most messages that a new process returns for dead ones: they are part of its command line."""
 MOST_SUSPECTS = 200
-"""How many suspects a new process is told about: they are part of its command line, too."""
+"""The most suspects passed to a new process: they are part of its command line, too."""
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A worker process and its reports: the messages that it holds, by receipt handle.
+    """A worker process and the messages that it has reported, by receipt handle.
 
-    `given` are the orphans that it has yet to return, and `signals` those sent to it. It is `silent` once its pipe is
-    at its end. `suspect` is called with a message and how long it is one.
+    `given` lists the orphans that it has yet to return; `signals` counts the signals sent to it. `silent` is set once
+    its pipe is closed. `suspect` is called with a message id and the seconds for which to suspect it.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -62,7 +62,7 @@ class Child:
     signals: int = 0
 
     def read(self) -> None:
-        """Process its reports."""
+        """Read and apply its reports."""
         before = len(self.text)
         with suppress(BlockingIOError):
             while chunk := os.read(self.pipe, 65536):
@@ -73,22 +73,22 @@ class Child:
         for line in lines:
             self._take_in(*json.loads(line))
         if full:
-            self.dead_by_seconds = None  # its last reports may be lost, but its own timer does not depend on us
+            self.dead_by_seconds = None  # its last reports may be lost; its own timer still ends it
 
     def status(self) -> int | None:
-        """Its exit status once it and everything it started are dead; None while it lives."""
-        # Reaped only afterwards: from then on, its id, which is also its group's, may be reused.
+        """The exit status once the process and everything it started are dead; None while it runs."""
+        # Reap it only after its group is killed: its process id, also the group's id, may be reused from then on.
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         self.kill()
         return self.process.wait()
 
     def drain(self) -> None:
-        """Ask it to drain. Popen's own `terminate` would reap a dead process before its group is killed."""
+        """Make it drain. `Popen.terminate` would reap a dead process before its group is killed."""
         os.kill(self.process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and its process group: what its handlers started must not keep running during the next attempt."""
+        """Kill its process group: programs that its handlers started must not keep running during the next attempt."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -100,12 +100,12 @@ class Child:
 
     def overdue(self) -> bool:
         """Whether it should be dead, according to its latest report."""
-        now = since_boot_seconds()  # Before reading: if we are suspended in between, it may have reported more since.
+        now = since_boot_seconds()  # before reading: if we are suspended in between, it may have reported more since
         self.read()
         return self.dead_by_seconds is not None and now >= self.dead_by_seconds
 
     def say(self, text: str) -> None:
-        """Write to its standard input, unless it is not reading."""
+        """Write to its standard input; drops the text if the process is not reading."""
         if self.process.stdin is not None:
             with suppress(OSError):
                 os.write(self.process.stdin.fileno(), text.encode())
@@ -134,7 +134,7 @@ class Child:
                 self.dead_by_seconds = seconds
 
     def orphans(self) -> list[dict[str, Any]]:
-        """What a dead process left behind."""
+        """The messages that a dead process left behind."""
         return self.given + [
             {
                 "id": id,
@@ -169,7 +169,7 @@ class Supervisor:
         self._kill_at_seconds: float | None = None
 
     def run(self) -> int:
-        """Work until told to end; returns the exit status."""
+        """Run until signalled to stop; returns the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._signalled)
         protection = ScaleInProtection.started(os.environ)
@@ -187,23 +187,23 @@ class Supervisor:
             if self._signals and self._drained():
                 return 0
             if self._health is not None and self._healthy():
-                with suppress(OSError):  # the health check finds the file too old
+                with suppress(OSError):  # the health check will find the file too old
                     self._health.touch()
             if protection is not None:
                 protection.running = frozenset().union(*(child.running for child in self._children))
 
     def _look(self, seconds: float) -> None:
-        """Process reports for that long, or until one arrives."""
+        """Wait up to `seconds` for reports, and apply them."""
         for key, _ in self._pipes.select(seconds):
             key.data.read()
             if key.data.silent:
-                self._pipes.unregister(key.fd)  # a pipe at its end would always be ready
+                self._pipes.unregister(key.fd)  # a closed pipe would always be ready
 
     def _start_missing(self) -> None:
         try:
             while len(self._children) < self._processes:
                 self._start()
-            self._orphans = []  # any leases beyond the limit run out on their own
+            self._orphans = []  # for orphans beyond the limit, leases run out on their own
         except OSError as error:
             logger.error("a worker process could not be started: %s", error)  # noqa: TRY400  # the text is enough
             self._pause(0.0)
@@ -215,11 +215,11 @@ class Supervisor:
         suspects = list(self._suspects.left().items())[-MOST_SUSPECTS:]
         task = {**self._task, "pipe": writing, "supervisor": os.getpid(), "orphans": orphans, "suspects": suspects}
         try:
-            process = subprocess.Popen(  # noqa: S603  # this Python, and our own module
+            process = subprocess.Popen(  # noqa: S603  # this interpreter and our own module
                 [sys.executable, "-m", "idempotent_receiver.worker", json.dumps(task)],
                 pass_fds=[writing],
                 stdin=subprocess.PIPE,
-                start_new_session=True,  # in its own group; and a terminal's Ctrl-C is for the supervisor
+                start_new_session=True,  # its own process group; Ctrl-C in a terminal reaches only the supervisor
             )
         except OSError:
             os.close(reading)
@@ -234,8 +234,8 @@ class Supervisor:
         self._pipes.register(reading, selectors.EVENT_READ, child)
 
     def _ended(self, child: Child, status: int) -> bool:
-        """Handle the end of a process; returns whether all must end."""
-        late = child.overdue()  # it has reported everything that it ever will
+        """Handle a process's exit; returns whether all processes must stop."""
+        late = child.overdue()  # reads its last reports
         with suppress(KeyError):
             self._pipes.unregister(child.pipe)
         child.close()
@@ -246,9 +246,9 @@ class Supervisor:
             return True
         orphans = child.orphans()
         if status == 0 and child.works and not orphans:
-            return False  # it was told to drain, or has had its messages: not a crash
+            return False  # it drained, or received `max_messages`: not a crash
         if self._signals and not child.works and not orphans:
-            return False  # it was still loading when it was told to drain
+            return False  # it was still loading when signalled
         why = ", because it could not renew a lease" if late else ""
         held = ", ".join(one["id"] for one in orphans) or "nothing"
         logger.error("a worker process ended with status %d%s; it held %s", status, why, held)
@@ -260,17 +260,17 @@ class Supervisor:
         return False
 
     def _healthy(self) -> bool:
-        """Whether a process is working, or loading in place of one that did, which takes as long as the first start."""
+        """Whether a process is working, or loading to replace one that was, which takes as long as the first start."""
         return any(child.works or self._last_worked for child in self._children)
 
     def _pause(self, lived_seconds: float) -> None:
-        """Delay the next start, by more after each short-lived process."""
+        """Delay the next start, longer after each successive short-lived process."""
         self._short_lives = min(self._short_lives + 1, 10) if lived_seconds < SHORT_LIFE_SECONDS else 0
         pause = min(LONGEST_RESTART_PAUSE_SECONDS, 2.0**self._short_lives - 1)
         self._not_before_seconds = self._clock.monotonic_seconds() + pause
 
     def _suspect(self, id: str, seconds: float) -> None:
-        """Make every process run this message alone for that long, because a process died with it; zero ends this."""
+        """Make every process run this message alone for `seconds`, as one process died running it; zero clears this."""
         if seconds > 0 or id in self._suspects:
             self._suspects.keep(id, seconds)
             for child in self._children:
@@ -279,7 +279,7 @@ class Supervisor:
     def _end_if_overdue(self, child: Child) -> None:
         if child.overdue():
             child.kill()
-            child.dead_by_seconds = None  # it may take several checks until it is gone
+            child.dead_by_seconds = None  # it may take several checks to exit
             logger.error("a worker process could not renew a lease and is killed before the lease ends")
 
     def _signalled(self, *_: object) -> None:
@@ -287,9 +287,9 @@ class Supervisor:
         self._kill_at_seconds = self._clock.monotonic_seconds() + self._drain_seconds
 
     def _pass_on(self, child: Child) -> None:
-        """Make a process drain at the first signal and end at the second.
+        """Drain a process at the first signal, and kill it at the second.
 
-        Not in the signal handler itself, which may run while a process is being started and would miss it.
+        Not done in the signal handler, which may run while a process is being started and would miss that process.
         """
         if child.signals < self._signals:
             child.signals = self._signals

@@ -1,28 +1,29 @@
-"""Messages that were running when a process died: one of them may have ended it. Each runs alone until its run ends or
-its time is up.
+"""Messages that were running when a process died: one of them may have killed it. Each runs alone until its handler
+ends or its time as a suspect is up.
 """
 
 from idempotent_receiver.clock import Clock
 
 SUSPECTED_LEASES = 2
-"""How many leases a message remains a suspect beyond its backoff: it comes again within one, and runs in the next."""
+"""How many leases a message stays a suspect after its backoff: it is redelivered within one, and runs within the next.
+"""
 
 
 class Suspects:
-    """The suspects that a supervisor or a process knows. Only one thread at a time may change them; any may read."""
+    """The suspects known to a supervisor or a process. Only one thread at a time may change them; any may read them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until: dict[str, float] = {}
 
     def keep(self, id: str, seconds: float) -> None:
-        """Suspect this message for that long from now; zero ends this."""
+        """Suspect this message for `seconds` from now; zero clears it."""
         now = self._clock.monotonic_seconds()
         known = {other: until for other, until in self._until.items() if until > now}
         self._until = {**known, id: now + seconds}
 
     def left(self) -> dict[str, float]:
-        """The remaining seconds of each suspect."""
+        """The seconds remaining for each suspect."""
         now = self._clock.monotonic_seconds()
         return {id: until - now for id, until in self._until.items() if until > now}
 

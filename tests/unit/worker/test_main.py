@@ -110,7 +110,7 @@ def test_a_poll_waits_no_longer_than_its_client(read_timeout: float, waits: int)
 
 
 def test_a_client_that_cannot_wait_for_any_poll_is_refused() -> None:
-    with pytest.raises(ValueError, match="waits 1 seconds for an answer, which is too short for a poll"):
+    with pytest.raises(ValueError, match="waits 1 seconds for a response, which is too short for a poll"):
         limits_of(consumer(sqs=sqs(read_timeout=1)), {})
 
 
@@ -133,7 +133,7 @@ def test_what_is_wrong_in_a_module_is_not_taken_for_a_wrong_name(
     (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(ValueError, match=f"the module of '{name}:handle' cannot be imported: {why}"):
+    with pytest.raises(ValueError, match=f"the module in '{name}:handle' cannot be imported: {why}"):
         loaded(f"{name}:handle")
 
 
@@ -145,7 +145,7 @@ def test_a_handler_that_is_not_there_is_asked_for_by_its_name(path: str) -> None
 
 @pytest.mark.parametrize("url", ["", "None", "orders", "arn:aws:sqs:us-east-1:123456789012:orders"])
 def test_what_is_no_queues_url_is_named(url: str) -> None:
-    with pytest.raises(ValueError, match=f"'{url}' is not a queue's URL, .*, perhaps from an unset variable"):
+    with pytest.raises(ValueError, match=f"'{url}' is not a queue URL, .*; a variable may be unset"):
         queue_of(consumer(), url)
 
 

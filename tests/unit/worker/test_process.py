@@ -444,7 +444,7 @@ def test_a_handler_that_outlives_the_time_limit_ends_the_process(
     worker.receives(("hangs", "1"))
 
     until(lambda: not ends.empty())
-    assert ends.get() == "the handler of hangs has run for more than 2 seconds"
+    assert ends.get() == "the handler for hangs has run for more than 2 seconds"
 
 
 def test_a_batch_that_fails_as_a_whole_ends_the_process_if_handlers_run(
@@ -464,7 +464,7 @@ def test_a_batch_that_fails_as_a_whole_ends_the_process_if_handlers_run(
     worker.finishes("ends")
 
     assert worker.lost.get(timeout=SOON) == "its batch has failed"
-    assert ends.get(timeout=SOON) == "the batch of runs has failed while handlers ran"
+    assert ends.get(timeout=SOON) == "the batch failed while these messages were running: runs"
 
 
 @pytest.mark.parametrize("error", [KeyError("Failed"), ConnectionClosedError(endpoint_url="https://sqs.example.com")])

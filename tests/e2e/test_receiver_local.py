@@ -332,7 +332,7 @@ def test_everything_takes_effect_once_though_workers_die(runs: dict[str, Ran]) -
     assert all(each["record"] == "COMPLETED" and each["deliveries"] >= 2 for each in done)
     assert sorted(each["runs"] for each in done) == [1, 2]
     assert ran.messages["refused.json"]["why"] == "no such customer"
-    assert sorted(ran.answer["workers_killed"]) == ["before it had answered", "before it was recorded"]
+    assert sorted(ran.answer["workers_killed"]) == ["before responding", "before recording the result"]
 
 
 def test_a_key_of_its_own_is_sent_as_two_messages_and_runs_for_one(runs: dict[str, Ran]) -> None:
@@ -393,7 +393,7 @@ def test_what_a_client_of_its_own_does_twice_is_found_out(runs: dict[str, Ran]) 
     assert ran.code == 1, ran.err
     (doubled,) = [each for each in ran.messages.values() if each["verdict"] != "once"]
     assert (doubled["verdict"], doubled["tables"], doubled["record"]) == ("TWICE", "TWICE", "COMPLETED")
-    assert doubled["differs"] == [f"Placed order_id={doubled['name'][:-5]}: orders is 2, and 1 without faults"]
+    assert doubled["differs"] == [f"Placed order_id={doubled['name'][:-5]}: orders is 2, but 1 without faults"]
     assert ran.answer["not_compared"] == ["Placed.asked_by", "Placed.placed_at"]
     assert "placing one\n" in ran.err
 

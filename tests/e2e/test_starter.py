@@ -217,7 +217,7 @@ def test_make_local_tries_it(plain: Project) -> None:
     without_cloud = {name: value for name, value in plain.environment.items() if not name.startswith("AWS_")}
     told = run("make", "local", cwd=plain.folder, env=without_cloud)
     assert "4 messages: 4 once" in told
-    assert "workers killed: before it was recorded; before it had answered" in told
+    assert "workers killed: before recording the result; before responding" in told
 
 
 def test_the_code_that_was_edited_and_built_is_the_code_that_runs(plain: Project, aws: Aws, tmp_path: Path) -> None:

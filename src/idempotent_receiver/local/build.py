@@ -1,6 +1,6 @@
-"""Builds a function's code for this machine: with the project's Makefile, or from its requirements.txt and its folder.
+"""Builds a function's code for this machine: with the project's Makefile, or from requirements.txt and the code folder.
 
-Every build has its own folder, never SAM's, because `sam deploy` would ship it.
+Every build has its own folder, never SAM's, because `sam deploy` would deploy that one.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ LEFT_OUT_BY_SAM = shutil.ignore_patterns(".aws-sam", ".git")
 LONGEST_BUILD_SECONDS = 300
 SAID_LINES = 12
 HOST_BUILD = {"BUILD_FOR": "host", "PYTHON": sys.executable}
-"""Variables that tell a Makefile which machine and Python it builds for."""
+"""Variables that tell a Makefile which machine and Python to build for."""
 NOT_FOR_HOST = (
     "the target {target} built for another machine. When BUILD_FOR is host, make it install packages for $(PYTHON), "
     "without --platform and --python-version"
@@ -28,9 +28,9 @@ NOT_FOR_HOST = (
 
 
 def build(code: Path, folder: Path, project: Path) -> Path:
-    """Build the code at this CodeUri once, into its own folder below this one; return the path.
+    """Build the code at this CodeUri once, into its own subfolder of `folder`; return the path.
 
-    The requirements are next to the code or, for all functions of the project, in its folder.
+    requirements.txt is next to the code or, if shared by all functions, in the project's folder.
 
     Raises DeployError, with the remedy, on failure.
     """
@@ -42,7 +42,7 @@ def build(code: Path, folder: Path, project: Path) -> Path:
     found = (each / "requirements.txt" for each in (code, project) if (each / "requirements.txt").is_file())
     if requirements := next(found, None):
         command = [*_installer(), "--quiet", "--target", str(target), "-r", requirements.name]
-        # The requirements may name a wheel next to them.
+        # requirements.txt may name a wheel in its own folder.
         _run(
             command,
             requirements.parent,
@@ -53,7 +53,7 @@ def build(code: Path, folder: Path, project: Path) -> Path:
 
 
 def build_by_make(target: Target, folder: Path) -> Path:
-    """Build a function once, as `sam build` does but for this machine, below this folder; return the path.
+    """Build a function once for this machine, as `sam build` would, into a subfolder of `folder`; return the path.
 
     Raises DeployError, with the remedy, on failure.
     """
@@ -64,10 +64,10 @@ def build_by_make(target: Target, folder: Path) -> Path:
     makefile = target.context.resolve() / "Makefile"
     if not makefile.is_file():
         raise DeployError(
-            f"{target.function} is built by a Makefile, but {makefile} does not exist: correct ContextPath"
+            f"{target.function} should be built by a Makefile, but {makefile} does not exist: correct ContextPath"
         )
     artifacts.mkdir(parents=True)
-    # Do not pass on the variables of an outer make.
+    # Do not pass on an outer make's variables.
     inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     _run(
         ["make", "--makefile", str(makefile), name],
@@ -76,16 +76,14 @@ def build_by_make(target: Target, folder: Path) -> Path:
         {**inherited, **HOST_BUILD, "ARTIFACTS_DIR": str(artifacts)},
     )
     if not any(artifacts.iterdir()):
-        raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: make it put the code and its packages there")
+        raise DeployError(f"`make {name}` left $(ARTIFACTS_DIR) empty: it must put the code and its packages there")
     if _is_foreign(artifacts):
         raise DeployError(NOT_FOR_HOST.format(target=name))
     return artifacts
 
 
 def _working_folder(target: Target, folder: Path) -> Path:
-    """Where SAM runs make: in the folder that the template names, or in a copy of the code if that folder is
-    inside it.
-    """
+    """The folder where SAM runs make: the one that the template names or, if that is inside the code, a copy."""
     code, working = target.code.resolve(), (target.working or target.code).resolve()
     if not working.is_relative_to(code):
         return working
@@ -95,7 +93,7 @@ def _working_folder(target: Target, folder: Path) -> Path:
 
 
 def _is_foreign(built: Path) -> bool:
-    """Whether its compiled modules are all for another Python or processor."""
+    """Whether all compiled modules in the build are for another Python or processor."""
     compiled, suffix = [each.name for each in built.rglob("*.cpython-*.so")], sysconfig.get_config_var("EXT_SUFFIX")
     return bool(compiled) and not any(each.endswith(suffix) for each in compiled)
 
@@ -133,7 +131,7 @@ def _run(command: Sequence[str], folder: Path, what: str, environment: Mapping[s
 def _installer() -> list[str]:
     """The package installer for this interpreter: pip, or uv if a uv environment has no pip."""
     if _has_pip():
-        # The function does not share pip's environment, so conflicts there are irrelevant.
+        # The function does not run in pip's environment, so conflicts with it are irrelevant.
         quiet = ["--disable-pip-version-check", "--no-warn-conflicts", "--no-input"]
         return [sys.executable, "-m", "pip", "install", *quiet]
     uv = shutil.which("uv")

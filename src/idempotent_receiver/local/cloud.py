@@ -1,9 +1,9 @@
-"""AWS on this machine: runs `ministack` as its own process, on loopback, for as long as its user runs.
+"""AWS on this machine: runs `ministack` in its own process, on loopback, for as long as the calling process runs.
 
     with embedded_cloud() as cloud:
         cloud.client("sqs").create_queue(QueueName="orders")
 
-Other modules decide what is deployed and run on it.
+Other modules decide what to deploy and run there.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from idempotent_receiver.local.server import Server, ServerError, running
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 PORT = 4566
-"""The default port of a long-lived local cloud, for people and a project's own files."""
+"""The default port of a long-lived local cloud, for people's commands and a project's own files."""
 LSOF_SECONDS = 5.0
 
 # A proxy in the environment must not be used for loopback.
@@ -38,14 +38,14 @@ class NotInstalled(ServerError):
 
 
 def interpreter() -> str:
-    """The interpreter that is running, if it has a local cloud. Raises NotInstalled, with the remedy."""
+    """The running interpreter, if ministack is installed in it. Otherwise raises NotInstalled, with the remedy."""
     if importlib.util.find_spec("ministack") is None:
         raise NotInstalled("a local cloud needs the extra [local]: pip install 'idempotent-receiver[cli,local]'")
     return sys.executable
 
 
 class Ministack:
-    """How to start ministack and recognise that it is ready. `python` is an interpreter that has it.
+    """How to start ministack and recognise that it is ready. `python` is an interpreter that has it installed.
 
     It listens on loopback and, if needed, on one more address for functions in containers.
     """
@@ -58,15 +58,15 @@ class Ministack:
         """Return the command line; the port is in the environment."""
         if len(self.addresses) == 1:
             return [self.python, "-m", "ministack"]
-        # It listens on one address or on all; its web server accepts several.
+        # Ministack itself listens on one address or on all; its web server accepts several.
         binds = [f"--bind={address}:{port}" for address in self.addresses]
         return [self.python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
 
     def environment(self, port: int) -> Mapping[str, str]:
-        """Return its environment variables."""
+        """Return the environment variables."""
         return {
             "GATEWAY_PORT": str(port),
-            "BIND_HOST": LOOPBACK,  # its default is every interface
+            "BIND_HOST": LOOPBACK,  # by default, it listens on every interface
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "DOCKER_HOST": "unix:///nonexistent.sock",  # functions run as plain subprocesses, with or without Docker
@@ -75,19 +75,19 @@ class Ministack:
         }
 
     def ready(self, port: int) -> bool:
-        """Say whether it answers."""
+        """Whether it responds."""
         return is_ministack(f"http://{LOOPBACK}:{port}")
 
 
 def is_ministack(endpoint_url: str) -> bool:
-    """Whether a ministack answers there."""
+    """Whether ministack responds at this endpoint."""
     with contextlib.suppress(OSError), direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
         return bool(response.status == 200)
     return False
 
 
 class Cloud:
-    """A running local cloud. Its account, region and credentials are made up, and the same at every start."""
+    """A running local cloud. Its account, region and credentials are fictitious, and the same at every start."""
 
     def __init__(self, endpoint_url: str, whose: str, server: Server | None = None) -> None:
         self.endpoint_url = endpoint_url
@@ -97,12 +97,12 @@ class Cloud:
 
     @property
     def alive(self) -> bool:
-        """Whether it is still running; it is until the block ends, unless it crashes. Unknown for a named cloud."""
+        """Whether it is running: until the block ends, unless it crashes. Always true for a cloud given by its URL."""
         return self._server is None or self._server.alive
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables that direct a program's AWS clients here."""
+        """The environment variables that point a program's AWS clients to this cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_ACCESS_KEY_ID": ACCOUNT,
@@ -113,7 +113,7 @@ class Cloud:
         }
 
     def client(self, service: Any) -> Any:
-        """Return the client of this service, created on first use and closed with the cloud; threads may share it."""
+        """Return the client for this service, created on first use and closed with the cloud; threads may share it."""
         if service not in self._clients:
             self._clients[service] = boto3.session.Session(
                 aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION
@@ -125,7 +125,7 @@ class Cloud:
         return self._clients[service]
 
     def log(self) -> str:
-        """Return the server's output so far, which shows above all why a function does not start."""
+        """Return the server's output so far, useful mainly to see why a function does not start."""
         return "" if self._server is None else self._server.log()
 
     def close(self) -> None:
@@ -136,9 +136,9 @@ class Cloud:
 
 @contextlib.contextmanager
 def embedded_cloud(program: Ministack | None = None, *, port: int | None = None) -> Iterator[Cloud]:
-    """Start a local cloud on this port or a free one. Ends it, with its processes and files, however the block is left.
+    """Start a local cloud on this port or a free one. Its processes and files are removed however the block exits.
 
-    Raises ServerError, naming the holder of the port, if it cannot be started.
+    Raises ServerError if the cloud cannot start; if the port is in use, the error names the process that uses it.
     """
     program = program or Ministack()
     if port is not None:
@@ -147,14 +147,14 @@ def embedded_cloud(program: Ministack | None = None, *, port: int | None = None)
     with (
         running(program, folder=Path(sys.prefix), port=port) as server,
         contextlib.closing(
-            Cloud(f"http://{LOOPBACK}:{server.port}", f"in a process of its own{contained}", server)
+            Cloud(f"http://{LOOPBACK}:{server.port}", f"in its own process{contained}", server)
         ) as cloud,
     ):
         yield cloud
 
 
 def check_free(port: int, addresses: Iterable[str]) -> None:
-    """Raise ServerError if the port is in use or not permitted: the server's own message would not name it."""
+    """Raise ServerError if the port is in use or not permitted: the server's own message would not name the port."""
     for address in addresses:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
@@ -168,7 +168,7 @@ def check_free(port: int, addresses: Iterable[str]) -> None:
 
 
 def _holder(port: int) -> str:
-    """The process that listens on a port, as far as this machine tells."""
+    """The process that listens on a port, in parentheses; empty if it cannot be determined."""
     cloud = ["a local cloud"] if is_ministack(f"http://{LOOPBACK}:{port}") else []
     lsof, process = shutil.which("lsof"), list[str]()
     if lsof is not None:

@@ -1,4 +1,4 @@
-"""The functions of a deployed stack that consume queues, and the choice between them."""
+"""Finds the functions in a deployed stack that consume queues, and chooses one."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from idempotent_receiver.local.deployment import Stack
 from idempotent_receiver.local.samples import TrialError
 
 MAX_RECEIVES, VISIBILITY_SECONDS = 5, 900
-"""For a queue created here: Lambda's longest timeout."""
+"""Settings of a queue created here; the visibility timeout is Lambda's longest timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class QueueConsumer:
 
 
 def consumers_of(cloud: Cloud, stack: Stack) -> list[QueueConsumer]:
-    """The functions that consume a queue; everything on the cloud belongs to the stack."""
+    """The functions that consume a queue. Assumes that the cloud contains only this stack."""
     names = {physical: logical for logical, physical in stack.resources.items()}
     pages = cloud.client("lambda").get_paginator("list_event_source_mappings").paginate()
     found = []
@@ -48,7 +48,7 @@ def consumers_of(cloud: Cloud, stack: Stack) -> list[QueueConsumer]:
 
 
 def _queue_url(cloud: Cloud, name: str) -> str:
-    """The queue with this name. A queue that the template assumes to exist is created, with a dead-letter queue."""
+    """The queue's URL. A queue that the template assumes to exist is created, together with a dead-letter queue."""
     sqs = cloud.client("sqs")
     with contextlib.suppress(sqs.exceptions.QueueDoesNotExist):
         return str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
@@ -62,13 +62,13 @@ def _queue_url(cloud: Cloud, name: str) -> str:
 
 
 def chosen_function(names: Sequence[str], name: str | None) -> str:
-    """The function with this name, or the only one. Raises TrialError."""
+    """The function with this name, or the only one. Raises TrialError if there is no single match."""
     told = ", ".join(names)
     if not names:
         raise TrialError("no function in the template consumes a queue: add an event of type SQS to one")
     matching = [each for each in names if name in (None, each)]
     if len(matching) != 1:
         raise TrialError(
-            f"{'which function?' if name is None else f'{name} consumes no queue:'} use --function: {told}"
+            f"{'which function?' if name is None else f'{name} does not consume a queue:'} use --function: {told}"
         )
     return matching[0]

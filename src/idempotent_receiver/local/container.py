@@ -1,4 +1,4 @@
-"""How containers on this machine, such as those of `sam local`, reach a server that runs on it."""
+"""How containers on this machine, such as those started by `sam local`, reach a server on it."""
 
 import contextlib
 import ipaddress
@@ -17,8 +17,8 @@ samconfig.toml.
 
 
 def engine() -> str | None:
-    """The address on which a server must listen so that containers reach it at `HOST`; None if no container engine
-    answers.
+    """The address on which a server must listen so that containers can reach it at `HOST`; None if no container engine
+    responds.
     """
     if shutil.which("docker") is None:
         return None
@@ -27,13 +27,13 @@ def engine() -> str | None:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=ENGINE_SECONDS, check=True)
     except subprocess.SubprocessError:
         return None
-    # If we cannot listen there, the engine runs in a virtual machine, where that name leads to loopback.
+    # If we cannot listen there, the engine runs in a virtual machine, where `HOST` leads to our loopback.
     return next(filter(_is_here, _gateways(json.loads(asked.stdout) or [])), LOOPBACK)
 
 
 def _gateways(configurations: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """The addresses of this machine for the network's containers. A new engine's network has a gateway but does not
-    list it.
+    """The addresses at which the network's containers reach this machine. A new engine's network has a gateway but does
+    not list it.
     """
     for each in configurations:
         subnet = ipaddress.ip_network(each["Subnet"])

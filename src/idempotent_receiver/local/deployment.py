@@ -1,7 +1,7 @@
 """Deploys templates and code to a local cloud, as `sam deploy` would: package, create, describe.
 
-A template is deployed as it stands, except that each local path becomes the address of its upload. The alarm on
-arriving dead letters, which needs metric math, is turned off with the template's own parameter.
+A template is deployed unchanged, except that each local path is replaced with the address of its upload. The alarm on
+arriving dead letters, which needs metric math, is turned off through the template's own parameter.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from idempotent_receiver.local.template import Resource, Template
 CODE_BUCKET = "code"
 PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 
-# On Lambda, the runtime brings the SDK; here, the local cloud's interpreter does. Every function start unpacks its
-# code again, and the SDK would be by far the largest part.
+# On Lambda, the runtime includes the SDK; here, the local cloud's interpreter does. Every function start unpacks the
+# code again, and the SDK would be by far its largest part.
 SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil"})
 
 ARRIVALS = "DeadLetterArrivals"
@@ -31,23 +31,23 @@ class DeployError(Exception):
 
 
 class Clients(Protocol):
-    """Anything with an account's clients: a local cloud, or AWS itself."""
+    """Anything that provides an account's clients: a local cloud, or AWS itself."""
 
     def client(self, service: Any) -> Any:
-        """The client of a service."""
+        """The client for a service."""
 
 
 class LocalClients(Clients, Protocol):
-    """The clients of a local cloud."""
+    """A local cloud's clients."""
 
     @property
     def endpoint_url(self) -> str:
-        """The address where it listens."""
+        """The URL at which it listens."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A deployed stack: the physical ids and outputs of the template."""
+    """A deployed stack: its outputs, physical ids and parameters."""
 
     name: str
     outputs: Mapping[str, str]
@@ -58,18 +58,18 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A function that the project's own Makefile builds with its target `build-FUNCTION`."""
+    """A function that the project's Makefile builds with its target `build-FUNCTION`."""
 
     function: str
     code: Path
     context: Path
     """The folder with the Makefile."""
     working: Path | None
-    """Where make runs, if the template says; otherwise in a copy of the code."""
+    """The folder in which make runs, if the template names one; otherwise make runs in a copy of the code."""
 
 
 def template_of(text: str) -> Template:
-    """Parse a template. Raises DeployError."""
+    """Parse a template. Raises DeployError if it cannot be read."""
     try:
         return Template(text)
     except ValueError as error:
@@ -83,11 +83,10 @@ def packaged(
     uri_of: Callable[[Path], str],
     built: Callable[[Target], str] | None = None,
 ) -> str:
-    """Return the template with its paths, relative to this folder, replaced and no other byte changed.
+    """Return the template with its paths, which are relative to this folder, replaced and no other byte changed.
 
-    Nested templates are packaged in the same way and uploaded. `uri_of` uploads code and definitions and returns their
-    address. `built` does so for a function that a Makefile builds; without it, such a function is the content of its
-    CodeUri.
+    Nested templates are packaged in the same way and uploaded. `uri_of` uploads code or definitions and returns their
+    address. `built` does so for a function that a Makefile builds; without it, the contents of CodeUri are uploaded.
     """
     read, edits = template_of(template), []
     for each in read.resources:
@@ -124,7 +123,7 @@ def _target(template: Template, resource: Resource, folder: Path) -> Target | No
 
 
 def create(clients: Clients, name: str, template: str, parameters: Mapping[str, str]) -> Stack:
-    """Create a stack, and return once all its resources exist. Raises DeployError if one fails."""
+    """Create a stack, and return it once all its resources exist. Raises DeployError if one fails."""
     formation, read = clients.client("cloudformation"), template_of(template)
     off = {ARRIVALS: "false"} if ARRIVALS in read.parameters else {}
     formation.create_stack(
@@ -145,11 +144,11 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
     return stack
 
 
-# Differences between the local cloud and AWS. It keeps a template's parameter as text.
+# Workarounds for differences from AWS. The local cloud keeps template parameters as text.
 
 
 def _let_poll(clients: Clients, mapping: str) -> None:
-    # It cannot compare that with a number, and would never poll the queue.
+    # It cannot compare text with a number, and would never poll the queue.
     functions = clients.client("lambda")
     scaling = functions.get_event_source_mapping(UUID=mapping).get("ScalingConfig", {})
     if "MaximumConcurrency" in scaling:
@@ -179,15 +178,15 @@ _ADAPTED = {"AWS::Lambda::EventSourceMapping": _let_poll, "AWS::DynamoDB::Table"
 
 
 def upload(clients: Clients, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:
-    """Upload the folder, zipped, or the file; return its S3 address."""
+    """Upload a file, or a folder as a zip; return the S3 URI."""
     if not code.exists():
-        raise DeployError(f"no code at {code}")
+        raise DeployError(f"there is no code at {code}")
     body, suffix = (zipped(code, overlay), ".zip") if code.is_dir() else (code.read_bytes(), code.suffix)
     return f"s3://{CODE_BUCKET}/{store(clients, body, suffix)}"
 
 
 def store(clients: Clients, body: bytes, suffix: str) -> str:
-    """Store this under its content's hash; return its key in the code bucket."""
+    """Store the content under its hash; return its key in the code bucket."""
     key = f"{hashlib.sha256(body).hexdigest()}{suffix}"
     clients.client("s3").create_bucket(Bucket=CODE_BUCKET)
     clients.client("s3").put_object(Bucket=CODE_BUCKET, Key=key, Body=body)
@@ -197,7 +196,7 @@ def store(clients: Clients, body: bytes, suffix: str) -> str:
 def zipped(code: Path, overlay: Mapping[str, bytes] | None = None) -> bytes:
     """Return the folder's files, without the SDK, as a reproducible zip.
 
-    `overlay` maps paths in the folder to files that replace or supplement the folder's.
+    `overlay` maps paths in the folder to content that replaces or supplements the folder's files.
     """
     overlay = overlay or {}
     files = dict(overlay)
@@ -213,14 +212,14 @@ def zipped(code: Path, overlay: Mapping[str, bytes] | None = None) -> bytes:
 
 
 def _source(path: Path) -> Path:
-    """A bytecode file's source, which the trusted bytecode would hide; any other file itself."""
+    """The source of a bytecode file, which would take precedence over a replaced source; any other file itself."""
     if path.suffix != ".pyc":
         return path
     return path.parent.parent / f"{path.name.partition('.')[0]}.py"
 
 
 def describe_function(clients: Clients, name: str) -> Stack:
-    """A deployed stack, by name."""
+    """Look up a deployed stack by name."""
     (found,) = clients.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     return Stack(
         name=name,
@@ -231,7 +230,7 @@ def describe_function(clients: Clients, name: str) -> Stack:
 
 
 def resources_of(clients: Clients, stack: str) -> Iterator[Mapping[str, str]]:
-    """The resources of a stack, after those of its nested stacks."""
+    """A stack's resources, preceded by those of its nested stacks."""
     made = clients.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
     for each in made:
         if each["ResourceType"] == "AWS::CloudFormation::Stack":
@@ -246,4 +245,4 @@ def _failures(clients: Clients, name: str) -> str:
         for event in events
         if "FAILED" in event.get("ResourceStatus", "") and "ResourceStatusReason" in event
     ]
-    return "; ".join(reasons) or "no event says why"
+    return "; ".join(reasons) or "no event gives a reason"

@@ -1,7 +1,7 @@
-"""The effects of messages on tables, by comparison with runs without faults. Pure.
+"""Determines the effects of messages on tables by comparison with runs without faults. Pure.
 
-Two such runs show what can be compared. Differences between them, such as times, random values or order, say nothing
-about faults. Everything else must be the same after a run with faults.
+Two runs without faults show what can be compared. Differences between them, such as times, random values or order, say
+nothing about faults. Everything else must be the same after a run with faults.
 """
 
 import re
@@ -18,18 +18,18 @@ TypedItem = Mapping[str, Mapping[str, Any]]
 
 
 class TableContent(NamedTuple):
-    """A table's items, and the attributes of its key."""
+    """A table's items, and its key attributes."""
 
     key: tuple[str, ...]
     items: Sequence[TypedItem]
 
 
 ContentByTable = Mapping[str, TableContent]
-"""The tables by logical id."""
+"""The content of each table, by logical id."""
 
 
 class Attribute(NamedTuple):
-    """An attribute of a table, with its path inside documents. Without a path: the number of items."""
+    """A table's attribute, with its path inside documents. Without a path: the number of items."""
 
     table: str
     path: str = ""
@@ -42,7 +42,7 @@ ItemKey = tuple[tuple[str, Hashable], ...]
 
 
 class ItemPlace(NamedTuple):
-    """The item of a table with this key; without a key, all items whose keys only one run has made."""
+    """The table's item with this key; without a key, all items whose keys only one run created."""
 
     table: str
     key: ItemKey
@@ -52,11 +52,11 @@ class ItemPlace(NamedTuple):
 
 
 Content = frozenset[tuple[str, Hashable]]
-"""The comparable content of an item."""
+"""An item's comparable content."""
 
 
 class Difference(NamedTuple):
-    """A difference from the run without faults: a value at a path, or the number of items at the place."""
+    """A difference from the run without faults: in a value at a path or, without a path, in the number of items."""
 
     place: ItemPlace
     path: str
@@ -66,15 +66,17 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         was, is_now = ("none" if each is None else each for each in (self.expected, self.found))
         what = f"{self.path} is {is_now}" if self.path else f"{is_now} {'item' if is_now == 1 else 'items'}"
-        return f"{self.place}: {what}, and {was} without faults"
+        return f"{self.place}: {what}, but {was} without faults"
 
 
 Changes = Mapping[ItemPlace, Mapping[str, Decimal]]
-"""What a message did, by place and path: what it added to a number; 1 for anything else that appeared or changed."""
+"""A message's changes, by place and path: the amount added to a number; for anything else, 1 if it appeared or changed,
+and -1 if it disappeared.
+"""
 
 
 class Step(NamedTuple):
-    """The tables before and after the messages of these names were handled."""
+    """The tables before and after the messages with these names were handled."""
 
     names: Sequence[str]
     before: ContentByTable
@@ -83,16 +85,16 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Reference:
-    """The tables without faults, what cannot be compared in them, and what each message did."""
+    """The tables after a run without faults, what cannot be compared in them, and each message's changes."""
 
     tables: ContentByTable
     incomparable: frozenset[Attribute]
     places: frozenset[ItemPlace]
-    """The places with keys that every run makes."""
+    """The places whose keys every run creates."""
     changes: Mapping[str, Changes] = field(default_factory=dict)
 
     def differences(self, found: ContentByTable) -> list[Difference]:
-        """The differences from the reference."""
+        """The differences between these tables and the reference."""
         expected, present = self._contents(self.tables), self._contents(found)
         both = dict.fromkeys([*expected, *present])
         return [each for place in both for each in _differences(place, expected.get(place), present.get(place))]
@@ -115,7 +117,7 @@ class Reference:
 
 
 def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
-    """The reference from the steps of one run and the result of another."""
+    """The reference, built from one run's steps and another run's result."""
     last = steps[-1].after
     one, other = _values(last), _values(again)
     differing = {
@@ -124,7 +126,7 @@ def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
     both = {inner for path in {*one} & {*other} for inner in _inner(path)}
     incomparable = frozenset(_general(each, both) for each in differing)
     reference = Reference(last, incomparable, frozenset(_places(last) & _places(again)))
-    # The same values may be in other items: for example a balance after equal amounts in another order.
+    # The same values may end up in other items, such as the balances after equal amounts in another order.
     while swapped := {_general(Attribute(each.place.table, each.path), both) for each in reference.differences(again)}:
         reference = replace(reference, incomparable=reference.incomparable | swapped)
     changes: dict[str, dict[ItemPlace, Mapping[str, Decimal]]] = {}
@@ -135,7 +137,7 @@ def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
 
 
 def added(expected: Hashable, found: Hashable) -> Decimal:
-    """How much a number has grown; for anything else, whether it appeared, disappeared or changed."""
+    """The growth of a number; for anything else, 1 if it appeared or changed, and -1 if it disappeared."""
     if isinstance(expected, Decimal | None) and isinstance(found, Decimal | None):
         return (found or Decimal(0)) - (expected or Decimal(0))
     return Decimal(-1 if found is None else 1)
@@ -145,20 +147,20 @@ ELEMENT, PATH_PART = re.compile(r"\[\d+\]"), re.compile(r"\.|\Z")
 
 
 def _inner(attribute: Attribute) -> Iterator[Attribute]:
-    """An attribute and each document that contains it; all elements of a list count as one."""
+    """Each document that contains an attribute, then the attribute itself; all elements of a list count as one."""
     path = ELEMENT.sub("[*]", attribute.path)
     yield from (attribute._replace(path=path[: each.start()]) for each in PATH_PART.finditer(path))
 
 
 def _covering(table: str, path: str) -> Iterator[Attribute]:
-    """The attributes that would cover this path if they cannot be compared."""
+    """The attributes that exclude this path from comparison if they are incomparable."""
     *documents, whole = _inner(Attribute(table, path))
     yield from (whole, *(each._replace(path=f"{each.path}.*") for each in documents))
 
 
 def _general(attribute: Attribute, both: AbstractSet[Attribute]) -> Attribute:
-    """The attribute that stands for this one in every run: a list's elements have no order, and if a document's names
-    vary, it stands for all names.
+    """The attribute that represents this one in every run: a list's elements are unordered, and if a document's names
+    vary, `*` covers them all.
     """
     *documents, whole = _inner(attribute)
     open_ones = (each for each, inner in pairwise([*documents, whole]) if inner not in both)
@@ -192,7 +194,7 @@ def _differences(
     if was.total() != is_now.total():
         yield Difference(place, "", Decimal(was.total()), Decimal(is_now.total()))
     elif was != is_now:
-        # With several items, those equal in both go first, and the rest is compared in any order.
+        # With several items, equal ones are matched first; the rest are compared in any order.
         for one, other in zip((was - is_now).elements(), (is_now - was).elements(), strict=True):
             left, right = dict(one), dict(other)
             for path in sorted({*left, *right}):
@@ -236,7 +238,7 @@ def _leaves(path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Hashable
         yield path, content
 
 
-# Seconds or milliseconds, from 2014 to 2052. Coarse times may agree in two runs by chance.
+# Seconds or milliseconds, from 2014 to 2052. Coarse times may be equal in two runs by chance.
 EPOCH_SECONDS = range(1_400_000_000, 2_600_000_000)
 WRITTEN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 

@@ -1,4 +1,4 @@
-"""A user's project: its template and its code, built once and deployed to several local clouds."""
+"""A user's project: its template and code, built once and deployed to several local clouds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class LocalProject:
 
     @property
     def text(self) -> str:
-        """The template's text. Raises TrialError if it does not exist."""
+        """The template's text. Raises TrialError if the template does not exist or is not text."""
         if not self.template.is_file():
             raise TrialError(
                 f"no template at {self.template}: pass its path, as in receiver local path/to/template.yaml"
@@ -35,14 +35,14 @@ class LocalProject:
             raise TrialError(f"{self.template} is not text: {error}") from None
 
     def consumers(self) -> list[str]:
-        """The functions that consume a queue, as far as the template shows. Raises DeployError or TrialError."""
+        """The functions that consume a queue, as far as the template shows. Raises DeployError and TrialError."""
         return template_of(self.text).consumers
 
     def deployed(self, cloud: Cloud, stack: str, *, text: str | None = None, witnessed: bool = False) -> Stack:
-        """Deploy the project to a cloud, with its template or an edited one, and optionally with the witness next to
-        its code.
+        """Deploy the project to a cloud, from its template or an edited one, optionally with the witness next to its
+        code.
 
-        Raises DeployError or TrialError.
+        Raises DeployError and TrialError.
         """
         overlay = {f"{HANDLER}.py": Path(witness.__file__).read_bytes()} if witnessed else {}
 

@@ -1,9 +1,9 @@
 """The runs of a trial, each on a fresh local cloud.
 
-1. Without faults, one message after the other: what each does to the tables, and which ones always fail.
-2. With killed workers, and everything delivered at least twice. It takes as long as a lease; meanwhile:
+1. Without faults, one message at a time: shows how each changes the tables, and which always fail.
+2. With workers killed, and every message delivered at least twice. Takes as long as a lease; meanwhile:
 3. Without faults, in another order: differences from the first run say nothing about faults.
-4. One message of a batch fails, once, and its neighbours do not.
+4. One message in a batch fails once; the others do not.
 """
 
 import time
@@ -25,10 +25,10 @@ TRIAL_STACK = "trial"
 QUIET_SECONDS = 30.0
 """The maximum duration of a run without killed workers."""
 ALONE_SECONDS = 15.0
-"""How long messages are sent one after the other; after that, the rest are sent at once."""
+"""How long messages are sent one at a time; after that, the rest are sent at once."""
 NO_REDRIVE = (
-    "The queue has no redrive policy: a message that always fails is redelivered until its retention ends, and is "
-    "deleted then. Give the queue a dead-letter queue."
+    "The queue has no redrive policy: a message that always fails is redelivered until its retention ends, then "
+    "deleted. Give the queue a dead-letter queue."
 )
 
 
@@ -38,20 +38,20 @@ class Found:
 
     messages: Sequence[Ended]
     killed: Sequence[str] = ()
-    """When workers were killed."""
+    """The points at which workers were killed."""
     inside: bool
-    """Whether the handler is a consumer of this library that the runs could observe."""
+    """Whether the handler uses this library's consumer, which the runs can observe."""
     claims: bool
     incomparable: Sequence[Attribute] = ()
     unexplained: Sequence[Difference] = ()
-    """Table content with faults that no message writes without them."""
+    """Differences in the tables at places that no message writes to without faults."""
     missing: Sequence[str] = ()
     """What the template lacks."""
 
     @property
     def fine(self) -> bool:
-        """Whether each message ended correctly, and not all as dead letters: then the events would not suit the
-        handler.
+        """Whether each message ended correctly, and not all as dead letters, which would mean that the events do not
+        suit the handler.
         """
         verdicts = {each.verdict for each in self.messages}
         return verdicts <= FINE and EffectVerdict.ONCE in verdicts and not self.missing and not self.unexplained
@@ -59,7 +59,7 @@ class Found:
 
 @dataclass(frozen=True)
 class TrialRuns:
-    """Performs the runs. `cloud` starts a local cloud, `tell` reports what is being done, `progress` how far it is."""
+    """Performs the runs. `cloud` starts a local cloud, `tell` reports each step, and `progress` shows how far it is."""
 
     project: LocalProject
     samples: Sequence[Sample]
@@ -69,23 +69,23 @@ class TrialRuns:
     tell: Callable[[str], None]
     progress: Callable[[str, int], AbstractContextManager[Say]]
     printed: list[tuple[str, Path]] = field(default_factory=list)
-    """The name of each run, and the file with the function's output."""
+    """For each run, its name and the file with the function's output."""
 
     def found(self) -> Found:
         """Perform the runs. Raises DeployError and TrialError."""
         if self.function is None and len(known := self.project.consumers()) > 1:
             chosen_function(known, None)
         self.tell(f"building {self.project.template} and deploying it on a local cloud")
-        found, steps, ended = self._alone("without faults, one message after the other", self.samples)
+        found, steps, ended = self._alone("without faults, one message at a time", self.samples)
         failing = [each for each in ended if each.verdict is not EffectVerdict.ONCE]
         names = {each.name for each in failing}
         able = [each for each in self.samples if each.name not in names]
         if not able:
             return found
         if any(names.intersection(step.names) and step.before != step.after for step in steps):
-            # What failing messages leave behind must not be compared.
-            _, steps, _ = self._alone("once more, without those that always fail", able)
-        with self._run("with killed workers, whose leases must end first", witness.KILLS) as killed:
+            # Exclude what failing messages leave in the tables from the comparison.
+            _, steps, _ = self._alone("again, without the messages that always fail", able)
+        with self._run("with workers killed: takes until their leases end", witness.KILLS) as killed:
             killed.send(able)
             reference = referred(steps, self._reordered(able))
             runs = [self._one_fails(able, reference)] if found.inside else []
@@ -102,7 +102,7 @@ class TrialRuns:
         )
 
     def _alone(self, what: str, samples: Sequence[Sample]) -> tuple[Found, list[Step], list[Ended]]:
-        """The first run: each message's own step, plus one for those that had to be redelivered."""
+        """The first run: one step per message, plus one for all messages that had to be redelivered."""
         with self._run(what, witness.NONE) as trial:
             steps, tables, ends = list[Step](), trial.tables(), time.monotonic() + ALONE_SECONDS
             with self.progress("out of queue", len(samples)) as say:
@@ -119,7 +119,7 @@ class TrialRuns:
         return Found(messages=ended, inside=trial.inside, claims=evidence.claims, missing=missing), steps, ended
 
     def _reordered(self, samples: Sequence[Sample]) -> ContentByTable:
-        """The second run: groups keep their internal order but run in another sequence."""
+        """The run in another order: the groups are reversed, but keep their internal order."""
         groups: dict[str, list[Sample]] = {}
         with self._run("without faults, in another order", witness.NONE) as trial:
             for place, sample in enumerate(samples):
@@ -129,7 +129,7 @@ class TrialRuns:
             return trial.tables()
 
     def _one_fails(self, samples: Sequence[Sample], reference: Reference) -> Evidence:
-        with self._run("one message of a batch fails once", witness.ONE_FAILS) as trial:
+        with self._run("one message in a batch fails once", witness.ONE_FAILS) as trial:
             trial.send_at_once(samples)
             self._wait(trial, QUIET_SECONDS)
             return trial.evidence(reference)

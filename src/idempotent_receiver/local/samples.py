@@ -1,4 +1,4 @@
-"""The messages of a project's sample events, ready to send."""
+"""The messages in a project's sample events, ready to send."""
 
 import json
 import uuid
@@ -15,13 +15,13 @@ class TrialError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A message of an event: its name here, and its record as Lambda delivers it."""
+    """A message in a sample event: the name used for it here, and its record as Lambda delivers it."""
 
     name: str
     record: Mapping[str, Any]
 
     def sendable(self, *, fifo: bool) -> dict[str, Any]:
-        """The arguments that send it as a new message."""
+        """The SendMessage arguments that send it as a new message."""
         attributes = {
             name: {
                 "DataType": value.get("dataType", "String"),
@@ -37,14 +37,12 @@ class Sample:
 
     @property
     def group(self) -> str:
-        """Its message group, for a FIFO queue."""
+        """The message group, for a FIFO queue."""
         return str((self.record.get("attributes") or {}).get("MessageGroupId", "trial"))
 
 
 def samples_in(folder: Path) -> list[Sample]:
-    """The messages of all SQS events in the folder. Other JSON files are skipped. Raises TrialError if there
-    are none.
-    """
+    """The messages in the folder's SQS events. Skips other JSON files. Raises TrialError if there are no messages."""
     found = []
     for path in sorted(each for each in folder.glob("*.json") if each.is_file()):
         try:
@@ -58,7 +56,7 @@ def samples_in(folder: Path) -> list[Sample]:
         found += [Sample(name, record) for name, record in zip(names, bodies, strict=True)]
     if not found:
         raise TrialError(
-            f"there is no SQS event in {folder}: add one, as Lambda delivers it, such as "
+            f"there is no SQS event in {folder}: add one in the form that Lambda delivers, such as "
             '{"Records": [{"messageId": "1", "body": "{...}"}]}'
         )
     return found

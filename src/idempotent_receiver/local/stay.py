@@ -1,6 +1,6 @@
-"""A project on a local cloud that stays, and the commands that work on it.
+"""A project on a local cloud that keeps running, and the commands that work with it.
 
-Tables and queues are named by their logical ids. `sam local` turns `!Ref` into these, so its containers find them.
+Tables and queues are named by their logical ids. `sam local` resolves `!Ref` to these, so its containers find them.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from idempotent_receiver.local.template import named_by_id
 
 LOCAL_STACK = "local"
 RECEIVER = ".venv/bin/receiver"
-"""Where a project from `receiver init` has the command."""
+"""The path of the command in a project from `receiver init`."""
 
 
 @dataclass(frozen=True)
 class Stays:
-    """A stack on a cloud that stays, and its queue consumers. `contained`: whether containers can reach it."""
+    """A stack on a cloud that keeps running, and its queue consumers. `contained`: whether containers can reach it."""
 
     cloud: Cloud
     stack: Stack
@@ -35,7 +35,9 @@ class Stays:
 
 @contextlib.contextmanager
 def staying(project: LocalProject, port: int) -> Iterator[Stays]:
-    """The project on a local cloud at this port, for the block. Raises DeployError, TrialError and ServerError."""
+    """Run the project on a local cloud at this port, until the block ends. Raises DeployError, TrialError and
+    ServerError.
+    """
     address = engine()
     program = Ministack(also_at=address or LOOPBACK)
     try:
@@ -48,7 +50,9 @@ def staying(project: LocalProject, port: int) -> Iterator[Stays]:
 
 
 def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
-    """Suggested commands for a sample event, each with its meaning; command parts stay together on a line."""
+    """Suggested commands for a sample event, each after its description. A command's parts must not be split when
+    wrapped.
+    """
     at = ["--endpoint-url", stays.cloud.endpoint_url, "--region", REGION]
     options, found = [" ".join(at[:2]), " ".join(at[2:])], list[tuple[str, list[str]]]()
     for each in stays.consumers:
@@ -60,14 +64,14 @@ def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
         typed = [f"--{_dashed(name)} {_quoted(value)}" for name, value in sent.items() if value]
         queue = f"--queue-url {each.queue_url}"
         found.append(
-            (f"the same message to the queue of {each.name}", ["aws sqs send-message", *options, queue, *typed])
+            (f"the same message through {each.name}'s queue", ["aws sqs send-message", *options, queue, *typed])
         )
     known = [each.name for each in stays.consumers if f"{each.name}Name" in stays.stack.outputs]
     for name in known:
         stack = f"--stack {stays.stack.name}" + (f"/{name}" if len(known) > 1 else "")
-        found.append((f"what {name} needs, and whether it has it", [f"{RECEIVER} doctor", stack, *options]))
+        found.append((f"whether {name} has everything it needs", [f"{RECEIVER} doctor", stack, *options]))
         if f"{name.removesuffix('Consumer')}ConsumerDescription" in stays.stack.outputs:
-            found.append((f"the dead letters of {name}", [f"{RECEIVER} dlq list", stack, *options]))
+            found.append((f"{name}'s dead letters", [f"{RECEIVER} dlq list", stack, *options]))
     return found
 
 

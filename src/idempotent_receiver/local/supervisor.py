@@ -1,9 +1,9 @@
 """Keeps one server running for as long as another process holds the other end of its standard input, then cleans up.
 
-Run it as its own program: `python supervisor.py COMMAND...`. Its parent may be interrupted at any instruction, or be
-killed without a chance to clean up. In all these cases the operating system closes the pipe. This process, which no
-Ctrl-C reaches, then ends the server with everything it started and removes its folder, whose path it has printed.
-Standard library only.
+Run it as its own program: `python supervisor.py COMMAND...`. Its parent may be interrupted at any instruction, or
+killed without a chance to clean up; in every case, the operating system closes the pipe. This process, which Ctrl-C
+does not reach, then ends the server and everything it started, and removes the folder whose path it printed at its
+start. Standard library only.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ LAST_WORDS_BYTES = 4_000
 
 
 def keep(command: Sequence[str]) -> int:
-    """Run the server until standard input has anything to read. Returns 0, or 1 if the server ended first."""
+    """Run the server until standard input has data or is closed. Returns 0, or 1 if the server ended first."""
     folder = Path(tempfile.mkdtemp(prefix="local-server-"))
     try:
         print(folder, flush=True)
@@ -39,7 +39,7 @@ def keep(command: Sequence[str]) -> int:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)},
-                start_new_session=True,  # so that killing its group also ends what it started, but not us
+                start_new_session=True,  # so that killing its group also ends everything it started, but not us
             )
         try:
             if _ended_before_asked(server):
@@ -55,7 +55,7 @@ def keep(command: Sequence[str]) -> int:
 def _ended_before_asked(server: subprocess.Popen[bytes]) -> bool:
     while server.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_SECONDS)
-        if readable:  # a byte or the end of the file: either means that the server is no longer needed
+        if readable:  # data or end of file: either means that the server is no longer needed
             return False
     return True
 
@@ -64,7 +64,7 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
     _signal_group(server.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.wait(TERMINATION_GRACE_SECONDS)
-    # What it started holds no state worth a grace period, and must not survive a hang.
+    # Processes that it started hold no state worth a grace period, and must not survive if they hang.
     _signal_group(server.pid, signal.SIGKILL)
     server.wait()
 
@@ -75,7 +75,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _remove(folder: Path) -> None:
-    # A killed process may take a moment to die, and write until then.
+    # A killed process may take a moment to die, and may write until then.
     for _ in range(REMOVAL_ATTEMPTS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -84,14 +84,14 @@ def _remove(folder: Path) -> None:
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    # Once is enough: a second signal must not interrupt the cleanup that the first one started.
+    # A second signal must not interrupt the cleanup that the first one started.
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def main() -> int:
-    """Run the server that the command line names; return the exit status."""
+    """Run the server named on the command line; return the exit status."""
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, _leave)
     return keep(sys.argv[1:])

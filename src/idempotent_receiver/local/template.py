@@ -1,4 +1,4 @@
-"""A SAM template's literal content, and edits that change nothing else in its text. Intrinsics are not resolved."""
+"""Reads a SAM template's literal content, and edits it without changing any other text. Does not resolve intrinsics."""
 
 import json
 import re
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Node = MappingNode | ScalarNode | SequenceNode
 
 PATHS = frozenset({"CodeUri", "DefinitionUri", "DefinitionS3Location", "TemplateURL"})
-"""The properties that name files and folders of the project."""
+"""The properties that name the project's files and folders."""
 FUNCTION, MAPPING, QUEUE = "AWS::Serverless::Function", "AWS::Lambda::EventSourceMapping", "AWS::SQS::Queue"
 NAMES = {"AWS::DynamoDB::Table": "TableName", "AWS::Serverless::SimpleTable": "TableName", QUEUE: "QueueName"}
 """The properties that name tables and queues."""
@@ -29,14 +29,14 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource of the template, by its logical id."""
+    """A resource in the template, with its logical id."""
 
     id: str
     node: "Node"
 
     @property
     def type(self) -> str | None:
-        """Its type."""
+        """The resource type."""
         return self.said("Type")
 
     def said(self, *path: str) -> str | None:
@@ -52,7 +52,7 @@ class Template:
     _root: "Node" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        import yaml  # noqa: PLC0415  # of the extra [local], without which other commands work
+        import yaml  # noqa: PLC0415  # from the extra [local], which other commands do not need
 
         try:
             root = yaml.compose(self.text, Loader=yaml.SafeLoader)
@@ -64,12 +64,12 @@ class Template:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of its parameters."""
+        """The names of the template's parameters."""
         return frozenset(name for name, _ in event_entries(at(self._root, "Parameters")))
 
     @property
     def resources(self) -> list[Resource]:
-        """Its resources, except those of a loop (`Fn::ForEach`)."""
+        """The template's resources, except those in a loop (`Fn::ForEach`)."""
         return [Resource(id, node) for id, node in event_entries(at(self._root, "Resources")) if node.id == "mapping"]
 
     @property
@@ -89,11 +89,11 @@ class Template:
         return [each for each in dict.fromkeys(found) if each in types]
 
     def code_of(self, function: Resource) -> str | None:
-        """The path of a function's code, from the function or from Globals."""
+        """The path to a function's code, from the function or from Globals."""
         return function.said("Properties", "CodeUri") or node_text(at(self._root, "Globals", "Function", "CodeUri"))
 
     def setting(self, resource: Resource, name: str, value: str) -> Edit:
-        """The edit that sets a property of a resource, whether or not it exists."""
+        """The edit that sets a resource's property, whether or not the property exists."""
         properties = at(resource.node, "Properties")
         if properties is None:
             return _entered(resource.node, "Properties", {name: value})
@@ -101,8 +101,8 @@ class Template:
         return _entered(properties, name, value) if found is None else self._replaced(found, value)
 
     def with_paths(self, new: Callable[[str, str], str | None]) -> "Template":
-        """The template with other values for properties that name files: `new` is called with a property and
-        its path.
+        """The template with new values for properties that name files. `new` is called with each property and its path;
+        None keeps the path.
         """
 
         def edits(node: "Node") -> Iterator[Edit]:
@@ -127,7 +127,7 @@ class Template:
     def _replaced(self, node: "Node", value: str) -> Edit:
         """The edit that replaces a node with a value, quoted if the node was."""
         start, end = node.start_mark.index, node.end_mark.index
-        if node.id != "scalar":  # a block ends where the next entry begins, after blank lines and comments
+        if node.id != "scalar":  # a block node extends over blank lines and comments to the next entry
             end = start + len(re.sub(r"(\s+(#[^\n]*)?)+\Z", "", self.text[start:end]))
         return Edit(start, end, json.dumps(value) if self.text[start] in "'\"" and value[0] != "{" else value)
 
@@ -135,8 +135,8 @@ class Template:
 def named_by_id(text: str) -> str:
     """The template with every table and queue named by its logical id, and nothing else changed.
 
-    `sam local` turns `!Ref Records` into the text `Records`, so the table gets that name here. A FIFO queue's name gets
-    its required suffix. A queue whose FIFO setting depends on a condition keeps its name.
+    `sam local` resolves `!Ref Records` to the text `Records`, so the table gets that name here. A FIFO queue's name
+    gets the required suffix. A queue whose FIFO setting depends on a condition keeps its name.
 
     Raises ValueError if the text is not a template.
     """
@@ -154,9 +154,9 @@ ANY_QUEUE_ARN = re.compile(r"\barn:[\w-]+:sqs:[\w-]+:(\d{12}):([\w-]+)")
 
 
 def queues_in(text: str, account: str, region: str) -> str:
-    """A template's text, or a parameter's value, with every queue ARN moved to this account and region."""
+    """A template's text, or a parameter's value, with this account and region in every queue ARN."""
     for elsewhere, name in ANY_QUEUE_ARN.findall(text):
-        text = text.replace(f"/{elsewhere}/{name}", f"/{account}/{name}")  # its URL
+        text = text.replace(f"/{elsewhere}/{name}", f"/{account}/{name}")  # in the queue's URL
     return ANY_QUEUE_ARN.sub(rf"arn:aws:sqs:{region}:{account}:\2", text)
 
 
@@ -174,12 +174,12 @@ def event_entries(node: "Node | None") -> Iterator[tuple[str, "Node"]]:
 
 
 def node_text(node: "Node | None") -> str | None:
-    """A plain text; None for an intrinsic."""
+    """A node's plain text; None for an intrinsic."""
     return str(node.value) if node is not None and node.id == "scalar" and node.tag.startswith(PLAIN_TAGS) else None
 
 
 def name_in(node: "Node | None") -> str | None:
-    """The logical id that a reference names: `!Ref Queue`, `!GetAtt Queue.Arn`, or the mapping forms of these."""
+    """The logical id that a reference names: `!Ref Queue`, `!GetAtt Queue.Arn`, or their mapping forms."""
     if node is None:
         return None
     if node.id == "mapping":
@@ -191,7 +191,7 @@ def name_in(node: "Node | None") -> str | None:
 
 
 def _entered(mapping: "Node", name: str, value: str | dict[str, str]) -> Edit:
-    """The edit that inserts an entry before a mapping's others, in JSON style if the mapping uses it."""
+    """The edit that inserts an entry at the start of a mapping, in JSON style if the mapping uses it."""
     is_json = bool(mapping.value) and getattr(mapping.value[0][0], "style", None) == '"'
     if is_json:
         entry = f"{json.dumps(name)}: {json.dumps(value)}"

@@ -1,7 +1,7 @@
-"""One run of a user's consumer: its sample events through a real queue on a local cloud, with faults.
+"""One run of a user's consumer: its sample events pass through a real queue on a local cloud, with faults.
 
-The project is deployed as it stands. Then the handler is placed behind a witness (witness.py), and the function and
-queue get timeouts short enough to see a lease end.
+The project is deployed unchanged. Then the handler is wrapped in a witness (witness.py), and the function and queue get
+timeouts short enough for a lease to end during the run.
 """
 
 import contextlib
@@ -24,19 +24,17 @@ from idempotent_receiver.local.verdict import Evidence, WitnessLine
 
 LONGEST_FUNCTION_SECONDS = 10
 LEASE_MARGIN_SECONDS = 4
-"""How much longer than the function's timeout a killed worker's messages stay invisible: its lease has ended by
-then.
-"""
+"""How much longer than the function's timeout messages stay invisible: a killed worker's lease has ended by then."""
 QUEUE_POLL_SECONDS = 0.1
 QUIET_POLLS = 6
 MOST_DEAD_LETTER_RECEIVES = 50
 Say = Callable[[int, int], None]
-"""Called with the number of messages out of the queue, and the total."""
+"""Called with the number of messages that have left the queue, and the total."""
 
 
 @dataclass
 class Trial:
-    """One consumer behind its witness. `folder` is where the witness writes its notes, `faults` what it does."""
+    """One consumer wrapped in a witness. The witness writes its notes to `folder`, and injects `faults`."""
 
     cloud: Cloud
     stack: Stack
@@ -45,17 +43,19 @@ class Trial:
     folder: Path
     faults: str
     inside: bool = False
-    """Whether the handler is a consumer of this library: known after `prepare`."""
+    """Whether the handler uses this library's consumer; known after `prepare`."""
     sent: dict[str, str] = field(default_factory=dict)
     _samples: dict[str, Sample] = field(default_factory=dict)
     _copied: set[str] = field(default_factory=set)
     _offered: int = 0
 
     def prepare(self) -> int:
-        """Put the witness in front of the handler; return the function's timeout. Raises DeployError if that fails."""
+        """Wrap the handler in the witness; return the function's timeout. Raises DeployError if the handler does not
+        start.
+        """
         functions, name = self.cloud.client("lambda"), self.consumer.function
         was = functions.get_function_configuration(FunctionName=name)
-        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)  # it keeps a template parameter as text
+        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)  # the local cloud keeps a parameter as text
         settings = {
             "handler": was["Handler"],
             "folder": str(self.folder),
@@ -93,9 +93,7 @@ class Trial:
             self._samples[sent["MessageId"]] = sample
 
     def send_at_once(self, samples: Sequence[Sample]) -> None:
-        """Send the samples while the queue is not being read, so that they arrive in one batch as far as it
-        holds them.
-        """
+        """Send the samples while the queue is not being polled, so that they arrive in one batch if they fit."""
         mappings = self.cloud.client("lambda")
         mappings.update_event_source_mapping(UUID=self.consumer.mapping, Enabled=False)
         self.send(samples)
@@ -104,8 +102,8 @@ class Trial:
     def wait(self, seconds: float, say: Say = lambda done, of: None) -> bool:
         """Wait until the queue is empty; returns whether it is.
 
-        If workers are killed, messages with their own keys are sent once more meanwhile. Otherwise failed messages are
-        redelivered at once, because no lease is held on them.
+        If workers are killed, messages whose key is not the messageId are sent once more meanwhile. Otherwise, failed
+        messages are redelivered at once, because there is no lease to wait for.
         """
         ends, quiet = time.monotonic() + seconds, 0
         while quiet < QUIET_POLLS and time.monotonic() < ends:
@@ -122,7 +120,7 @@ class Trial:
     def wait_for(self, name: str, seconds: float) -> bool:
         """Wait until an attempt at a message with this name has ended; returns whether one has.
 
-        In a FIFO queue it may have to wait for a failing message of its group, which is redelivered at once.
+        In a FIFO queue, it may have to wait for a failing message in its group, which is redelivered at once.
         """
         ids, ends = {id for id, each in self.sent.items() if each == name}, time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -138,9 +136,7 @@ class Trial:
         return False
 
     def _copy(self) -> None:
-        """Send a message's body again, as its producer might, if its key comes from the body rather than the
-        messageId.
-        """
+        """Send each message again, as its producer might, if its key comes from the body rather than the messageId."""
         keyed = {line["id"]: line["key"] for line in self.lines() if line["what"] == "keyed"}
         for id, key in keyed.items():
             if id in self.sent and key not in self._copied:
@@ -153,7 +149,7 @@ class Trial:
             if line["what"] == "delivered":
                 handles.update(line["handles"])
             failed = line["ids"] if line["what"] == "raised" else line.get("failed", ())
-            # If Lambda deletes what has failed, nothing may intervene.
+            # Without partial batch responses, Lambda deletes failed messages, and redelivery must not prevent that.
             if place >= self._offered and (line["what"] == "raised" or self.consumer.partial):
                 for id in failed:
                     with contextlib.suppress(self.cloud.client("sqs").exceptions.ClientError):
@@ -162,7 +158,7 @@ class Trial:
                         )
         self._offered = len(lines)
 
-    # The evidence.
+    # Evidence.
 
     @property
     def fifo(self) -> bool:
@@ -183,7 +179,7 @@ class Trial:
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def left(self) -> int:
-        """The number of messages in the queue, and in those of other functions, which may receive some."""
+        """The number of messages in the queue and in other functions' queues, which may receive some."""
         counts = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         attributes = [self._attributes(url) for url in {each.queue_url for each in self.consumers}]
         return sum(
@@ -203,7 +199,7 @@ class Trial:
 
     @cached_property
     def _own_tables(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """The stack's tables: logical id, name, key attributes."""
+        """The stack's tables, each as logical id, name and key attributes."""
         made = resources_of(self.cloud, self.stack.name)
         tables = [each for each in made if each["ResourceType"] == "AWS::DynamoDB::Table"]
         return [
@@ -227,7 +223,7 @@ class Trial:
         return found
 
     def evidence(self, reference: Reference | None = None) -> Evidence:
-        """The evidence to judge by."""
+        """The evidence that this run leaves for a verdict."""
         lines = self.lines()
         return Evidence(
             sent=self.sent,
@@ -252,7 +248,7 @@ class Trial:
                     yield found["Item"]
 
     def _dead(self) -> Iterator[str]:
-        """The ids under which dead letters were sent."""
+        """The messageIds under which the dead letters were originally sent."""
         if not self.redrive_policy:
             return
         sqs = self.cloud.client("sqs")

@@ -1,4 +1,4 @@
-"""How each message of a run ended, from its record, its handler's runs, and the tables. Pure."""
+"""Judges how each message in a run ended, from its record, its handler's runs, and the tables. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 from idempotent_receiver.local.effects import Changes, ContentByTable, Difference, ItemPlace, Reference, added
 
 WitnessLine = Mapping[str, Any]
-"""The witness's notes."""
+"""One of the witness's notes."""
 
 
 class EffectVerdict(StrEnum):
@@ -28,24 +28,24 @@ class EffectVerdict(StrEnum):
 NEVER_MS = float("inf")
 OVERRAN = "it takes longer than the function's timeout, which is at most 10 s here"
 WITHOUT_PARTIAL = (
-    "it was not done, but Lambda deleted it with its batch: the event source mapping has no FunctionResponseTypes: "
-    "[ReportBatchItemFailures]"
+    "it was not completed, but Lambda deleted it with its batch: the event source mapping lacks "
+    "FunctionResponseTypes: [ReportBatchItemFailures]"
 )
 UNRECORDED = "Lambda deleted it before its record was COMPLETED, so a duplicate would run again"
-NOT_NAMED = "it was not done, but the handler's response did not report it: Lambda deleted it"
+NOT_NAMED = "it was not completed, but the handler's response did not report it as failed, so Lambda deleted it"
 FINE = frozenset({EffectVerdict.ONCE, EffectVerdict.DEAD_LETTER})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a run left behind. Messages are identified by their ids, records by their own."""
+    """What a run left behind. Messages are identified by messageId, records by record id."""
 
     sent: Mapping[str, str]
-    """The names of the messages."""
+    """The name of each message, by messageId."""
     lines: Sequence[WitnessLine]
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dead: frozenset[str] = frozenset()
-    """The content of the dead-letter queue."""
+    """The ids of the messages in the dead-letter queue."""
     left: int = 0
     """The number of messages still in the queue."""
     partial: bool = True
@@ -53,16 +53,16 @@ class Evidence:
     tables: ContentByTable = field(default_factory=dict)
     """The content of the stack's tables, except the records table."""
     reference: Reference | None = None
-    """Their content after runs without faults."""
+    """The tables' content after runs without faults."""
 
     @property
     def claims(self) -> bool:
-        """Whether one worker at a time runs a message. Without claims two may, and one of them commits."""
+        """Whether only one worker at a time runs a message. Without claims, two may, and only one of them commits."""
         return all(line.get("claims", True) for line in self.lines if line["what"] == "consumer")
 
     @cached_property
     def recorded(self) -> bool:
-        """Whether records can be read: the handler is a consumer of this library with a table."""
+        """Whether records can be read: the handler uses this library's consumer with a table."""
         return any(line["what"] == "consumer" and line.get("table") is not None for line in self.lines)
 
     @cached_property
@@ -73,7 +73,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """One message, with its duplicates: all that share its key."""
+    """One message and its duplicates, which share its key."""
 
     name: str
     key: str
@@ -81,10 +81,10 @@ class Ended:
     deliveries: int
     runs: int
     twice: int
-    """Runs that began after it was done, or while another was in progress."""
+    """Runs that began after the message was done, or while another run was in progress."""
     record: str | None
     tables: EffectVerdict | None
-    """The tables' verdict, if the message writes anything comparable: once, TWICE or NEVER."""
+    """The verdict from the tables, if the message writes anything comparable: once, TWICE or NEVER."""
     verdict: EffectVerdict
     why: str | None = None
     differs: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Ended:
 
 
 def judged(evidence: Evidence) -> list[Ended]:
-    """How each message ended, in the order of sending."""
+    """How each message ended, in the order sent."""
     messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
     blamed: dict[str, list[tuple[Difference, EffectVerdict]]] = {}
     for difference in evidence.differences:
@@ -102,13 +102,13 @@ def judged(evidence: Evidence) -> list[Ended]:
 
 
 def unexplained(evidence: Evidence) -> list[Difference]:
-    """Differences at places where no message of the run writes without faults."""
+    """Differences at places that no message in the run writes to without faults."""
     messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
     return [each for each in evidence.differences if not _blamed(each, messages)]
 
 
 def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
-    """The worst result of each message: from the first run that has it, or from the last if all went well."""
+    """Each message's worst result: from the first run that shows it, or from the last run if all went well."""
     order, found = list(EffectVerdict), dict[str, Ended]()
     for each in (message for messages in runs for message in messages):
         before = found.setdefault(each.name, each)
@@ -121,8 +121,8 @@ def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
 
 
 def _blamed(difference: Difference, messages: Sequence["_Message"]) -> list[tuple["_Message", EffectVerdict]]:
-    """The messages that may have caused a difference, and how: those with the strongest evidence among all that write
-    there.
+    """The messages that may have caused a difference, and how: of all that write to its place, those with the strongest
+    evidence.
     """
     writers = [each for each in messages if difference.place in each.changes]
     able = [(each, each.blamed(difference)) for each in writers if each.share(difference)] or [
@@ -144,7 +144,7 @@ def _by_key(evidence: Evidence) -> dict[str, list[str]]:
 
 
 def kills(lines: Iterable[WitnessLine]) -> list[str]:
-    """When workers were killed."""
+    """The points at which workers were killed."""
     return [line["place"] for line in lines if line["what"] == "killed"]
 
 
@@ -171,22 +171,22 @@ class _Message:
             differs=tuple(str(each) for each, _ in blamed),
         )
 
-    # Its effect on the tables.
+    # Effects on the tables.
 
     @cached_property
     def changes(self) -> Changes:
-        """What it does without faults."""
+        """The message's changes without faults."""
         reference, found = self.evidence.reference, dict[ItemPlace, Mapping[str, Decimal]]()
         for id in self.ids:
             found.update({} if reference is None else reference.changes.get(self.evidence.sent[id], {}))
         return found
 
     def share(self, difference: Difference) -> Decimal:
-        """What it adds, without faults, to the value that differs."""
+        """The amount that the message adds, without faults, to the value that differs."""
         return self.changes[difference.place].get(difference.path, Decimal(0))
 
     def blamed(self, difference: Difference) -> EffectVerdict:
-        """How it ended if it caused this difference: done too often, or not at all."""
+        """How the message ended if it caused this difference: done more than once, or not at all."""
         more, number = added(difference.expected, difference.found), (Decimal, type(None))
         if isinstance(difference.expected, number) and isinstance(difference.found, number) and self.share(difference):
             return EffectVerdict.TWICE if more * self.share(difference) > 0 else EffectVerdict.NEVER
@@ -197,13 +197,13 @@ class _Message:
             return None
         return max(blamed, key=list(EffectVerdict).index, default=EffectVerdict.ONCE)
 
-    # Its witness notes.
+    # The witness's notes on the message.
 
     def _all(self, what: str) -> list[WitnessLine]:
         return [line for line in self.evidence.lines if line["what"] == what]
 
     def own(self, what: str) -> list[WitnessLine]:
-        """The notes about its runs."""
+        """The notes about the message's runs."""
         return [line for line in self._all(what) if line["key"] == self.key]
 
     def _record(self) -> Mapping[str, Any]:
@@ -212,24 +212,24 @@ class _Message:
 
     @property
     def ran_again(self) -> bool:
-        """Whether its handler ran more than once."""
+        """Whether the handler ran more than once."""
         return len(self.own("started")) > 1
 
     @property
     def finished(self) -> bool:
-        """Whether it is done: by its record or, if no record can be read, by a finished run."""
+        """Whether the message is done, according to its record or, if records cannot be read, to a finished run."""
         return self._record().get("status") == "COMPLETED" if self.evidence.recorded else bool(self._done())
 
     def _succeeded(self) -> list[WitnessLine]:
         return [line for line in self.own("ended") if line["error"] is None]
 
     def _acknowledged(self) -> list[WitnessLine]:
-        """The answers that did not report it as failed, whether or not they reached Lambda."""
+        """The responses that did not report the message as failed, even if they did not reach Lambda."""
         answers = [*self._all("answered"), *self._all("killed")]
         return [line for line in answers if {*line["ids"], *line.get("lost", ())} & {*self.ids}]
 
     def _done(self) -> list[int]:
-        """When a process that had run it successfully gave such an answer, or was about to."""
+        """The times at which a process that had run the message successfully gave such a response, or was about to."""
         runs = [(line["process"], line["at_ms"]) for line in self._succeeded()]
         return [
             line["at_ms"]
@@ -245,7 +245,7 @@ class _Message:
         return len({*again, *beside})
 
     def _end(self, start: WitnessLine) -> float:
-        """When a run ended, or its worker was killed."""
+        """The time at which a run ended, or its worker was killed."""
         ends = [
             line["at_ms"]
             for line in (*self.own("ended"), *self._all("killed"))
@@ -254,16 +254,16 @@ class _Message:
         return min(ends, default=NEVER_MS)
 
     def _over(self, start: WitnessLine) -> float:
-        """The latest time at which a run was over: its batch's time was up."""
+        """The time at which a run was certainly over, because it had ended or its batch's time was up."""
         batches = [line for line in self._all("delivered") if line["process"] == start["process"]]
         times = [line.get("until_ms", NEVER_MS) for line in batches if line["at_ms"] <= start["at_ms"]]
         return min([self._end(start), *map(float, times[-1:])])
 
     def _overran(self) -> bool:
-        """Whether a run was ended because its time was up."""
+        """Whether a run was stopped because its time was up."""
         return any(self._end(start) == NEVER_MS != self._over(start) for start in self.own("started"))
 
-    # How it ended.
+    # The verdict.
 
     def _verdict(self, tables: EffectVerdict | None) -> EffectVerdict:
         judged_by_runs = self.evidence.claims and (self.evidence.recorded or tables is None)
@@ -272,7 +272,7 @@ class _Message:
         if self.finished:
             return EffectVerdict.ONCE if tables is None else tables
         if self.evidence.dead & {*self.ids}:
-            return EffectVerdict.NEVER if self._overran() else EffectVerdict.DEAD_LETTER  # an unintended one
+            return EffectVerdict.NEVER if self._overran() else EffectVerdict.DEAD_LETTER  # not an intended dead letter
         if not self._acknowledged():
             return EffectVerdict.UNFINISHED if self.evidence.left else EffectVerdict.NEVER
         return (
@@ -282,7 +282,7 @@ class _Message:
     def _why(self, verdict: EffectVerdict) -> str | None:
         failures = [line for line in self.own("ended") if line["error"] is not None]
         error = json.loads(self._record().get("error") or "{}")
-        # Records hold only texts that authors chose to disclose; for local events, a trial may show everything.
+        # Records contain only texts that authors chose to disclose; for local events, a trial may show everything.
         reason = error.get("text") or (failures[-1]["error"] if failures else error.get("type"))
         if reason is None and self._overran():
             reason = OVERRAN
@@ -295,15 +295,15 @@ class _Message:
         if verdict is EffectVerdict.NEVER:
             return reason and f"its handler fails: {reason}"
         if verdict is EffectVerdict.UNFINISHED:
-            return f"its handler fails: {reason}" if reason else "its handler has not reached it"
+            return f"its handler fails: {reason}" if reason else "its handler has not run"
         if self.ran_again and verdict is EffectVerdict.ONCE:
             return self._why_again(failures)
         return None
 
     def _why_again(self, failures: Sequence[WitnessLine]) -> str:
-        """Why it ran more than once."""
+        """Why the message ran more than once."""
         if failures:
             return f"first run failed: {failures[0]['error']}"
         if self._twice():
             return "it ran more than once but took effect once"
-        return "its first worker was killed before it was recorded"
+        return "its first worker was killed before recording the result"

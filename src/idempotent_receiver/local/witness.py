@@ -1,20 +1,20 @@
 """Wraps a deployed handler on the local cloud: records what happens to each message, and injects faults.
 
-A copy of this file lies next to the function's code and is its handler. Its notes are JSON lines in a file that
+A copy of this file next to the function's code serves as its handler. It writes notes as JSON lines to a file that
 survives the process, as does the function's output. There are three modes:
 
-- Nothing.
-- One message fails: once, in place of its handler, in the first batch received. Its neighbours do not.
-- Workers are killed. The first message to reach its handler is offered to a second worker at the same moment; then its
-  own worker dies, after the handler has returned and before anything is recorded. The first worker to answer dies
-  before it can, with everything recorded and nothing acknowledged. And every message's first acknowledgement is lost,
-  so SQS delivers it again.
+- No faults.
+- One message in the first batch fails once, in place of its handler. The others in the batch do not.
+- Workers are killed. The first message to reach its handler is offered to a second worker while the first one runs it;
+  then the first worker dies, after the handler has returned and before anything is recorded. The first worker to finish
+  a batch dies just before responding, with everything recorded and nothing acknowledged. Every message's first
+  acknowledgement is lost, so SQS redelivers it.
 
-The local cloud deletes all messages of a response that AWS would reject. Here, such a response counts as it does on
-AWS.
+The local cloud deletes every message in a batch whose response AWS would reject. Here, such a response has the same
+effect as on AWS.
 
-It imports nothing from the library: the function may have another version, or none. With none, each delivery counts
-as a run.
+It imports nothing from the library at the top level: the function may use another version, or none. With none, each
+delivery counts as a run.
 """
 
 import contextlib
@@ -32,15 +32,17 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "RECEIVER_LOCAL"
-"""The variable with the settings, as JSON: `handler`, `folder`, `queue_url`, `faults`, and whether the mapping uses
-`partial` batch responses.
+"""The environment variable with the settings, as JSON: `handler`, `folder`, `queue_url`, `faults`, and `partial`, which
+says whether the mapping uses partial batch responses.
 """
 NONE, ONE_FAILS, KILLS = "none", "one fails", "kills"
 """The values of `faults`."""
 PING = {"receiver local": "are you there?"}
 """An event that only imports the handler."""
 MEETING_SECONDS, LONGEST_MEETING_SECONDS, MEETING_LOOK_SECONDS = 0.5, 3.0, 0.05
-"""How long the first handler waits for the second worker to take its message, and then lingers."""
+"""How long the first handler waits after a second worker has received its message, how long it waits for that at most,
+and the interval between its checks.
+"""
 
 settings: dict[str, Any] = json.loads(os.environ.get(VARIABLE, "{}"))
 
@@ -53,12 +55,12 @@ def note(what: str, **said: object) -> None:
 
 
 def lines() -> list[dict[str, Any]]:
-    """All notes so far, from every process."""
+    """All notes so far, by every process."""
     return [json.loads(line) for line in (Path(settings["folder"]) / "log.jsonl").read_bytes().splitlines()]
 
 
 def first(name: str) -> bool:
-    """Whether this is the first request for this name in any process."""
+    """Whether this is the first call with this name in any process."""
     try:
         (Path(settings["folder"]) / name).touch(exist_ok=False)
     except FileExistsError:
@@ -67,13 +69,13 @@ def first(name: str) -> bool:
 
 
 class Copied:
-    """A stream, with a copy of every printed line that survives the process."""
+    """A stream that also copies every printed line to a file, which survives the process."""
 
     def __init__(self, stream: Any, copy: Any) -> None:
         self._stream, self._copy, self._line = stream, copy, ""
 
     def write(self, text: str) -> int:
-        """Print a text, or part of one."""
+        """Print text, which may end within a line."""
         *lines, self._line = (self._line + text).split("\n")
         self._copy.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
         return int(self._stream.write(text))
@@ -88,15 +90,15 @@ class Copied:
 
 
 def crash(place: str, done: Sequence[str] = ()) -> None:
-    """End this process like a crash, without cleanup. `done`: messages already handled, which come again."""
+    """Kill this process without cleanup, like a crash. `done`: messages already handled, which SQS will redeliver."""
     note("killed", place=place, ids=done)
     offer_again(deliveries.handles[id] for id in done)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def offer_again(handles: Iterable[str]) -> None:
-    """Make SQS deliver these messages at once, to anyone. Messages redelivered meanwhile are left alone."""
-    import boto3  # noqa: PLC0415  # the function's own, once its handler has been imported
+    """Make these messages visible at once. Has no effect on messages already redelivered."""
+    import boto3  # noqa: PLC0415  # the function's own version, once its handler has been imported
     from botocore.exceptions import ClientError  # noqa: PLC0415
 
     sqs = boto3.client("sqs")
@@ -106,7 +108,7 @@ def offer_again(handles: Iterable[str]) -> None:
 
 
 def meet(id: str, handle: str, seconds: float) -> None:
-    """Offer a message to a second worker, and wait up to that long until it has it."""
+    """Offer a message to a second worker, and wait up to `seconds` until that worker receives it."""
     offer_again([handle])
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
@@ -119,18 +121,18 @@ def meet(id: str, handle: str, seconds: float) -> None:
 
 
 class Planned(Exception):  # the name appears in the log
-    """Not the handler's own failure: one message of a batch is made to fail."""
+    """A planned failure of one message in a batch, not the handler's own."""
 
 
 class Deliveries:
-    """What this process has received: receipt handles by message id, and ids by key."""
+    """The messages that this process has received: receipt handles by message id, and message ids by key."""
 
     def __init__(self) -> None:
         self.handles: dict[str, str] = {}
         self.ids: dict[str, str] = {}
 
     def take(self, records: Iterable[Mapping[str, Any]], remaining_ms: int) -> None:
-        """Note a batch and its time limit, at which its process is ended."""
+        """Note a batch, and when the function's timeout ends its process."""
         self.handles = {record["messageId"]: record.get("receiptHandle", "") for record in records}
         note(
             "delivered",
@@ -152,7 +154,7 @@ class Deliveries:
         note("keyed", id=id, key=key)
 
     def keyed(self, strategy: Callable[[Any], str]) -> Callable[[Any], str]:
-        """The key strategy, with its keys noted."""
+        """The key strategy, wrapped to note each key."""
 
         @functools.wraps(strategy)
         def key(message: Any) -> str:
@@ -167,13 +169,13 @@ deliveries = Deliveries()
 
 
 def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> Callable[..., Any]:
-    """The function for one message, with notes of its starts and ends."""
+    """The function for one message, wrapped to note each start and end."""
 
     def begun() -> str:
         claim = current_claim()
         if settings["faults"] == ONE_FAILS and first("failed"):
             note("spoiled", key=claim.key, record=claim.id)
-            raise Planned("receiver local has this message fail once")
+            raise Planned("receiver local makes this message fail once")
         note("started", key=claim.key, record=claim.id, attempt=claim.attempt)
         id = deliveries.ids.get(claim.key, claim.key)
         if settings["faults"] == KILLS and id in deliveries.handles and first("met"):
@@ -188,7 +190,7 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
             error=None if error is None else f"{type(error).__name__}: {error}".removesuffix(": ")[:200],
         )
         if settings["faults"] == KILLS and error is None and first("killed-before"):
-            crash("before it was recorded")
+            crash("before recording the result")
 
     @functools.wraps(function)
     def run(*arguments: Any) -> Any:
@@ -218,8 +220,7 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
 
 @functools.cache
 def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
-    """The function's own handler, and whether it contains a consumer of this library, which is then observed from
-    inside.
+    """The function's own handler, and whether it contains this library's consumer, which is then observed from inside.
 
     Loaded at a process's first event, so that an import error becomes the response to that event.
     """
@@ -239,7 +240,7 @@ def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
 
 
 def lambda_handler(event: Any, context: Any) -> Any:
-    """Handle an event as the function's own handler does, then apply faults to the answer."""
+    """Handle an event as the function's own handler does, then apply faults to the response."""
     handler, inside = shipped()
     if event == PING:
         return {"consumer": inside}
@@ -263,9 +264,9 @@ def lambda_handler(event: Any, context: Any) -> Any:
 
 
 def acknowledged(answer: Any, ids: Sequence[str], *, partial: bool) -> list[str]:
-    """The messages of a batch that Lambda deletes from the queue after this answer, by AWS's rules.
+    """The messages in a batch that Lambda deletes from the queue after this response, by AWS's rules.
 
-    None if Lambda cannot tell which have failed: an id is missing, empty, or not in this batch.
+    Empty if Lambda cannot tell which failed: an id is missing, empty, or not in this batch.
     """
     failures = answer.get("batchItemFailures") if partial and isinstance(answer, dict) else None
     if not failures:
@@ -278,10 +279,10 @@ def acknowledged(answer: Any, ids: Sequence[str], *, partial: bool) -> list[str]
 
 
 def _answered(done: list[str]) -> Any:
-    """The answer as it reaches Lambda, if it does."""
+    """The response as Lambda receives it, unless the process is killed first."""
     kills = settings["faults"] == KILLS
     if kills and done and first("killed-after"):
-        crash("before it had answered", done)
+        crash("before responding", done)
     lost = [id for id in done if kills and first(f"lost-{id}")]
     failed = [id for id in deliveries.handles if id not in done]
     note("answered", ids=[id for id in done if id not in lost], lost=lost, failed=failed)

@@ -35,14 +35,14 @@ def ended(verdict: EffectVerdict = EffectVerdict.ONCE, runs: int = 1, **more: An
     return Ended(**{**said, "runs": runs, "verdict": verdict, **more})
 
 
-DOUBLED = "Totals customer=alice: cents is 3250, and 2000 without faults"
+DOUBLED = "Totals customer=alice: cents is 3250, but 2000 without faults"
 TWICE = ended(EffectVerdict.TWICE, 2, record="COMPLETED", tables=EffectVerdict.TWICE, differs=(DOUBLED,))
 FOUND = Found(
     messages=[
-        ended(runs=2, record="COMPLETED", why="its first worker was killed"),
+        ended(runs=2, record="COMPLETED", why="its first worker was killed before recording the result"),
         ended(EffectVerdict.DEAD_LETTER, 5, name="bad.json"),
     ],
-    killed=["before it was recorded"],
+    killed=["before recording the result"],
     inside=True,
     claims=True,
 )
@@ -130,7 +130,7 @@ def test_it_makes_the_runs_and_tells_how_each_message_ended(
     assert ran.code == Exit.OK
     lines = ["order.json 1 2 2 COMPLETED -", "bad.json 1 2 5 -", "1", "current_claim().idempotency_key", "2 1 1"]
     assert figures(ran.out) == lines
-    assert "1 worker killed: before it was recorded" in ran.out
+    assert "1 worker killed: before recording the result" in ran.out
     assert (local.RUN_AGAIN in ran.out, ran.err) == (True, "building\n")
     assert bars == [["out of queue", 2, (1, 2)]]
     local.local(function="Returns", events=Path("others"))
@@ -150,7 +150,7 @@ def test_it_answers_scripts_too_and_fails_where_a_message_took_effect_twice(rece
     assert ran.json == {
         "schema": 1,
         "messages": [message],
-        "workers_killed": ["before it was recorded"],
+        "workers_killed": ["before recording the result"],
         **more,
         **counts,
     }

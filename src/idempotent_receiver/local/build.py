@@ -22,8 +22,8 @@ SAID_LINES = 12
 HOST_BUILD = {"BUILD_FOR": "host", "PYTHON": sys.executable}
 """Variables that tell a Makefile which machine and Python to build for."""
 NOT_FOR_HOST = (
-    "the target {target} built for another machine. When BUILD_FOR is host, make it install packages for $(PYTHON), "
-    "without --platform and --python-version"
+    "the target {target} built for another machine. When BUILD_FOR is host, it must install packages for $(PYTHON), "
+    "without --platform or --python-version"
 )
 
 

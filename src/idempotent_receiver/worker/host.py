@@ -96,7 +96,7 @@ class WorkerHost:
                 reports.claims(message.receipt_handle, work.claim.id)
 
     def ended(self, index: int, outcome: Outcome) -> None:
-        """Acknowledge a message that has its outcome to SQS."""
+        """Acknowledge a message to SQS, now that it has its outcome."""
         message = self._messages[index]
         # SQS hides a message for at most twelve hours after its receive, and the handler may have used most of them.
         gone_seconds = self._answers.clock.monotonic_seconds() - self._began_seconds

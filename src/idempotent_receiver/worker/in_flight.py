@@ -70,7 +70,7 @@ class InFlight:
             return self._room(concurrency)
 
     def emptied(self, wait_seconds: float, *, but: int = 0) -> bool:
-        """Whether at most `but` messages are left; waits up to `wait_seconds` until that is so."""
+        """Whether at most `but` messages are left, after waiting up to `wait_seconds` for that."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._ids) <= but, wait_seconds)
 

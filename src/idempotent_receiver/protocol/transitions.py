@@ -260,6 +260,7 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
     held = None if lease is None or lease <= now_ms else HeldElsewhere(lease)
     if seen.status == Status.SENDING:
         return held or Unsent(seen)
+    # Before the live lease: what this claim wrote has one, too.
     if seen.version in wrote:
         return Claimed(seen, claim)
     if seen.status == Status.INPROGRESS and held is not None:

@@ -153,3 +153,8 @@ def test_a_mismatch_names_both_fingerprints() -> None:
     assert (failure.type, failure.permanent, failure.started) == ("FingerprintMismatch", True, False)
     assert "then" in failure.reason
     assert "now" in failure.reason
+
+
+def test_a_mark_for_a_handler_that_ran_elsewhere_is_a_duplicate() -> None:
+    assert outcome.of_mark(Settled(RECORD), claim(), deadline(), ran=True) == Completed(RECORD)
+    assert outcome.of_mark(Settled(RECORD), claim(), deadline(), ran=False) == Duplicate(RECORD)

@@ -143,6 +143,9 @@ def test_a_filter_of_the_log_fits_cloudwatch_and_nothing_ends_its_texts() -> Non
     assert len(pattern) < 1024
     for message in ('{"key": "k-2"}', '{"key": ["k-1"]}', '{"key": null}', "[]", "k-1", '"k-1"', "[" * 10_000):
         assert list(of_log({"timestamp": 1, "message": message}, keys)) == []
+    (event,) = of_log({"timestamp": 1, "message": '{"key": "k-1", "location": "charge:7"}'}, keys)
+    assert event.at_ms == 1
+    assert "charge:7" in event.text
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -197,7 +197,7 @@ class DeadLetterQueue:
 
     def _delete(self, ids: Sequence[str]) -> dict[str, str]:
         """Delete up to ten messages; returns SQS's error codes by id. Raises if a call fails."""
-        failed: dict[str, str] = {}
+        failed = dict.fromkeys(ids, "Unconfirmed")
         left = list(ids)
         for _ in range(MAX_TRIES):
             answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=self._entries(left))

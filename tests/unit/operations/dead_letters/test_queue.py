@@ -211,7 +211,16 @@ def test_only_what_sqs_confirms_is_done_and_only_what_it_certainly_did_not_do_is
     undone, _ = performing.perform(redrive_ends(bank.queue.url)[Verdict.MOVE], decisions)
     troubles = [undone.get(each.dead_letter.id) for each in decisions]
     assert [ActOutcome.DONE if each is None else each.outcome for each in troubles] == outcomes
+    assert all(each is None or each.code for each in troubles)
     assert len(bank.dead.messages) == outcomes.count("unconfirmed") + outcomes.count("refused")
+
+
+def test_a_deletion_that_sqs_does_not_confirm_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = throttled(2).session().source
+    first, second = (message["MessageId"] for message in source.take())
+    monkeypatch.setattr(source.sqs, "delete_message_batch", lambda **asked: {"Successful": [{"Id": "0"}]})
+    assert source.delete([first, second]) == {second: "Unconfirmed"}
+    assert source.still_held([first, second]) == {second}
 
 
 @pytest.mark.parametrize(("less", "sizes"), [(0, [2, 2]), (1, [1] * 4)])

@@ -113,7 +113,7 @@ class DeadLettered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Event):
-    """A request, made at `since`, was answered that its payload's effect is done, with this result.
+    """A request, made at `since`, was answered that its payload's effect took place, with this result.
 
     `replayed`: that another request had caused it.
     """

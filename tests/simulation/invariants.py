@@ -34,8 +34,8 @@ recorded and sent, and then a late duplicate, or the redriven dead letter, was r
 
 A record keeps the payload that first ran under its key, until it expires (PAYLOAD).
 
-What a handler sends through its transaction is sent only if its record says that its effect is done, always under one
-key, and at least once before that record is COMPLETED (SENT).
+What a handler sends through its transaction is sent only if its record says that its effect took place, always under
+one key, and at least once before that record is COMPLETED (SENT).
 
 Outside Lambda a worker that runs has not lost the lease of a handler that runs in it: it would be dead (LEASE).
 

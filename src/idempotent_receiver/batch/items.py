@@ -54,7 +54,7 @@ class Event(StrEnum):
 
     ASKS = auto()  # it is about to be read or claimed
     FREE = auto()  # the peek found nothing that prevents a claim
-    COMMITTED = auto()  # its effect is done, and its record has messages to send
+    COMMITTED = auto()  # its effect took place, and its record has messages to send
     CONFIRMED = auto()  # its messages are sent
     CLAIMED = auto()  # its key is claimed
     CLAIMED_LATE = auto()  # its key is claimed, but nothing more starts or its group is blocked

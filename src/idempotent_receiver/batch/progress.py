@@ -27,7 +27,7 @@ LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages in which an item that has not started can be stopped."""
 
 OVER = "the store had not answered when time ran out"
-NOT_SENT = "its effect is done, but its messages were not sent before time ran out; a redelivery sends them"
+NOT_SENT = "its effect took place, but its messages were not sent before time ran out; a redelivery sends them"
 
 
 class Consequence(NamedTuple):

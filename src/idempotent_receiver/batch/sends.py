@@ -161,7 +161,7 @@ class Sends:
         if item not in self.unanswered:
             return
         if answer.own:
-            text = f"its effect is done, but one of its messages was refused: {answer.why}"
+            text = f"its effect took place, but one of its messages was refused: {answer.why}"
             item.failure = Failure(type="MessageRefused", text=text, permanent=True)
             self._refused.add(item)
         self.unanswered[item] -= 1
@@ -171,5 +171,5 @@ class Sends:
 
     def _not_sent(self, entry: _Entry, why: str) -> None:
         if self.unanswered.pop(entry.item, None) is not None:
-            text = f"its effect is done, but one of its messages was not confirmed: {why}"
+            text = f"its effect took place, but one of its messages was not confirmed: {why}"
             self._progress.happens(entry.item, Event.SETTLED, SettleFailed(text))

@@ -16,7 +16,7 @@ def lease_over(record: Record, now_ms: int) -> bool:
 
 
 def unsent(record: Record, now_ms: int) -> bool:
-    """Whether the record's effect is done, but its messages are not yet sent."""
+    """Whether the record's effect took place, but its messages are not yet sent."""
     return isinstance(decide(record, _ANY_CLAIM, (), now_ms), Unsent)
 
 

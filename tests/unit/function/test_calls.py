@@ -115,7 +115,7 @@ def test_a_model_that_was_kept_by_its_aliases_is_read(once: Any) -> None:
 
 
 def test_what_a_type_raises_for_a_kept_result_is_not_taken_for_the_functions_error(once: Any) -> None:
-    """A caller that sees the function's error tries again; the effect is done."""
+    """A caller that sees the function's error tries again; the effect took place."""
 
     class Parsed(BaseModel):
         id: str

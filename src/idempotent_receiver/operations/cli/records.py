@@ -65,7 +65,7 @@ keys runs until this version can read the record: upgrade, or see
 
 KIND_TEXTS = {
     "unsettled": ("Claims that were never settled", TAKEN_OVER),
-    "unsent": ("Keys whose effect is done but whose messages are not sent", SENT_NEXT),
+    "unsent": ("Keys whose effect took place but whose messages are not sent", SENT_NEXT),
     "failing": ("Keys that failed and will be retried", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
     "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),

@@ -107,7 +107,7 @@ class NewBody:
                 case AlreadyCompleted():
                     raise NotResent("it has already completed: have the producer send a new message")
                 case Unsent():
-                    raise NotResent("its effect is done, but its messages are not sent: use `dlq redrive`")
+                    raise NotResent("its effect took place, but its messages are not sent: use `dlq redrive`")
                 case HeldElsewhere():
                     going_on = self._goes_on(found, letter, new)
         self._require_free(new, going_on=going_on or decision.verdict not in OWN_RECORD)

@@ -191,7 +191,7 @@ def _met(found: Record | None, now_ms: int) -> str:
     if found.expired(now_ms):
         return "its record has expired"
     if unsent(found, now_ms):
-        return "its effect is done, but its messages may not have been sent: the consumer will send them"
+        return "its effect took place, but its messages may not have been sent: the consumer will send them"
     if found.status == Status.FAILED:
         return f"it failed at attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):

@@ -51,8 +51,8 @@ class Arguments:
         for each in (key, payload):
             if isinstance(each, Payload) and counting and counting <= set(each.without):
                 raise ValueError(
-                    f"without names every argument of {self._name}, so all calls would count as one; name a field in "
-                    "an argument by its path, such as 'order.sent_at'"
+                    f"`without` lists every argument of {self._name}, so all calls would be the same; to exclude one "
+                    "field, give its path, such as 'order.sent_at'"
                 )
 
     def given(self, values: Mapping[str, Any]) -> Given:

@@ -80,9 +80,9 @@ class CallOptions:
 
 
 class KeyedCall:
-    """One call, from its usable `key` to its end, within the deadline of the invocation `owner`.
+    """One call under a valid `key`, within the deadline of the invocation `owner`.
 
-    `run` performs all steps. A coroutine performs them one by one, so that those that wait for the store can run on
+    `run` performs all steps. Async code performs them one by one, so that steps that wait for the store can run on
     another thread.
     """
 

@@ -211,7 +211,7 @@ class _Wrapped:
         try:
             data = fetched(record, self.calls.results)
         except ResultGone as error:
-            raise errors.ResultUnavailable(key, f"it took effect; {error}") from error
+            raise errors.ResultUnavailable(key, f"the call took effect; {error}") from error
         try:
             return None if data is None else self._validated(data)
         except Exception as error:  # a user's type may raise anything, and it is not the function's error

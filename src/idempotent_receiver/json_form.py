@@ -54,7 +54,7 @@ def odd_in(form: Any) -> Iterator[Odd]:
 
 
 def json_text(form: Any, *, sort_keys: bool = False) -> bytes:
-    """The form as JSON; null for values without one."""
+    """The form as JSON; null for values that have no JSON form."""
     text = json.dumps(form, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys, default=lambda odd: None)
     return text.encode("utf-8", "surrogatepass")
 

@@ -32,7 +32,7 @@ _MARKED: list[tuple[object, tuple[str, ...]]] = [(payload_key, ())]
 
 
 def key_for(*ways_in: str) -> Callable[[Function], Function]:
-    """Mark a key strategy as valid for these entry points only. Without any, it must be called to make one."""
+    """Mark a key strategy as valid for these entry points only. With none, mark a factory, whose call makes one."""
 
     def mark(function: Function) -> Function:
         _MARKED.append((function, ways_in))

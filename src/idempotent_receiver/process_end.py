@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ctypes
 
 Lifetime = Callable[[Deadline], AbstractContextManager[None]]
-"""The context manager in which an invocation with this deadline runs."""
+"""Makes the context manager for an invocation with this deadline."""
 
 _CLOCK_BOOTTIME = 7
 _SIGEV_SIGNAL = 0
@@ -96,9 +96,7 @@ class Timer:
 
 
 def die_with(parent: int) -> None:
-    """End this process as soon as its parent, with this process id, dies. Call it once, on the main thread, at
-    start.
-    """
+    """End this process once its parent (process id `parent`) dies. Call it once, on the main thread, at startup."""
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)  # the parent was already dead

@@ -12,12 +12,12 @@ from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.steps import Steps
 from idempotent_receiver.operations.dead_letters.triage import Rules
-from idempotent_receiver.operations.dead_letters.verbs import redrive_ends
+from idempotent_receiver.operations.dead_letters.verbs import redrive_dispositions
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.keys import message_id
 from tests.chaos.settings import RECORDS, REDRIVER
@@ -44,8 +44,8 @@ def redrive(settings: Settings, made: partial[Any], log: Log) -> dict[str, list[
     dead = settings.outputs["DeadLetterQueueUrl"]
     letters = queue.DeadLetterQueue(sqs, dead, SystemClock(), hold_seconds=HOLD_SECONDS)
     with Session(source=letters, reader=reader, store=store, rules=rules) as session:
-        ends = redrive_ends(settings.outputs["QueueUrl"])
-        run = Run(session, ends, Performance(sqs, letters), selection=Selection(groups=frozenset(GROUPS)))
+        dispositions = redrive_dispositions(settings.outputs["QueueUrl"])
+        run = Run(session, dispositions, Steps(sqs, letters), selection=Selection(groups=frozenset(GROUPS)))
         run.carry_out(run.plan())
         left = ["left"] * len(run.summary.left) + ["held by others"] * letters.held_elsewhere()
     return {"swept": [*map(str, run.summary.done.elements()), *left]}

@@ -44,15 +44,15 @@ ANSWERS = {
 
 
 @given(items, claims, versions)
-def test_every_item_has_its_answer(item: dict[str, Any], claim: transitions.Claim, wrote: list[str]) -> None:
+def test_every_item_has_its_answer(item: dict[str, Any], claim: transitions.Claim, sent_versions: list[str]) -> None:
     """The decision is the oracle's, and it never raises."""
     seen = from_attributes(item)
 
-    answer = transitions.decide(seen, claim, wrote, NOW_MS)
+    answer = transitions.decide(seen, claim, sent_versions, NOW_MS)
 
     assert isinstance(answer, ANSWERS[met(item, str(claim.fingerprint))])  # type: ignore[arg-type]
     if isinstance(answer, transitions.Claimed):
-        assert seen.version in wrote
+        assert seen.version in sent_versions
     if isinstance(answer, answers.HeldElsewhere):
         assert answer.until_ms > NOW_MS
     if isinstance(answer, answers.AlreadyFailed):
@@ -61,17 +61,17 @@ def test_every_item_has_its_answer(item: dict[str, Any], claim: transitions.Clai
 
 @given(items, claims, versions, st.integers(-(10**12), 10**15))
 def test_no_live_claim_or_completed_record_is_claimed(
-    item: dict[str, Any], claim: transitions.Claim, wrote: list[str], now_ms: int
+    item: dict[str, Any], claim: transitions.Claim, sent_versions: list[str], now_ms: int
 ) -> None:
     seen = from_attributes(item)
     lasts = seen.unreadable is None and not seen.expired(now_ms)
 
-    answer = transitions.decide(seen, claim, wrote, now_ms)
+    answer = transitions.decide(seen, claim, sent_versions, now_ms)
 
     if lasts and seen.status == Status.COMPLETED:
         assert isinstance(answer, answers.AlreadyCompleted | answers.OtherPayload)
     live = seen.lease_until_ms is not None and now_ms < seen.lease_until_ms
-    if lasts and seen.status == Status.INPROGRESS and live and seen.version not in wrote:
+    if lasts and seen.status == Status.INPROGRESS and live and seen.version not in sent_versions:
         assert not isinstance(answer, answers.Claimable | transitions.Claimed)
     if seen.unreadable is not None:
         assert answer == answers.Unreadable(seen.unreadable)

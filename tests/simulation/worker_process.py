@@ -175,14 +175,19 @@ class Sqs:
     def delete_message_batch(self, **arguments: Any) -> dict[str, Any]:
         self.world.sleep(0.005)
         self.model.delete(entry["ReceiptHandle"] for entry in arguments["Entries"] if self._newest(entry))
-        return {}
+        return {"Successful": [{"Id": entry["Id"]} for entry in arguments["Entries"]]}
 
     def change_message_visibility_batch(self, **arguments: Any) -> dict[str, Any]:
         self.world.sleep(0.005)
-        failed = [{"Id": entry["Id"]} for entry in arguments["Entries"] if not self._changed(entry)]
+        done, failed = [], []
+        for entry in arguments["Entries"]:
+            if self._changed(entry):
+                done.append({"Id": entry["Id"]})
+            else:
+                failed.append({"Id": entry["Id"], "Code": "ReceiptHandleIsInvalid", "SenderFault": True})
         self.changes += len(arguments["Entries"])
         self.refused += len(failed)
-        return {"Failed": failed}
+        return {"Successful": done, "Failed": failed}
 
     def _changed(self, entry: dict[str, Any]) -> bool:
         handle, ends = entry["ReceiptHandle"], self.world.now + entry["VisibilityTimeout"]

@@ -26,7 +26,7 @@ OURS = {
     "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.outbox",
     "protocol.record",
     "protocol.reads", "protocol.store", "protocol.transaction", "protocol.transitions", "protocol.values", "sqs",
-    "sqs.binding", "sqs.consumer", "sqs.dead_letter",
+    "sqs.batch_answers", "sqs.binding", "sqs.consumer", "sqs.dead_letter",
     "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.sends", "sqs.visibility", "sqs.work",
     "telemetry",
 }  # fmt: skip

@@ -34,7 +34,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> str:
     """Reconcile the execution that an event names. Raises if the event must be retried."""
     detail = event["detail"]
     if detail["status"] not in DIED:
-        return "settled"  # running or succeeded, which the rule does not send
+        return "settled"  # running or succeeded: the rule does not send these
     arn, input = detail["executionArn"], detail.get("input")
     if input is None:
         # EventBridge omits an input that is too long.

@@ -150,8 +150,8 @@ class Loop:
         """End `turn`: cancel the remaining tasks and wait at most this long. Returns the work still running.
 
         There is no time limit once a coroutine has been cancelled: its message is redelivered, and the coroutine must
-        not resume alongside the next attempt. Nor is there one when too many loops are abandoned: a timeout then ends
-        the process and all of them.
+        not resume alongside the next attempt. Nor is there one once too many loops have been abandoned: the
+        invocation's timeout then ends the process, and them with it.
         """
 
         def end() -> None:

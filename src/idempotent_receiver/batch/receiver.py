@@ -212,7 +212,7 @@ class DeadLetters:
             self._executor.start(partial(self._send, item.index, item.failure), partial(self._sent, item))
 
     def add(self, item: Item) -> None:
-        """Queue an item's dead letter if no retry can help; otherwise the item has failed."""
+        """Queue an item's dead letter if no retry can help; otherwise mark the item as failed."""
         if item.failure.permanent:
             self._waiting.append(item)
         else:

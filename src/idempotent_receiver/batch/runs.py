@@ -89,7 +89,9 @@ class Runs:
         return (len(self.again) > 0 and self._in_time(moment)) or (len(self.ready) > 0 and self.may_start(moment))
 
     def may_start(self, moment: Moment) -> bool:
-        """Whether there is time for another first run and the waiting commits, and not too many commits wait."""
+        """Whether another first run may start: there is time for it and the waiting commits, and these are not too
+        many.
+        """
         return self._in_time(moment, self._turns.wait_seconds)
 
     def _in_time(self, moment: Moment, wait_seconds: float = 0) -> bool:

@@ -30,7 +30,7 @@ class Host(Protocol):
         """A claim was made. Returns it with the renewal data that its settlement needs."""
 
     def not_claimed(self, id: str) -> None:
-        """A claim was not made, or its answer is unknown: its handler will not run."""
+        """A claim was not made, or its answer is unknown: the message's handler will not run."""
 
     def settling(self, claimed: Claimed) -> Claimed:
         """A claim is about to be settled, so its lease is no longer renewed. Returns the claim's current state."""

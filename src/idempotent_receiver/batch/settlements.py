@@ -1,6 +1,6 @@
 """Settles a batch's runs: settlements and transactions that are ready close together share a request.
 
-Each store answer is an event in the table in `items.py`, via `handler/outcome.py` if it ends the item.
+Each store answer becomes an event of the table in `items.py`; one that ends the item goes through `handler/outcome.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -140,7 +140,7 @@ class Settlements:
             self._settling.add(Operation(settlement, settlement.standing, partial(on_done, item)))
 
     def release(self, item: Item) -> None:
-        """Release the claim, if any. An item that should have run again has failed."""
+        """Release the claim, if any. An item that should have run again counts as failed."""
         if item.again:
             self.fail(item)
             return
@@ -249,8 +249,8 @@ class Settlements:
         )
 
     def _once_more(self, item: Item, lost: ClaimLost) -> Unclaimed | None:
-        """The basis for running an unclaimed item again at once. None in a group: a later message may have started
-        elsewhere.
+        """The basis for running an unclaimed item again at once. None for an item in a group: a later message may have
+        started elsewhere.
         """
         basis = item.basis
         if isinstance(basis, Claimed) or item.work.group is not None or not self._progress.may_start(item):

@@ -77,7 +77,9 @@ class Turns:
         self.writes = 0
         """The number of commits with writes that have taken effect."""
         self._written: dict[ActionItem, list[tuple[int, frozenset[str] | None]]] = {}
-        """The commits that wrote each item: the value of `writes`, and the attributes possibly changed (None: all)."""
+        """The commits that wrote each item: the value of `writes` then, and the attributes that may have changed (None:
+        all).
+        """
 
     def ran(self, index: int) -> None:
         """A run has ended and needs a transaction."""

@@ -45,7 +45,7 @@ def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
 
 
 def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get: Get) -> Written | ActionFailed | None:
-    """A member's answer according to the reasons for its own actions; None if they name none.
+    """A member's answer, from the cancellation reasons of its own actions; None if none of these actions caused it.
 
     The record's own reason comes first: once the claim is lost, the handler's conditions do not matter.
     """

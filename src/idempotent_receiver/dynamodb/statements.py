@@ -78,7 +78,7 @@ def insert(table: str, item: RecordItem) -> "BatchStatementRequestTypeDef":
 
 
 def put_item(table: str, item: RecordItem) -> "PutItemInputTypeDef":
-    """The same as PutItem arguments."""
+    """The same insert, as PutItem arguments."""
     return {
         "TableName": table,
         "Item": dict(zip(item, attribute_values(item.values()), strict=True)),

@@ -33,7 +33,7 @@ class Attempt:
     store: RecordStore | None = None
     """The store from which its transaction reads."""
     no_sends: str | None = outbox.NOBODY_REDELIVERS
-    """The reason why its transaction cannot send messages, if it cannot."""
+    """Why its transaction cannot send messages; None if it can."""
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
     asynchronous: bool = field(default=False, init=False)
@@ -152,7 +152,7 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
     token = current_attempt.set(attempt)
     try:
         return _returned(handle(attempt), attempt)
-    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not end other messages
+    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not abort other messages
         return _raised(error, attempt, with_text=with_text)
     finally:
         current_attempt.reset(token)
@@ -164,7 +164,7 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
     attempt.asynchronous = True
     try:
         return _returned(await handle(attempt), attempt)
-    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not end other messages
+    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not abort other messages
         return _raised(error, attempt, with_text=with_text)
     finally:
         current_attempt.reset(token)

@@ -165,7 +165,7 @@ def of_release(answer: SettleResult | Unknown, held: Claimed, deadline: Deadline
 def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | None = None) -> Ending:
     """The ending of a run whose claim was lost: it follows from the winner's record, as for a new claim.
 
-    An unclaimed run had no claim to lose: its own `failure` counts, or else the answer that a claim would get.
+    An unclaimed run had no claim to lose: it ends with its own `failure` if any, or else as a new claim would.
     """
     answer = transitions.decide(lost.found, run.claim, (), deadline.now_ms)
     match answer:
@@ -192,7 +192,7 @@ def as_outcome(ending: Ending) -> Outcome:
 def uncommitted(
     answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool
 ) -> tuple[Failure, BaseException | None]:
-    """The failure of a run whose commit was refused or got no certain answer, and the exception to raise, if any.
+    """The failure of a run whose commit was refused or got no definite answer, and the exception to raise, if any.
 
     If the commit took effect after all, recording the failure is refused, because the record's version has changed.
     """

@@ -40,7 +40,7 @@ class NotInstalled(ServerError):
 def interpreter() -> str:
     """The running interpreter, if ministack is installed in it. Otherwise raises NotInstalled, with the remedy."""
     if importlib.util.find_spec("ministack") is None:
-        raise NotInstalled("a local cloud needs the extra [local]: pip install 'idempotent-receiver[cli,local]'")
+        raise NotInstalled("a local cloud needs the [local] extra: pip install 'idempotent-receiver[cli,local]'")
     return sys.executable
 
 

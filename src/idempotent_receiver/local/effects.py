@@ -66,7 +66,7 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         was, is_now = ("none" if each is None else each for each in (self.expected, self.found))
         what = f"{self.path} is {is_now}" if self.path else f"{is_now} {'item' if is_now == 1 else 'items'}"
-        return f"{self.place}: {what}, but {was} without faults"
+        return f"{self.place}: {what}, but {was} in the run without faults"
 
 
 Changes = Mapping[ItemPlace, Mapping[str, Decimal]]

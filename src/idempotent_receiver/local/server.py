@@ -74,7 +74,7 @@ class Server:
             if not self.alive:
                 assert self._supervisor.stderr is not None
                 last_words = self._supervisor.stderr.read().strip() or "it printed nothing"
-                raise ServerError(f"the server ended while starting: {last_words}")
+                raise ServerError(f"the server exited during startup: {last_words}")
             if time.monotonic() > deadline:
                 raise ServerError(f"the server was not ready after {START_SECONDS:.0f} s")
             time.sleep(START_POLL_SECONDS)

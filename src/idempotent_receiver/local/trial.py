@@ -50,7 +50,7 @@ class Trial:
     _offered: int = 0
 
     def prepare(self) -> int:
-        """Wrap the handler in the witness; return the function's timeout. Raises DeployError if the handler does not
+        """Wrap the handler in a `Witness`; return the function's timeout. Raises DeployError if the handler does not
         start.
         """
         functions, name = self.cloud.client("lambda"), self.consumer.function
@@ -118,7 +118,7 @@ class Trial:
         return quiet == QUIET_POLLS
 
     def wait_for(self, name: str, seconds: float) -> bool:
-        """Wait until an attempt at a message with this name has ended; returns whether one has.
+        """Wait until an attempt for a message with this name has ended; returns whether one has.
 
         In a FIFO queue, it may have to wait for a failing message in its group, which is redelivered at once.
         """
@@ -166,7 +166,7 @@ class Trial:
         return self.consumer.queue_url.endswith(".fifo")
 
     def failed(self, name: str) -> bool:
-        """Whether an attempt at a message with this name has failed."""
+        """Whether an attempt for a message with this name has failed."""
         ids = {id for id, each in self.sent.items() if each == name}
         return any(
             ids & {*line["ids"]} if line["what"] == "raised" else ids & {*line.get("failed", ())}

@@ -55,7 +55,7 @@ def note(what: str, **said: object) -> None:
 
 
 def lines() -> list[dict[str, Any]]:
-    """All notes so far, by every process."""
+    """All notes so far, from all processes."""
     return [json.loads(line) for line in (Path(settings["folder"]) / "log.jsonl").read_bytes().splitlines()]
 
 
@@ -175,7 +175,7 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
         claim = current_claim()
         if settings["faults"] == ONE_FAILS and first("failed"):
             note("spoiled", key=claim.key, record=claim.id)
-            raise Planned("receiver local makes this message fail once")
+            raise Planned("`receiver local` makes this message fail once")
         note("started", key=claim.key, record=claim.id, attempt=claim.attempt)
         id = deliveries.ids.get(claim.key, claim.key)
         if settings["faults"] == KILLS and id in deliveries.handles and first("met"):

@@ -58,7 +58,7 @@ class Description:
         return None if self.retention_days is None else round(self.retention_days * DAY_SECONDS)
 
     def document(self) -> dict[str, Any]:
-        """The JSON document. It holds only the name of a callable."""
+        """The JSON document. A callable appears in it by name only."""
         days = self.retention_days
         return {
             "key": None if self.key is None else _key_document(self.key),
@@ -71,7 +71,7 @@ class Description:
 
 
 def description_in(text: str) -> Description:
-    """The description in a document. Raises ValueError that names an invalid field and its valid values."""
+    """The description in a document. Raises a ValueError that names an invalid field and its valid values."""
     try:
         found = json_of(text)
     except (ValueError, RecursionError) as error:

@@ -58,7 +58,7 @@ MAX_SKEW_MS = 60_000
 
 def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | None:
     """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if that lies in the
-    future, because the record was written with another retention.
+    future, because the record was written with a different retention.
     """
     if record.expiration is None:
         return None

@@ -14,7 +14,7 @@ class AlreadyCompleted:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyFailed:
-    """The handler failed, and this entry point treats that as the answer."""
+    """The handler failed, and this entry point returns a recorded failure as the answer."""
 
     record: Record
 

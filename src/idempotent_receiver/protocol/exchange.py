@@ -51,7 +51,7 @@ class Transition(Protocol[AnswerT_co]):
     def id(self) -> str:
         """The record's id."""
 
-    def step(self, seen: Record | None, wrote: Sequence[str], now_ms: int, version: str) -> Change | AnswerT_co:
+    def step(self, seen: Record | None, sent_versions: Sequence[str], now_ms: int, version: str) -> Change | AnswerT_co:
         """The next write to try, or the answer."""
 
     def applied(self, change: Change) -> AnswerT_co:
@@ -76,7 +76,7 @@ class Operation(Generic[AnswerT]):
     on_done: Callable[["Operation[AnswerT]"], None] = _tell_nobody
     actions: Sequence[Action] = ()
     drawn: Change | None = None
-    wrote: list[str] = field(default_factory=list)
+    sent_versions: list[str] = field(default_factory=list)
     change: Change | None = None
     answer: AnswerT | Unknown | None = None
     error: str | None = None
@@ -95,14 +95,14 @@ class Operation(Generic[AnswerT]):
     def advance(self, now_ms: int, version: str) -> None:
         """Decide from the record seen: an answer, or the next change, with the version generated for it."""
         assert not isinstance(self.seen, Unread)
-        step = self.transition.step(self.seen, self.wrote, now_ms, version)
+        step = self.transition.step(self.seen, self.sent_versions, now_ms, version)
         if not isinstance(step, Change):
             self.answer = step
         elif self.drawn is not None and self.drawn.seen == step.seen:
             self.change = self.drawn
         else:
             self.change = step
-            self.wrote.append(str(step.new.version))
+            self.sent_versions.append(str(step.new.version))
             self.drawn = step if self.actions else None
 
     def apply(self, written: Written | ActionFailed) -> None:

@@ -26,10 +26,12 @@ class Conclusion(NamedTuple):
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     revises: str | None = None
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
+    def step(
+        self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
+    ) -> Change | SettleResult:
         """The write that ends the execution's record, or the answer already there."""
         if seen is None or not self._open(seen):
-            return Settled(seen) if seen is not None and seen.version in wrote else ClaimLost(seen)
+            return Settled(seen) if seen is not None and seen.version in sent_versions else ClaimLost(seen)
         held = seen._replace(execution=self.execution)
         return Settlement(held, self.outcome, self.retention_seconds, seen).change(now_ms, version)
 

@@ -18,7 +18,7 @@ MOST_OUTBOX_BYTES = 64 * 1024
 
 NOBODY_REDELIVERS = "this entry point cannot send, because its calls are not redelivered: only sqs_consumer can"
 NO_CLIENT = "pass the consumer a client: sqs_consumer(store, sqs=boto3.client('sqs'))"
-"""The reasons why a transaction cannot send."""
+"""Reasons why a transaction cannot send."""
 
 MOST_OTHER_ATTRIBUTES = 9
 """SQS allows ten attributes; the stamp is one of them."""
@@ -72,41 +72,41 @@ def _texts(attributes: Mapping[str, str]) -> dict[str, dict[str, str]]:
 def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> Outgoing:
     """The message, after checking and copying it. Raises TypeError or ValueError for anything that SQS would reject."""
     if not isinstance(queue_url, str) or not _URL.fullmatch(queue_url):
-        raise misuse(TypeError(f"a transaction's send: QueueUrl takes a queue URL; it is {named_type(queue_url)}"))
+        raise misuse(TypeError(f"Transaction.send: QueueUrl takes a queue URL; it is {named_type(queue_url)}"))
     if "MessageDeduplicationId" in arguments:
         text = "takes no MessageDeduplicationId: the message's key is its deduplication id, the same on every send"
-        raise misuse(TypeError(f"a transaction's send {text}"))
+        raise misuse(TypeError(f"Transaction.send {text}"))
     for name, value in arguments.items():
         kind = _OPTIONAL.get(name)
         if kind is None:
-            raise misuse(TypeError(f"a transaction's send takes no {name}: see SendMessage"))
+            raise misuse(TypeError(f"Transaction.send takes no {name}: see SendMessage"))
         if isinstance(value, bool) or not isinstance(value, kind):
-            raise misuse(TypeError(f"a transaction's send: {name} takes {_KINDS[kind]}; it is {named_type(value)}"))
+            raise misuse(TypeError(f"Transaction.send: {name} takes {_KINDS[kind]}; it is {named_type(value)}"))
     _check_delay(queue_url, arguments.get("DelaySeconds", 0))
     attributes = arguments.get("MessageAttributes", {})
     if STAMP in attributes or len(attributes) > MOST_OTHER_ATTRIBUTES:
-        text = f"takes up to {MOST_OTHER_ATTRIBUTES} attributes besides {STAMP!r}, which holds its key"
-        raise misuse(ValueError(f"a transaction's send: MessageAttributes {text}"))
+        text = f"takes up to {MOST_OTHER_ATTRIBUTES} attributes besides {STAMP!r}, which holds the message's key"
+        raise misuse(ValueError(f"Transaction.send: MessageAttributes {text}"))
     for name in ("MessageAttributes", "MessageSystemAttributes"):
         if not all(_is_name(key, of=name) and _is_attribute(one) for key, one in arguments.get(name, {}).items()):
-            raise misuse(TypeError(f"a transaction's send: {name} takes names and values like {_LIKE[name]}"))
+            raise misuse(TypeError(f"Transaction.send: {name} takes names and values like {_LIKE[name]}"))
     if "MessageGroupId" in arguments and not _GROUP.fullmatch(arguments["MessageGroupId"]):
-        raise misuse(ValueError("a transaction's send: MessageGroupId takes 1 to 128 letters, digits and punctuation"))
+        raise misuse(ValueError("Transaction.send: MessageGroupId takes 1 to 128 letters, digits and punctuation"))
     if queue_url.endswith(".fifo") and "MessageGroupId" not in arguments:
-        raise misuse(ValueError(f"a transaction's send: {queue_url} is a FIFO queue, so it needs a MessageGroupId"))
+        raise misuse(ValueError(f"Transaction.send: {queue_url} is a FIFO queue, so it needs a MessageGroupId"))
     text = _text_of(body)
     if not text or _FORBIDDEN.search(text):
-        raise misuse(ValueError("a transaction's send: MessageBody is empty, or has characters that SQS rejects"))
-    copied = {name: plain_copy(value, f"a transaction's send: {name}") for name, value in arguments.items()}
+        raise misuse(ValueError("Transaction.send: MessageBody is empty, or has characters that SQS rejects"))
+    copied = {name: plain_copy(value, f"Transaction.send: {name}") for name, value in arguments.items()}
     return Outgoing(queue_url, {"MessageBody": text, **copied})
 
 
 def _check_delay(queue_url: str, seconds: int) -> None:
     if not 0 <= seconds <= MOST_DELAY_SECONDS:
-        raise misuse(ValueError(f"a transaction's send: DelaySeconds takes 0 to {MOST_DELAY_SECONDS}"))
+        raise misuse(ValueError(f"Transaction.send: DelaySeconds takes 0 to {MOST_DELAY_SECONDS}"))
     if seconds and queue_url.endswith(".fifo"):
         text = "is a FIFO queue, where only the queue sets the delay: leave out DelaySeconds"
-        raise misuse(ValueError(f"a transaction's send: {queue_url} {text}"))
+        raise misuse(ValueError(f"Transaction.send: {queue_url} {text}"))
 
 
 _LIKE = {
@@ -145,7 +145,7 @@ def _text_of(body: object) -> str:
         return body
     if body is None or isinstance(body, bytes | bytearray):
         text = "MessageBody takes a str, or a value that pydantic serialises to JSON"
-        raise misuse(TypeError(f"a transaction's send: {text}; it is {named_type(body)}"))
+        raise misuse(TypeError(f"Transaction.send: {text}; it is {named_type(body)}"))
     # Imported here because most handlers send nothing.
     from pydantic_core import to_json  # noqa: PLC0415
 
@@ -155,7 +155,7 @@ def _text_of(body: object) -> str:
             json.loads(text, parse_constant=_refuse)
     except Exception as error:
         told = f"MessageBody is {named_type(body)}, which pydantic cannot serialise to JSON"
-        raise misuse(TypeError(f"a transaction's send: {told}")) from error
+        raise misuse(TypeError(f"Transaction.send: {told}")) from error
     return text
 
 

@@ -1,8 +1,8 @@
 """Lease renewal for runs that outlast their first lease.
 
 Outside Lambda, no platform ends a process at its deadline. So leases are short, and a `Renewal` extends them while the
-handler runs. Renewals and the settlement replace the same record from two threads: the settlement gets every version
-before a renewal sends it, and may replace any of them.
+handler runs. Renewals and the settlement replace the same record from two threads: the settlement is given each version
+before the renewal that writes it is sent, and may replace any of them.
 """
 
 from collections.abc import Collection
@@ -25,9 +25,11 @@ class Renewal(NamedTuple):
         """The record's id."""
         return self.held.id
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
+    def step(
+        self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
+    ) -> Change | SettleResult:
         """The write that renews the lease, or the answer already there."""
-        if seen is not None and seen.version in wrote:
+        if seen is not None and seen.version in sent_versions:
             return Settled(seen)
         if not unchanged(seen, self.held):
             return ClaimLost(seen)

@@ -91,9 +91,9 @@ class ResendClaim(NamedTuple):
         return self.resend.old_id
 
     def step(
-        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
+        self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
     ) -> Change | Settled | Refusal:
-        """The write that claims the key, or the answer already there."""
+        """The write that claims the key, or the existing answer."""
         claim = Claim(self.id, self.fingerprint, self.resend.operator, 0)
         match decide(seen, claim, (), now_ms):  # the resend, not a version, identifies this claim's write
             case Claimable():

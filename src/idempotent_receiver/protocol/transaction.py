@@ -91,7 +91,7 @@ class Transaction:
         return tuple(self._sends)
 
     def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
-        """Add these text attributes to each message, if they fit. The message's own attributes win over them."""
+        """Add these text attributes to each message, if they fit. The message's own attributes take precedence."""
         with self._adding:
             self._sends = [message.with_attributes(attributes, system_attributes) for message in self._sends]
 
@@ -175,14 +175,14 @@ class Transaction:
         redelivered.
         """
         if self._no_sends is not None:
-            raise misuse(RuntimeError(f"a transaction's send: {self._no_sends}"))
+            raise misuse(RuntimeError(f"Transaction.send: {self._no_sends}"))
         message = outgoing(QueueUrl, MessageBody, arguments)
         size = len(to_text([message]).encode("utf-8", "surrogatepass"))
         with self._adding:
             self._require_open("send")
             if self._outbox_bytes + size > MOST_OUTBOX_BYTES:
                 text = f"the messages of one transaction exceed {MOST_OUTBOX_BYTES // 1024} KB: send a reference"
-                raise misuse(ValueError(f"a transaction's send: {text}"))
+                raise misuse(ValueError(f"Transaction.send: {text}"))
             self._outbox_bytes += size
             self._sends.append(message)
 

@@ -122,16 +122,18 @@ class Claim(NamedTuple):
     input: str | None = None
     lease_ms: int | None = None
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | ClaimAnswer:
+    def step(
+        self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
+    ) -> Change | ClaimAnswer:
         """The write that claims the key, or the answer already there."""
-        answer = decide(seen, self, wrote, now_ms)
+        answer = decide(seen, self, sent_versions, now_ms)
         return self.change(seen, now_ms, version) if isinstance(answer, Claimable) else answer
 
     def change(self, seen: Record | None, now_ms: int, version: str) -> Change:
         """The write that claims the key."""
         before = 0  # after an expired record, attempts count from zero again
         if seen is not None and not seen.expired(now_ms):
-            # A record without a count is from Powertools, where the handler started once.
+            # A record without a count is from Powertools, whose handler has started once.
             before = 1 if seen.attempts is None else seen.attempts
         lease_until_ms = self.lease_at(now_ms)
         record = Record(
@@ -186,9 +188,9 @@ class Peek(NamedTuple):
         """The record's id."""
         return self.claim.id
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> PeekAnswer:
-        """The answer already there, or `Claimable` with the record that the claim would replace."""
-        answer = decide(seen, self.claim, wrote, now_ms)
+    def step(self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str) -> PeekAnswer:
+        """The existing answer, or `Claimable` with the record that the claim would replace."""
+        answer = decide(seen, self.claim, sent_versions, now_ms)
         assert not isinstance(answer, Claimed)  # a peek has written nothing
         return answer
 
@@ -220,9 +222,11 @@ class Settlement(NamedTuple):
         """The record's id."""
         return self.held.id
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
+    def step(
+        self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
+    ) -> Change | SettleResult:
         """The write that ends the claim, or the answer already there."""
-        if seen is not None and seen.version in wrote:
+        if seen is not None and seen.version in sent_versions:
             return Settled(seen)
         standing = seen if seen is not None and seen.version in self.renewed else self.standing
         if not unchanged(seen, standing):
@@ -240,7 +244,7 @@ class Settlement(NamedTuple):
         return Settled(change.new)
 
 
-def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | ClaimAnswer:
+def decide(seen: Record | None, claim: Claim, sent_versions: Collection[str], now_ms: int) -> Claimable | ClaimAnswer:
     """What `claim`, which sent the versions `wrote`, may do with the record that it meets. Follows the module's table
     row by row.
     """
@@ -261,7 +265,7 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
     if seen.status == Status.SENDING:
         return held or Unsent(seen)
     # Before the live lease: what this claim wrote has one, too.
-    if seen.version in wrote:
+    if seen.version in sent_versions:
         return Claimed(seen, claim)
     if seen.status == Status.INPROGRESS and held is not None:
         return held

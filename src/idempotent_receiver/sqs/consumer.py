@@ -326,7 +326,7 @@ class _Invocation:
 
 
 def _threads(binding: Binding) -> Callable[[], Executor]:
-    """The factory of a consumer's executors. They share its threads, and a coroutine function's event loops."""
+    """The factory for a consumer's executors. They share its threads and, for a coroutine function, its event loops."""
     pool, loops = ThreadPool(), None
     if binding.asynchronous:
         # Imported here because most consumers start without asyncio.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.batch.settings import SendAnswer
+from idempotent_receiver.sqs.batch_answers import failed_entries
 from idempotent_receiver.sqs.dead_letter import stamped
 
 if TYPE_CHECKING:
@@ -41,11 +42,9 @@ def send_messages(
             return [SendAnswer(False, why)] * len(messages)
         why += ": check that it exists, and allow sqs:SendMessage"
         return [SendAnswer(False, why, of_queue=True)] * len(messages)
-    confirmed = {one["Id"] for one in answer.get("Successful", ())}
-    failed = {one["Id"]: one for one in answer.get("Failed", ())}
+    failed = failed_entries(answer, len(entries))
     return [
-        SendAnswer(True) if entry["Id"] in confirmed else _refusal(queue_url, failed.get(entry["Id"], {}))
-        for entry in entries
+        _refusal(queue_url, failed[place]) if place in failed else SendAnswer(True) for place in range(len(entries))
     ]
 
 
@@ -57,11 +56,9 @@ def sendable(queue_url: str, key: str, arguments: Mapping[str, Any]) -> dict[str
 
 
 def _refusal(queue_url: str, failed: Mapping[str, Any]) -> SendAnswer:
-    code = failed.get("Code", "no answer")
+    code = failed["Code"]
     own = code in _OWN_FAULTS
-    return SendAnswer(
-        False, f"SQS answered {code} on {queue_url}", own=own, again=not (own or failed.get("SenderFault"))
-    )
+    return SendAnswer(False, f"SQS answered {code} on {queue_url}", own=own, again=not (own or failed["SenderFault"]))
 
 
 def _code(error: Exception) -> str:

@@ -91,7 +91,7 @@ def _rows(
 
 
 def arguments_of(call: Call) -> str:
-    """The place of a call's arguments."""
+    """The path prefix of a call's arguments."""
     return f"{call.name}("
 
 

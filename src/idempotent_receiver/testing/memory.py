@@ -235,7 +235,7 @@ class Table:
         """How a key's types differ from those in this table's items, if they do. `name` is the table's."""
         for attribute, value, other in zip(self.key, key, next(iter(self.items), key), strict=False):
             if _key_type(value) != _key_type(other):
-                return f"the key {attribute!r} is {_key_type(other)} in {name}; this is {_key_type(value)}"
+                return f"the key {attribute!r} is {_key_type(other)} in {name}, but {_key_type(value)} here"
         return None
 
 

@@ -1,4 +1,4 @@
-"""Runs a consumer under schedules, delivering messages as SQS does until each has ended."""
+"""Runs a consumer under schedules, delivering messages as SQS does until each has an outcome."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

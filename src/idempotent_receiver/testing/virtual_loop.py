@@ -30,7 +30,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks: set[asyncio.Task[None]] = set()
         self.set_debug(False)  # debug mode measures slow callbacks in real time
         self.set_default_executor(_Inline(max_workers=1))
-        self.set_exception_handler(lambda loop, context: None)  # no errors about tasks that a crash left
+        self.set_exception_handler(lambda loop, context: None)  # no errors about tasks left over from a crash
 
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a coroutine in a copy of the caller's context."""

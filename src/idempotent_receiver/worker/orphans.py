@@ -1,7 +1,7 @@
 """Cleans up after a dead process: releases its claims and returns its messages to the queue.
 
-Messages that had started become visible after a backoff: one of them may have killed the process. The others, visible
-at once, must not be received together with that message again and again.
+Messages whose handlers had started become visible after a backoff, because one of them may have killed the process.
+The others become visible at once, so that they are not received together with it every time.
 """
 
 import logging

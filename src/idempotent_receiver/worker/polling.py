@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from idempotent_receiver.sqs.batch_answers import failed_entries
 from idempotent_receiver.sqs.received import lambda_record
 from idempotent_receiver.sqs.visibility import MOST_ENTRIES
 
@@ -41,7 +42,7 @@ class PolledQueue:
         return cls(sqs, url, attributes["QueueArn"])
 
     def receive(self, most: int, *, wait_seconds: int, visibility_seconds: int) -> list[dict[str, Any]]:
-        """Receive up to ten messages, as Lambda event records; waits for the first."""
+        """Receive up to ten messages, as Lambda event records; wait for the first."""
         answer = self.sqs.receive_message(
             QueueUrl=self.url,
             MaxNumberOfMessages=min(most, MOST_ENTRIES),
@@ -53,19 +54,19 @@ class PolledQueue:
         return [lambda_record(message, self.arn) for message in answer.get("Messages", [])]
 
     def delete(self, handles: Sequence[str]) -> list[str]:
-        """Delete messages; returns the handles that SQS refused."""
+        """Delete messages; returns the handles that SQS did not confirm."""
         entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
         answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]  # they are
-        return [handles[int(failed["Id"])] for failed in answer.get("Failed", [])]
+        return [handles[place] for place in failed_entries(answer, len(handles))]
 
     def change(self, visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Make each message visible again after its number of seconds; returns the entries that SQS refused."""
+        """Make each message visible again after its number of seconds; returns the entries that SQS did not confirm."""
         entries = [
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
             for place, (handle, seconds) in enumerate(visibilities)
         ]
         answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
-        return [visibilities[int(failed["Id"])] for failed in answer.get("Failed", [])]
+        return [visibilities[place] for place in failed_entries(answer, len(visibilities))]
 
 
 class Acknowledgements:

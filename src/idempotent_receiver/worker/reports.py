@@ -36,7 +36,7 @@ class Reports:
         self._tell("started", handle)
 
     def ended(self, handle: str) -> None:
-        """The message has its outcome."""
+        """The message's outcome is known."""
         self._tell("ended", handle)
 
     def suspect(self, id: str, seconds: float) -> None:

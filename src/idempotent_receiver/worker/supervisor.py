@@ -31,7 +31,7 @@ WRONG_USAGE = 2
 SHORT_LIFE_SECONDS = 10.0
 LONGEST_RESTART_PAUSE_SECONDS = 30.0
 FULL_PIPE_BYTES = 60_000
-"""A pipe that held this much may have been full."""
+"""If a pipe held this much, it may have been full and reports lost."""
 MOST_ORPHANS = 40
 """The most messages that a new process returns for dead ones: they are part of its command line."""
 MOST_SUSPECTS = 200
@@ -84,7 +84,7 @@ class Child:
         return self.process.wait()
 
     def drain(self) -> None:
-        """Make it drain. `Popen.terminate` would reap a dead process before its group is killed."""
+        """Tell the process to drain. `Popen.terminate` would reap a dead process before its group is killed."""
         os.kill(self.process.pid, signal.SIGTERM)
 
     def kill(self) -> None:

@@ -21,7 +21,7 @@ from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, executions_unavailable
 
 MOST_STARTS = 10
-"""Attempts to start an execution before its orphan is abandoned."""
+"""How often to try to start an execution for an orphaned record before giving up."""
 
 
 @dataclass(frozen=True, slots=True)

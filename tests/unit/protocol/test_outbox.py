@@ -138,7 +138,11 @@ def test_later_changes_change_nothing() -> None:
         ({"MessageSystemAttributes": {"a": TEXT}}, TypeError, "MessageSystemAttributes takes names and values like"),
         ({"MessageAttributes": {"a": {**TEXT, "StringValue": ""}}}, TypeError, "takes names and values like"),
         ({"MessageAttributes": {"a": {**TEXT, "StringValue": "\ud800"}}}, TypeError, "takes names and values like"),
-        ({"MessageAttributes": {STAMP: TEXT}}, ValueError, "besides 'idempotent-receiver', which holds its key"),
+        (
+            {"MessageAttributes": {STAMP: TEXT}},
+            ValueError,
+            "besides 'idempotent-receiver', which holds the message's key",
+        ),
         ({"MessageAttributes": {str(n): TEXT for n in range(10)}}, ValueError, "takes up to 9 attributes"),
         ({"MessageBody": None}, TypeError, "a str, or a value that pydantic serialises to JSON; it is None"),
         ({"MessageBody": b"a"}, TypeError, "it is a bytes"),

@@ -36,15 +36,15 @@ def test_each_entry_that_was_refused_is_asked_for_once_more_alone(raises: bool) 
 
 
 def test_an_entry_that_was_refused_is_known_by_its_id() -> None:
-    """SQS names those in any order, and others may have been before them."""
-    failed = {"Failed": [{"Id": "3"}, {"Id": "1"}]}
+    """SQS lists entries in any order, and one in neither list was not confirmed."""
+    answer = {"Failed": [{"Id": "3"}], "Successful": [{"Id": "2"}, {"Id": "0"}]}
     sqs: Any = SimpleNamespace(
-        change_message_visibility_batch=lambda **asked: failed, delete_message_batch=lambda **asked: failed
+        change_message_visibility_batch=lambda **asked: answer, delete_message_batch=lambda **asked: answer
     )
     queue = PolledQueue(sqs, "url", "arn")
 
-    assert queue.change([(handle, 7) for handle in "abcd"]) == [("d", 7), ("b", 7)]
-    assert queue.delete([*"abcd"]) == ["d", "b"]
+    assert queue.change([(handle, 7) for handle in "abcd"]) == [("b", 7), ("d", 7)]
+    assert queue.delete([*"abcd"]) == ["b", "d"]
 
 
 class Reports:

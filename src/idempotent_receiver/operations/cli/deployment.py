@@ -171,8 +171,8 @@ class Deployment:
         return id.removeprefix(self.prefix)
 
     def ids_of(self, key: str) -> list[str]:
-        """The record ids that a typed key can mean: the prefixed key and, if it already starts with the prefix, the
-        key.
+        """The record ids that a key entered by the user may mean: the key with the prefix and, if it already has one,
+        the key as is.
         """
         if self.namespace is None:
             return [key]  # This may be a whole record id: the namespace is not known.

@@ -37,7 +37,7 @@ def description_of(given: str) -> Description:
     try:
         return description_in(Path(given).read_text("utf-8"))
     except FileNotFoundError:
-        wanted = "name a file from `receiver describe`, or the handler as module:function"
+        wanted = "give a file written by `receiver describe`, or the handler as module:function"
         raise UsageError(f"--consumer {given}: no such file; {wanted}") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error

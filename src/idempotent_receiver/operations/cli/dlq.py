@@ -15,7 +15,12 @@ from idempotent_receiver.operations.cli.dlq_resend import Asked, resend_task
 from idempotent_receiver.operations.cli.terminal import Terminal, examples, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.queue import DEFAULT_RATE
-from idempotent_receiver.operations.dead_letters.verbs import archive_ends, delete_ends, redrive_ends, restore_ends
+from idempotent_receiver.operations.dead_letters.verbs import (
+    archive_dispositions,
+    delete_dispositions,
+    redrive_dispositions,
+    restore_dispositions,
+)
 
 app = typer.Typer(
     help="Inspect and redrive dead letters.",
@@ -30,7 +35,7 @@ FOLLOW_SECONDS = 900
 
 
 class _Waiting(TyperCommand):
-    """A command whose --wait may omit its value, which typer cannot express."""
+    """A command whose --wait may be given without a value, which typer does not support."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments."""
@@ -98,12 +103,16 @@ def redrive(
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
     if options["to_dlq"] and (wait is not None or not options["from_archive"]):
         raise UsageError("--to-dlq needs --from-archive and excludes --wait: it sends nothing to the consumer")
-    ends = restore_ends(deployment.dead_letter_queue.url) if options["to_dlq"] else redrive_ends(deployment.queue.url)
+    dispositions = (
+        restore_dispositions(deployment.dead_letter_queue.url)
+        if options["to_dlq"]
+        else redrive_dispositions(deployment.queue.url)
+    )
     task = Task(
         command="redrive",
         asks="Move or drop",
         doing="moving",
-        ends=ends,
+        dispositions=dispositions,
         acting=acting,
         selection=acting.selection(filters, terminal.clock.epoch_ms(), saved),
         options=options,
@@ -174,7 +183,7 @@ def archive(*, deployment: Deployment, terminal: Terminal, filters: Filters, act
         command="archive",
         asks="Archive",
         doing="archiving",
-        ends=archive_ends(lambda decision: kept.put(decision, **told)),
+        dispositions=archive_dispositions(lambda decision: kept.put(decision, **told)),
         acting=acting,
         selection=acting.selection(filters, terminal.clock.epoch_ms(), saved),
         saved=saved,
@@ -207,7 +216,7 @@ def delete(
         command="delete",
         asks="Delete for good",
         doing="deleting",
-        ends=delete_ends(),
+        dispositions=delete_dispositions(),
         acting=acting,
         selection=acting.selection(filters, terminal.clock.epoch_ms(), saved),
         saved=saved,

@@ -18,11 +18,11 @@ from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
 from idempotent_receiver.operations.dead_letters.history import NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan
 from idempotent_receiver.operations.dead_letters.session import Session, Source
+from idempotent_receiver.operations.dead_letters.steps import Steps
 from idempotent_receiver.operations.dead_letters.triage import Rules
 from idempotent_receiver.operations.description import differences
 from idempotent_receiver.operations.mappings import DISABLED, mappings_of
@@ -82,10 +82,10 @@ class _Command:
 
     def __post_init__(self) -> None:
         task, source = self.task, self.session.source
-        performance = Performance(self.deployment.client("sqs"), source)
+        steps = Steps(self.deployment.client("sqs"), source)
         self.plan_id = new_id(self.terminal) if task.saved is None else task.saved.id
         self.run = Run(
-            self.session, task.ends, performance, selection=task.selection, rate=task.rate, stopped=self.stopped
+            self.session, task.dispositions, steps, selection=task.selection, rate=task.rate, stopped=self.stopped
         )
 
     def go(self) -> None:
@@ -117,7 +117,7 @@ class _Command:
             )
         which = "archived" if isinstance(source, Archive) else "visible"
         nothing = none_of(self.task.selection, which)
-        self.terminal.show(report.plan_tables(plan, self.task.ends) if plan.decisions else nothing)
+        self.terminal.show(report.plan_tables(plan, self.task.dispositions) if plan.decisions else nothing)
         self.values["about_seconds"] = seconds = self._about_seconds(plan)
         if seconds > 0:
             self.terminal.show(f"At {self.run.rate:g} messages a second, this takes about {seconds} s (see --rate).")
@@ -132,15 +132,18 @@ class _Command:
 
     def _about_seconds(self, plan: Plan) -> int:
         """The approximate duration at the current rate."""
-        ends = self.task.ends
-        count = sum(ends[each.verdict].returns for each in plan.acting)
-        if self._more(plan) and any(end.returns for end in ends.values()):
+        dispositions = self.task.dispositions
+        count = sum(dispositions[each.verdict].returns for each in plan.acting)
+        if self._more(plan) and any(disposition.returns for disposition in dispositions.values()):
             count += self.session.source.unseen()
         return round(min(count, self.task.selection.limit or count) / self.run.rate)
 
     def _note_paused(self, plan: Plan) -> None:
         """Warn if nothing reads the queue that messages return to. Silent without permission to check."""
-        if not any(end.to == self.deployment.queue.url for end in self.task.ends.values()) or not plan.acting:
+        if (
+            not any(disposition.to == self.deployment.queue.url for disposition in self.task.dispositions.values())
+            or not plan.acting
+        ):
             return
         with suppress(ClientError, BotoCoreError):
             found = mappings_of(self.deployment.client("lambda"), self.deployment.queue.arn)

@@ -15,7 +15,7 @@ from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.terminal import clean, flag, moment
 from idempotent_receiver.operations.dead_letters.queue import DEFAULT_RATE, HOLD_SECONDS
 from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection
-from idempotent_receiver.operations.dead_letters.verbs import Ends
+from idempotent_receiver.operations.dead_letters.verbs import Dispositions
 
 TIMES = "a time such as 2026-11-22T02:00Z (UTC by default), or an age such as 90s, 45m, 2h or 3d"
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -124,7 +124,7 @@ class Task:
     command: str
     asks: str
     doing: str
-    ends: Ends
+    dispositions: Dispositions
     acting: Acting
     selection: Selection
     options: dict[str, bool] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from idempotent_receiver.operations.dead_letters.following import became
 from idempotent_receiver.operations.dead_letters.history import Act, Verb, in_doubt
 from idempotent_receiver.operations.dead_letters.queue import chunks
 from idempotent_receiver.operations.dead_letters.triage import ACTS, DAY_MS, Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import delete_ends, redrive_ends
+from idempotent_receiver.operations.dead_letters.verbs import delete_dispositions, redrive_dispositions
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.operations.page import around, data_text
 from idempotent_receiver.protocol.record import Record
@@ -32,7 +32,7 @@ ACTS_MS = 14 * DAY_MS
 
 MOST_ACTS = 10_000
 
-_ENDABLE = sorted(delete_ends())
+_ENDABLE = sorted(delete_dispositions())
 COMMANDS = (
     ("Redrive, and delete those already completed", "receiver dlq redrive", ACTS),
     (
@@ -54,7 +54,10 @@ COMMANDS = (
 takes one dead letter.
 """
 
-BECOMES = {**report.STAYS, **{str(verdict): end.becomes for verdict, end in redrive_ends("").items()}}
+BECOMES = {
+    **report.STAYS,
+    **{str(verdict): disposition.becomes for verdict, disposition in redrive_dispositions("").items()},
+}
 
 
 @dataclass

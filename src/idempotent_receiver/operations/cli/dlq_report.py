@@ -12,10 +12,10 @@ from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted,
 from idempotent_receiver.operations.dead_letters.archive import document
 from idempotent_receiver.operations.dead_letters.following import Fate, Following, ReturnedMessage
 from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
-from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Summary
+from idempotent_receiver.operations.dead_letters.run import DECLINED, UNFINISHED, DeadLetterResult, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NOT_BEGUN, End
+from idempotent_receiver.operations.dead_letters.verbs import NOT_BEGUN, Disposition
 
 SHOWN_OF_A_GROUP = 20
 
@@ -81,7 +81,7 @@ def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
 
 
 def letter_values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
-    """One listed dead letter, for the JSON answer."""
+    """One listed dead letter, for the JSON output."""
     of = decision.dead_letter
     values = {
         "message_id": of.id,
@@ -194,27 +194,30 @@ def counts(plan: Plan) -> dict[str, int]:
     return {str(name): found[name] for name in (*ACTS, *STAYS) if found[name]}
 
 
-def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]:
+def plan_values(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> list[dict[str, Any]]:
     """The number of dead letters per verdict, and what would happen to them."""
     stay = {
         each.verdict for each in plan.staying
-    }  # A dead letter with an end stays only for lack of room, or until it is named.
-    becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items() if acted not in stay}}
-    if Verdict.MOVE not in ends:  # a take-back, which lacks a redrive's options
+    }  # A dead letter with a disposition stays only for lack of room, or until it is named.
+    becomes = {
+        **STAYS,
+        **{str(acted): disposition.becomes for acted, disposition in dispositions.items() if acted not in stay},
+    }
+    if Verdict.MOVE not in dispositions:  # a take-back, which lacks a redrive's options
         becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 
 
-def plan_tables(plan: Plan, ends: Mapping[Verdict, End]) -> RenderableType:
+def plan_tables(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> RenderableType:
     """What would be done, and every dead letter that would stay, by verdict."""
     table = table_of("verdict", "what happens")
-    for each in plan_values(plan, ends):
+    for each in plan_values(plan, dispositions):
         table.add_row(str(each["count"]), each["verdict"], each["becomes"])
-    staying = [Letter.of(each) for each in (*plan.changed, *plan.staying)]
+    staying = [DeadLetterResult.of(each) for each in (*plan.changed, *plan.staying)]
     return Group(table, Text(), _staying(staying)) if staying else table
 
 
-def _staying(left: Sequence[Letter]) -> RenderableType:
+def _staying(left: Sequence[DeadLetterResult]) -> RenderableType:
     rows = [
         ((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key or None, each.why),)) for each in left
     ]
@@ -233,9 +236,9 @@ def missing_table(missing: Sequence[PlannedLetter]) -> RenderableType:
 
 
 def summary_values(summary: Summary) -> dict[str, Any]:
-    """The result of a run, for the JSON answer: dead letters acted on, and dead letters left."""
+    """The result of a run, for the JSON output: dead letters acted on, and dead letters left."""
 
-    def values(each: Letter) -> dict[str, Any]:
+    def values(each: DeadLetterResult) -> dict[str, Any]:
         outcome = "left" if each.outcome is None else each.outcome
         return {**each._asdict(), "key": each.key or None, "outcome": outcome}
 
@@ -265,7 +268,7 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
         )
     if undeleted:
         lines.append(f"{len(undeleted)} not deleted, so still in the queue: run again once SQS permits deletion.")
-    left = [each for each in summary.left if each.why not in (UNFINISHED, UNCONFIRMED)]
+    left = [each for each in summary.left if each.why not in (UNFINISHED, DECLINED)]
     left = [each for each in (*left, *undeleted) if each.outcome is not None or each.message_id not in told]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))
 
@@ -279,7 +282,7 @@ MEANING = {
 
 
 def fates_values(followed: Following) -> dict[str, Any]:
-    """What became of the moved messages, for the JSON answer."""
+    """What became of the moved messages, for the JSON output."""
     rest = [{"key": each.key, "fate": followed.fates[id].value} for id, each in _not_completed(followed)]
     return {**{fate.name.lower(): followed.counts[fate] for fate in Fate}, "not_completed": rest}
 

@@ -16,7 +16,7 @@ from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResen
 from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection, hash_of
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision
-from idempotent_receiver.operations.dead_letters.verbs import resend_ends, take_back_ends
+from idempotent_receiver.operations.dead_letters.verbs import resend_dispositions, take_back_dispositions
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
 
 UNSENDABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -55,12 +55,16 @@ def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal
         return session.reader.read(letter.edited(text), terminal.clock.epoch_ms())
 
     taking_back, new_body = TakingBack(records=records), NewBody(records=records, edited=edited)
-    ends = take_back_ends(taking_back) if body is None else resend_ends(deployment.queue.url, new_body, edited)
+    dispositions = (
+        take_back_dispositions(taking_back)
+        if body is None
+        else resend_dispositions(deployment.queue.url, new_body, edited)
+    )
     return Task(
         command="resend",
         asks="Take back the resend of" if body is None else "Send with the new body, and delete,",
         doing="sending",
-        ends=ends,
+        dispositions=dispositions,
         acting=acting,
         selection=asked.selection,
         options=asked.options,

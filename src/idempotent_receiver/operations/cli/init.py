@@ -26,7 +26,7 @@ ATTRIBUTE = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
 """Attribute names that SQS accepts."""
 STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
 OURS = frozenset({"conftest", "test", "test_handler", "tests"})
-"""Modules that the project's tests install, and Python's own `test`, which `sys.stdlib_module_names` omits."""
+"""Module names that the project's tests take, and Python's own `test`, which `sys.stdlib_module_names` omits."""
 TOOLS = """
 attr attrs defusedxml graphql greenlet h11 h2 hpack hypercorn hyperframe iniconfig jsonata jsonschema
 jsonschema_specifications ministack packaging pluggy priority py pytest referencing rpds samtranslator wsproto yaml

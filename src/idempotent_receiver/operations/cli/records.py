@@ -205,7 +205,7 @@ def _send(key: str, deployment: Deployment, terminal: Terminal, *, yes: bool) ->
     store, ids = deployment.store, deployment.ids_of(key)
     id = next((id for id, found in zip(ids, store.read(ids), strict=True) if found is not None), ids[0])
     why = send_from(store, deployment.client("sqs"), id, terminal.clock, deployment.retention_seconds)
-    told = f"Sent the messages of {clean(key)}." if why is None else f"Not done: {clean(why)}."
+    told = f"Sent the messages for {clean(key)}." if why is None else f"Not done: {clean(why)}."
     terminal.answer({"confirmed": True, "key": key, "sent": why is None, "why": why}, Text(told))
     if why is not None:
         raise typer.Exit(Exit.LEFT)
@@ -248,7 +248,7 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
     if values["workflow_count"]:
         summary += f", {counted(values['workflow_count'], 'workflow execution')} failed or overdue"
     if values["resending_count"]:
-        summary += f", {counted(values['resending_count'], 'key')} being resent with another body"
+        summary += f", {counted(values['resending_count'], 'key')} with a dead letter being resent"
     if values["resent_count"]:
         summary += f", {values['resent_count']} resent under another key"
     if values["unreadable_count"]:

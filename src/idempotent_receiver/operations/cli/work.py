@@ -27,7 +27,7 @@ def work(
     lease_seconds: Annotated[
         float,
         typer.Option(
-            min=1, max=LONGEST_LEASE_SECONDS, help="Lease duration in seconds; a lease is renewed every third of that."
+            min=1, max=LONGEST_LEASE_SECONDS, help="Lease duration in seconds; leases are renewed after a third of it."
         ),
     ] = 60,
     time_limit: Annotated[

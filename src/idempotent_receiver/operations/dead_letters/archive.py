@@ -75,7 +75,7 @@ class Archive:
         )
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Up to `most` dead letters not taken before, in their original order."""
+        """Up to `most` dead letters not taken yet, in their original order."""
         taken: list[Raw] = []
         size = 0
         while len(taken) < most and size < MAX_BYTES_A_ROUND and not stopped():

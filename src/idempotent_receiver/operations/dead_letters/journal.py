@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, History
 from idempotent_receiver.operations.dead_letters.triage import Decision
-from idempotent_receiver.operations.dead_letters.verbs import End
+from idempotent_receiver.operations.dead_letters.verbs import Disposition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,18 +23,18 @@ class Journal:
     plan: str
     why: str | None = None
 
-    def begin(self, end: End, decisions: Sequence[Decision]) -> list[Act]:
+    def begin(self, disposition: Disposition, decisions: Sequence[Decision]) -> list[Act]:
         """Record the acts about to be carried out. If this raises, carry out none of them."""
-        return self.history.begin([self._act(end, each) for each in decisions])
+        return self.history.begin([self._act(disposition, each) for each in decisions])
 
-    def confirm(self, begun: Sequence[Act], undone: Mapping[str, tuple[ActOutcome, str]]) -> None:
+    def confirm(self, begun: Sequence[Act], failed: Mapping[str, tuple[ActOutcome, str]]) -> None:
         """Record the results. `undone` maps the messageIds of failed acts to their outcome and AWS's code."""
-        self.history.confirm([_ended(act, undone.get(act.message_id)) for act in begun])
+        self.history.confirm([_ended(act, failed.get(act.message_id)) for act in begun])
 
-    def _act(self, end: End, decision: Decision) -> Act:
+    def _act(self, disposition: Disposition, decision: Decision) -> Act:
         of = decision.dead_letter
         return Act(
-            verb=end.verb,
+            verb=disposition.verb,
             key=key_of(of),
             message_id=of.id,
             queue=self.queue,
@@ -42,7 +42,7 @@ class Journal:
             operator=self.operator,
             plan=self.plan,
             why=decision.why if self.why is None else self.why,
-            other="" if end.record is None else end.record.other_id(decision),
+            other="" if disposition.record is None else disposition.record.other_id(decision),
         )
 
 
@@ -51,5 +51,5 @@ def key_of(dead_letter: DeadLetter) -> str:
     return dead_letter.record_id if dead_letter.unkeyed is None else dead_letter.id
 
 
-def _ended(act: Act, undone: tuple[ActOutcome, str] | None) -> Act:
-    return act.ended(ActOutcome.DONE) if undone is None else act.ended(*undone)
+def _ended(act: Act, failed: tuple[ActOutcome, str] | None) -> Act:
+    return act.ended(ActOutcome.DONE) if failed is None else act.ended(*failed)

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.dead_letters.workers import RequestFailed, Workers
+from idempotent_receiver.sqs.batch_answers import failed_entries
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -98,7 +99,7 @@ class DeadLetterQueue:
         return max(0, hidden - len(self._held))
 
     def wait_for_others(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Wait, at most for this session's hold time, until others hold nothing. Returns how many they still hold."""
+        """Wait until others hold nothing, for at most this session's hold time. Returns how many they still hold."""
         until = self.clock.monotonic_seconds() + self.hold_seconds
         for _ in range(ceil(self.hold_seconds / POLL_SECONDS)):
             if stopped() or not self.held_elsewhere():
@@ -197,15 +198,15 @@ class DeadLetterQueue:
 
     def _delete(self, ids: Sequence[str]) -> dict[str, str]:
         """Delete up to ten messages; returns SQS's error codes by id. Raises if a call fails."""
-        failed = dict.fromkeys(ids, "Unconfirmed")
+        failed: dict[str, str] = {}
         left = list(ids)
         for _ in range(MAX_TRIES):
             answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=self._entries(left))
-            for each in answer.get("Successful", []):
-                failed.pop(left[int(each["Id"])], None)
-            # Update rather than replace: ids that SQS refused for good are not retried and stay refused.
-            failed |= {left[int(each["Id"])]: each["Code"] for each in answer.get("Failed", [])}
-            left = [left[int(each["Id"])] for each in answer.get("Failed", []) if not each["SenderFault"]]
+            refused = failed_entries(answer, len(left))
+            # Ids that SQS refused for good earlier are not retried and stay refused.
+            refused_before = {id: code for id, code in failed.items() if id not in left}
+            failed = refused_before | {left[place]: entry["Code"] for place, entry in refused.items()}
+            left = [left[place] for place, entry in refused.items() if not entry["SenderFault"]]
             if not left:
                 break
         return failed
@@ -226,7 +227,7 @@ class DeadLetterQueue:
     def _change_ten(self, ids: Sequence[str], seconds: int) -> list[str]:
         entries: Any = [{**entry, "VisibilityTimeout": seconds} for entry in self._entries(ids)]
         answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
-        return [ids[int(each["Id"])] for each in answer.get("Failed", [])]
+        return [ids[place] for place in failed_entries(answer, len(ids))]
 
     def _entries(self, ids: Sequence[str]) -> Any:
         return [{"Id": str(place), "ReceiptHandle": self._held[id].receipt} for place, id in enumerate(ids)]

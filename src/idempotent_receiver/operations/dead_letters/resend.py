@@ -38,7 +38,7 @@ from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown
 ASK_SECONDS = 30
 
 OWN_RECORD = frozenset(Verdict) - {Verdict.UNKEYED, Verdict.CONFLICT}
-"""Verdicts for which the record is the dead letter's own."""
+"""Verdicts where the record belongs to the dead letter itself."""
 
 
 class NotResent(Exception):
@@ -165,7 +165,7 @@ class NewBody:
                 raise NotResent("the record of the old or the new key has just changed: run the command again")
 
     def after(self, decision: Decision) -> None:
-        """Complete the dead letter's key. Raises NotResent if this is unconfirmed: the dead letter must then stay."""
+        """Complete the dead letter's key. Raises NotResent if that is not confirmed: the dead letter must then stay."""
         claimed = self.claimed.get(decision.dead_letter.id)
         if claimed is None:
             return

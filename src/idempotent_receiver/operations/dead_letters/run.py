@@ -15,12 +15,12 @@ from typing import NamedTuple
 from idempotent_receiver.operations.dead_letters.following import ReturnedMessage
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.performance import Performance, Trouble
 from idempotent_receiver.operations.dead_letters.queue import A_CALL, DEFAULT_RATE
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.steps import ActFailure, Steps
 from idempotent_receiver.operations.dead_letters.triage import Decision
-from idempotent_receiver.operations.dead_letters.verbs import End, Ends
+from idempotent_receiver.operations.dead_letters.verbs import Disposition, Dispositions
 
 MAX_ROUNDS = 10_000
 MAX_A_WAVE = 100
@@ -28,12 +28,12 @@ WAVE_SECONDS = 0.25
 """A wave has about as many messages as the rate allows in this time, in whole batches, to avoid bursts."""
 
 BEYOND_LIMIT = "over --limit: run again"
-UNCONFIRMED = "it was not confirmed"
+DECLINED = "it was not confirmed"
 UNFINISHED = "the run ended first"
 STAYS_BEHIND = "an earlier dead letter of its group stays"
 
 
-class Letter(NamedTuple):
+class DeadLetterResult(NamedTuple):
     """A run's result for one dead letter, without the body. `outcome` is None if nothing was done and the dead letter
     stays.
     """
@@ -48,7 +48,7 @@ class Letter(NamedTuple):
     deleted: bool = False
 
     @classmethod
-    def of(cls, decision: Decision, why: str | None = None, **of: object) -> "Letter":
+    def of(cls, decision: Decision, why: str | None = None, **of: object) -> "DeadLetterResult":
         """The result for a decision; `why` defaults to the verdict's reason."""
         letter = decision.dead_letter
         why = decision.why if why is None else why
@@ -63,7 +63,7 @@ class Summary:
     """
 
     done: Counter[str] = field(default_factory=Counter)
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[DeadLetterResult] = field(default_factory=list)
     beyond_limit: bool = False
     unseen: int = 0
 
@@ -73,18 +73,18 @@ class Summary:
         return self.done.total()
 
     @property
-    def left(self) -> list[Letter]:
+    def left(self) -> list[DeadLetterResult]:
         """The dead letters that stay: nothing was done, or the act is unconfirmed."""
         return [each for each in self.letters if each.outcome is not ActOutcome.DONE]
 
     @property
-    def undeleted(self) -> list[Letter]:
+    def undeleted(self) -> list[DeadLetterResult]:
         """The dead letters that were acted on but not deleted: they will reappear."""
         return [each for each in self.letters if each.outcome is ActOutcome.DONE and not each.deleted]
 
     def skip(self, decision: Decision, why: str | None = None) -> None:
         """Record that a dead letter stays."""
-        self.letters.append(Letter.of(decision, why))
+        self.letters.append(DeadLetterResult.of(decision, why))
 
 
 OnProgress = Callable[[Summary], None]
@@ -95,13 +95,13 @@ OnProgress = Callable[[Summary], None]
 class Run:
     """One run in a session: `plan`, then `carry_out` or `decline` the plan. `stopped` is checked between waves.
 
-    `ends` maps a verdict to what is done; dead letters with any other verdict stay. The consumer gets at most `rate`
-    messages per second. `summary` holds the result for each dead letter; `journal` records each act.
+    `dispositions` maps a verdict to what is done; dead letters with any other verdict stay. The consumer gets at most
+    `rate` messages per second. `summary` holds the result for each dead letter; `journal` records each act.
     """
 
     session: Session
-    ends: Ends
-    performance: Performance
+    dispositions: Dispositions
+    steps: Steps
     selection: Selection = field(default_factory=Selection)
     rate: float = DEFAULT_RATE
     journal: Journal | None = None
@@ -110,7 +110,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._source = self.session.source
-        self.summary.done.update({end.verb: 0 for end in self.ends.values()})
+        self.summary.done.update({disposition.verb: 0 for disposition in self.dispositions.values()})
         self.returned: dict[str, ReturnedMessage] = {}
         """All messages sent back to the consumer, by record id."""
         self._pending: dict[str, Decision] = {}
@@ -148,7 +148,7 @@ class Run:
     def decline(self, plan: Plan) -> None:
         """Record that everything in the plan stays, because the operator did not confirm it."""
         for each in (*plan.acting, *plan.beyond):
-            self.summary.skip(each, UNCONFIRMED)
+            self.summary.skip(each, DECLINED)
         for each in (*plan.changed, *plan.staying):
             self.summary.skip(each)
 
@@ -164,7 +164,7 @@ class Run:
                 self.summary.skip(each, STAYS_BEHIND)
             else:
                 fresh.append(each)
-        return self.selection.plan(fresh, self.summary.acted, self.ends)
+        return self.selection.plan(fresh, self.summary.acted, self.dispositions)
 
     def _round(self, plan: Plan, on_progress: OnProgress) -> None:
         for each in (*plan.changed, *plan.staying):
@@ -175,26 +175,28 @@ class Run:
         self._pending = {each.dead_letter.id: each for each in plan.acting}
         plan.clear()
         try:
-            for end in dict.fromkeys(self.ends.values()):
-                self._all(end, on_progress)
+            for disposition in dict.fromkeys(self.dispositions.values()):
+                self._all(disposition, on_progress)
         finally:
             for each in list(self._pending.values()):
                 self._skip(each, UNFINISHED)
 
-    def _all(self, end: End, on_progress: OnProgress) -> None:
+    def _all(self, disposition: Disposition, on_progress: OnProgress) -> None:
         """Process the decisions in waves. A wave sends back one message per FIFO group, so that nothing overtakes a
         refused one.
         """
         lines: dict[str, deque[Decision]] = {}
-        for each in (each for each in self._pending.values() if self.ends[each.verdict] == end):
-            lines.setdefault(each.dead_letter.line if end.returns else each.dead_letter.id, deque()).append(each)
-        size = _wave_size(self.rate) if end.returns else MAX_A_WAVE
+        for each in (each for each in self._pending.values() if self.dispositions[each.verdict] == disposition):
+            lines.setdefault(each.dead_letter.line if disposition.returns else each.dead_letter.id, deque()).append(
+                each
+            )
+        size = _wave_size(self.rate) if disposition.returns else MAX_A_WAVE
         while lines and not self.stopped():
             wave = {name: line.popleft() for name, line in islice(lines.items(), size)}
-            ended = self._wave(end, list(wave.values()))
+            acted_on = self._wave(disposition, list(wave.values()))
             for name, each in wave.items():
-                if each.dead_letter.id not in ended:
-                    if end.returns:
+                if each.dead_letter.id not in acted_on:
+                    if disposition.returns:
                         self._stopped_lines.add(name)
                     for behind in lines[name]:
                         self._skip(behind, STAYS_BEHIND)
@@ -203,40 +205,46 @@ class Run:
                     del lines[name]
             on_progress(self.summary)
 
-    def _wave(self, end: End, wave: Sequence[Decision]) -> set[str]:
+    def _wave(self, disposition: Disposition, wave: Sequence[Decision]) -> set[str]:
         """Begin, carry out and confirm the acts. Returns the ids acted on, deleted or not."""
         held = self._held(wave)
         if not held:
             return set()
-        if end.returns:
+        if disposition.returns:
             self._pace(len(held))
-        begun = [] if self.journal is None else self.journal.begin(end, held)
-        undone, undeleted = self.performance.perform(end, held)
-        self._note(end, held, undone, undeleted)
+        begun = [] if self.journal is None else self.journal.begin(disposition, held)
+        failed, undeleted = self.steps.carry_out(disposition, held)
+        self._note(disposition, held, failed, undeleted)
         if self.journal is not None:
-            self.journal.confirm(begun, {id: (each.outcome, each.code) for id, each in undone.items()})
-        for trouble in (*undone.values(), *undeleted.values()):
-            if trouble.error is not None:
-                raise trouble.error
-        return {each.dead_letter.id for each in held} - set(undone)
+            self.journal.confirm(begun, {id: (each.outcome, each.code) for id, each in failed.items()})
+        for failure in (*failed.values(), *undeleted.values()):
+            if failure.error is not None:
+                raise failure.error
+        return {each.dead_letter.id for each in held} - set(failed)
 
     def _note(
-        self, end: End, held: Sequence[Decision], undone: Mapping[str, Trouble], undeleted: Mapping[str, Trouble]
+        self,
+        disposition: Disposition,
+        held: Sequence[Decision],
+        failed: Mapping[str, ActFailure],
+        undeleted: Mapping[str, ActFailure],
     ) -> None:
         """Record the result for each dead letter."""
         for each in held:
             id = each.dead_letter.id
             del self._pending[id]
-            trouble, kept = undone.get(id), undeleted.get(id)
-            why = None if trouble is None else trouble.why
-            if trouble is None and kept is not None:
-                why = f"it could not be deleted: {kept.why}; {end.undeleted}"
-            outcome = ActOutcome.DONE if trouble is None else trouble.outcome
-            deleted = trouble is None and kept is None
-            self.summary.letters.append(Letter.of(each, why, outcome=outcome, verb=end.verb.value, deleted=deleted))
-        done = [each for each in held if each.dead_letter.id not in undone]
-        self.summary.done[end.verb] += len(done)
-        if end.returns:
+            failure, kept = failed.get(id), undeleted.get(id)
+            why = None if failure is None else failure.why
+            if failure is None and kept is not None:
+                why = f"it could not be deleted: {kept.why}; {disposition.undeleted}"
+            outcome = ActOutcome.DONE if failure is None else failure.outcome
+            deleted = failure is None and kept is None
+            self.summary.letters.append(
+                DeadLetterResult.of(each, why, outcome=outcome, verb=disposition.verb.value, deleted=deleted)
+            )
+        done = [each for each in held if each.dead_letter.id not in failed]
+        self.summary.done[disposition.verb] += len(done)
+        if disposition.returns:
             self.returned |= _returned(done)
 
     def _held(self, wave: Sequence[Decision]) -> list[Decision]:

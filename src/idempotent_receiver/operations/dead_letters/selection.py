@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import ConfigDict, TypeAdapter
 
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NAMED, NOT_BEGUN, End, Ends
+from idempotent_receiver.operations.dead_letters.verbs import NAMED, NOT_BEGUN, Disposition, Dispositions
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 
@@ -71,8 +71,8 @@ class SavedPlan:
     """A plan in a file. A reviewer may remove dead letters from it.
 
     The history stores `id` with every act. `command` is the command that the plan is for, `made_at` an ISO 8601 time,
-    `queue` and `dead_letter_queue` are ARNs. `options` come from the command that made the plan. It holds no bodies,
-    only the hash of a new body, which must be given again.
+    `queue` and `dead_letter_queue` are ARNs. `options` come from the command that made the plan. The plan holds no
+    bodies, only the hash of a new body, which must be given again.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -156,26 +156,26 @@ class Selection:
         """The dead letters of the saved plan that are not among these messageIds."""
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
-    def plan(self, decisions: list[Decision], acted: int, ends: Ends) -> Plan:
-        """A plan for the selected dead letters, after `acted` others. Those whose verdict is not in `ends` stay."""
+    def plan(self, decisions: list[Decision], acted: int, dispositions: Dispositions) -> Plan:
+        """A plan for the selected dead letters, after `acted` others. Those without a disposition stay."""
         due: list[Decision] = []
         changed: list[Decision] = []
         staying: list[Decision] = []
         for each in decisions:
-            end = ends.get(each.verdict)
+            disposition = dispositions.get(each.verdict)
             if (why := self._changed(each)) is not None:
                 changed.append(replace(each, why=why))
-            elif end is None:
-                unbegun = each.verdict in NOT_BEGUN and Verdict.MOVE not in ends
+            elif disposition is None:
+                unbegun = each.verdict in NOT_BEGUN and Verdict.MOVE not in dispositions
                 staying.append(replace(each, why="no resend of it has begun") if unbegun else each)
-            elif (barred := self._barred(each, end)) is not None:
+            elif (barred := self._barred(each, disposition)) is not None:
                 staying.append(barred)
             else:
                 due.append(each)
         room = len(due) if self.limit is None else max(0, self.limit - acted)
         return Plan(decisions=decisions, acting=due[:room], beyond=due[room:], changed=changed, staying=staying)
 
-    def _barred(self, decision: Decision, end: End) -> Decision | None:
+    def _barred(self, decision: Decision, disposition: Disposition) -> Decision | None:
         """The decision with the reason that a dead letter stays despite its verdict; None if it need not stay."""
         of = decision.dead_letter
         if decision.verdict in NAMED and of.id not in self.ids and decision.group not in self.groups:
@@ -184,8 +184,8 @@ class Selection:
                 why = f"{decision.why}; select it with --message-id or --group {decision.group}"
                 return replace(decision, why=why)
         try:
-            if end.copy is not None:
-                end.copy(of)
+            if disposition.copy is not None:
+                disposition.copy(of)
         except NoRoom as error:
             return replace(decision, verdict=Verdict.NO_ROOM, why=f"it has no room for its key: {error}")
         return None

@@ -28,7 +28,7 @@ class Source(Protocol):
         """Whether there may be more messages behind those taken."""
 
     def take(self, most: int = ..., stopped: Callable[[], bool] = ...) -> list[Raw]:
-        """About `most` messages at most that were not taken before."""
+        """Messages that have not been taken yet: at most about `most` of them."""
 
     def unseen(self) -> int:
         """The approximate number of messages not yet taken."""

@@ -30,7 +30,7 @@ Copy = Callable[[DeadLetter], dict[str, Any]]
 
 
 class RecordSide(Protocol):
-    """What an `End` writes to the record of a dead letter's key. The methods raise NotResent."""
+    """What a `Disposition` writes to the record of a dead letter's key. Its methods raise NotResent on failure."""
 
     def other_id(self, decision: Decision) -> str:
         """The id of the other record involved."""
@@ -43,7 +43,7 @@ class RecordSide(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class Disposition:
     """What is done with a dead letter, in this order: claim its record, send its copy to the queue `to` or archive it,
     complete its record, delete it.
 
@@ -64,7 +64,7 @@ class End:
     returns: bool = False
 
 
-Ends = Mapping[Verdict, End]
+Dispositions = Mapping[Verdict, Disposition]
 """What is done with a dead letter, by verdict. Dead letters with any other verdict stay."""
 
 NAMED = frozenset({Verdict.FOREIGN})
@@ -76,9 +76,9 @@ NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
 _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 
 
-def redrive_ends(queue_url: str) -> Ends:
+def redrive_dispositions(queue_url: str) -> Dispositions:
     """What a redrive does: it drops completed messages, and sends those that may run back to the queue."""
-    moved = End(
+    moved = Disposition(
         verb=Verb.MOVED,
         becomes="back to the queue",
         copy=DeadLetter.copy,
@@ -90,14 +90,14 @@ def redrive_ends(queue_url: str) -> Ends:
     return {Verdict.DONE: done, Verdict.RESENT: resent, Verdict.MOVE: moved}
 
 
-def _dropped(why: str) -> End:
+def _dropped(why: str) -> Disposition:
     undeleted = "it has completed, and the next redrive drops it"
-    return End(verb=Verb.DROPPED, becomes=f"dropped: {why}", undeleted=undeleted)
+    return Disposition(verb=Verb.DROPPED, becomes=f"dropped: {why}", undeleted=undeleted)
 
 
-def restore_ends(dead_letter_queue_url: str) -> Ends:
+def restore_dispositions(dead_letter_queue_url: str) -> Dispositions:
     """What a redrive from the archive to the dead-letter queue does."""
-    restored = End(
+    restored = Disposition(
         verb=Verb.RESTORED,
         becomes="back to the dead-letter queue",
         copy=DeadLetter.restored,
@@ -108,9 +108,9 @@ def restore_ends(dead_letter_queue_url: str) -> Ends:
     return dict.fromkeys(_OURS - {Verdict.MALFORMED}, restored)
 
 
-def archive_ends(keep: Callable[[Decision], None]) -> Ends:
+def archive_dispositions(keep: Callable[[Decision], None]) -> Dispositions:
     """What an archive command does: it stores each dead letter."""
-    archived = End(
+    archived = Disposition(
         verb=Verb.ARCHIVED,
         becomes="to the archive",
         keep=keep,
@@ -119,15 +119,17 @@ def archive_ends(keep: Callable[[Decision], None]) -> Ends:
     return dict.fromkeys(_OURS, archived)
 
 
-def delete_ends() -> Ends:
-    """What a delete does."""
-    deleted = End(verb=Verb.DELETED, becomes="deleted for good", undeleted="delete it again")
+def delete_dispositions() -> Dispositions:
+    """What deleting does."""
+    deleted = Disposition(verb=Verb.DELETED, becomes="deleted for good", undeleted="delete it again")
     return dict.fromkeys(_OURS - {Verdict.RESENDING}, deleted)
 
 
-def resend_ends(queue_url: str, new_body: RecordSide, edited: Callable[[DeadLetter], DeadLetter]) -> Ends:
+def resend_dispositions(
+    queue_url: str, new_body: RecordSide, edited: Callable[[DeadLetter], DeadLetter]
+) -> Dispositions:
     """What a resend with another body does."""
-    resent = End(
+    resent = Disposition(
         verb=Verb.RESENT,
         becomes="to the queue with another body, under a key of its own",
         copy=lambda letter: edited(letter).resent(),
@@ -140,9 +142,9 @@ def resend_ends(queue_url: str, new_body: RecordSide, edited: Callable[[DeadLett
     return dict.fromkeys(_OURS - none, resent)
 
 
-def take_back_ends(taking_back: RecordSide) -> Ends:
+def take_back_dispositions(taking_back: RecordSide) -> Dispositions:
     """What taking back a resend does."""
-    back = End(
+    back = Disposition(
         verb=Verb.TAKEN_BACK,
         becomes="as before its resend: a message already sent by it counts as done",
         record=taking_back,

@@ -21,7 +21,7 @@ DEFAULT_POLLERS = 200
 
 
 def visibility(facts: Facts) -> Iterator[Problem]:
-    """A throttled batch must not reappear while Lambda still retries it (AWS advises six timeouts plus the window)."""
+    """A throttled batch must not reappear while Lambda is retrying it (AWS advises six timeouts and the window)."""
     for function in known(facts.functions):
         timeout = int(known(function.configuration)["Timeout"])
         window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)

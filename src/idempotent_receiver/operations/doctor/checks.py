@@ -83,7 +83,7 @@ def global_table(facts: Facts) -> Iterator[Problem]:
         )
     elif regions and without_claims(facts):
         yield (
-            "the table has multi-Region strong consistency, which supports no transactions: no message can complete",
+            "multi-Region strong consistency does not support transactions: no message can complete",
             "keep records in a single-region table",
         )
 

@@ -142,7 +142,7 @@ def _denied_of_a_key(iam: Any, kms: Any, role: Role, need: Need) -> str:
     refused = _denied(iam, role, replace(need, resource=key["Arn"]))
     if refused and ".amazonaws.com" not in iam.meta.endpoint_url:
         # Emulators ignore the context, so a conditional grant looks like a denial.
-        raise NotAnswered(f"only AWS knows whether the role may use the key {key['Arn']}")
+        raise NotAnswered(f"an emulator cannot tell whether the role may use the key {key['Arn']}")
     return _told(replace(need, resource=f"{key['Arn']} through {need.context[0]['ContextKeyValues'][0]}"), refused)
 
 

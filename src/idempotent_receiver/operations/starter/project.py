@@ -87,7 +87,7 @@ class Project:
 
 
 def contents(project: Project, *, requirement: str, requirement_dev: str) -> dict[str, str]:
-    """The project's text files by path. The arguments are its pip requirements for the library."""
+    """The project's text files by path. The keyword arguments are its pip requirements for the library."""
     cli = re.sub(r"\[[\w,]+\]", "[cli]", requirement_dev, count=1)
     values = {
         **_values(project),

@@ -12,10 +12,14 @@ from idempotent_receiver import message_id
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
-from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Letter, Summary
+from idempotent_receiver.operations.dead_letters.run import DECLINED, UNFINISHED, DeadLetterResult, Summary
 from idempotent_receiver.operations.dead_letters.selection import PlannedLetter, Selection
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
-from idempotent_receiver.operations.dead_letters.verbs import delete_ends, redrive_ends, take_back_ends
+from idempotent_receiver.operations.dead_letters.verbs import (
+    delete_dispositions,
+    redrive_dispositions,
+    take_back_dispositions,
+)
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.keys import UnusableKey
@@ -25,7 +29,7 @@ from tests.unit.operations.cli.transcripts import figures
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-ENDS = redrive_ends("url")
+ENDS = redrive_dispositions("url")
 
 
 MOVED_BY_SQS = {"DeadLetterQueueSourceArn": f"{ARN}:transfers"}
@@ -127,10 +131,10 @@ def test_a_plan_has_a_line_for_each_verdict_and_for_each_letter_that_stays() -> 
 
 def test_a_plan_says_what_stays_where_the_verb_acts_on_others_of_its_verdict() -> None:
     """A foreign one has to be named; of a dead letter that may run, no resend can be taken back."""
-    back = take_back_ends(Any)  # type: ignore[arg-type]
-    for each, ends in ((decision(40, function="f"), delete_ends()), (FEW[2], back), (MANY[0], back)):
-        plan = Selection().plan([each], 0, ends)
-        (row,), (stays,) = report.plan_values(plan, ends), plan.staying
+    back = take_back_dispositions(Any)  # type: ignore[arg-type]
+    for each, dispositions in ((decision(40, function="f"), delete_dispositions()), (FEW[2], back), (MANY[0], back)):
+        plan = Selection().plan([each], 0, dispositions)
+        (row,), (stays,) = report.plan_values(plan, dispositions), plan.staying
         assert row["becomes"].startswith("stays: ")
         assert "--include-permanent" not in stays.why, "it is not for this verb"
 
@@ -140,10 +144,10 @@ def test_a_summary_names_what_stays_against_the_plan() -> None:
     plan = Selection(limit=2).plan([*FEW, *MANY[:1]], 0, ENDS)
     told = {each.dead_letter.id for each in plan.decisions}
     refused = {"outcome": ActOutcome.REFUSED, "verb": Verb.MOVED}
-    letters = [Letter.of(each) for each in (*plan.staying, *plan.beyond)]
-    letters += [Letter.of(MANY[5], why) for why in (UNFINISHED, UNCONFIRMED)]
-    letters += [Letter.of(MANY[1], "SQS refused its copy: NoRoom", **refused)]
-    letters += [Letter.of(MANY[2], "it could not be deleted: Busy", outcome=ActOutcome.DONE, verb=Verb.MOVED)]
+    letters = [DeadLetterResult.of(each) for each in (*plan.staying, *plan.beyond)]
+    letters += [DeadLetterResult.of(MANY[5], why) for why in (UNFINISHED, DECLINED)]
+    letters += [DeadLetterResult.of(MANY[1], "SQS refused its copy: NoRoom", **refused)]
+    letters += [DeadLetterResult.of(MANY[2], "it could not be deleted: Busy", outcome=ActOutcome.DONE, verb=Verb.MOVED)]
     done = Counter({str(Verb.DROPPED): 5, str(Verb.MOVED): 2})
     summary = Summary(done=done, letters=letters, beyond_limit=True, unseen=7)
     rows = ["k-12 PERMANENT", "m-12 SQS NoRoom", "k-13 PERMANENT", "m-13", STAY]

@@ -14,13 +14,13 @@ from idempotent_receiver import MemoryStore, PermanentError, message_id, sqs_con
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.history import History, Verb
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import PlannedLetter
 from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.steps import Steps
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import End, Ends, redrive_ends
+from idempotent_receiver.operations.dead_letters.verbs import Disposition, Dispositions, redrive_dispositions
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import record_id
@@ -132,9 +132,9 @@ class Bank:
         return run.summary
 
     def run(self, session: Session, **options: Any) -> Run:
-        """A run that redrives, unless it is given other ends."""
-        performance = Performance(self.sqs, session.source)  # type: ignore[arg-type]
-        return Run(session, **{"ends": redrive_ends(self.queue.url), "performance": performance, **options})
+        """A run that redrives, unless it is given other dispositions."""
+        steps = Steps(self.sqs, session.source)  # type: ignore[arg-type]
+        return Run(session, **{"dispositions": redrive_dispositions(self.queue.url), "steps": steps, **options})
 
     def session(self, **rules: Any) -> Session:
         return Session(
@@ -245,10 +245,10 @@ class Aside:
     def store(self, decision: Decision) -> None:
         self.bank.sqs.request("store", {}, lambda: self.stored.add(decision.dead_letter.id))
 
-    def archive(self) -> Ends:
-        """The end by which every dead letter is stored here, one at a time."""
-        end = End(verb=Verb.ARCHIVED, becomes="stored", keep=self.store, undeleted="it is stored")
-        return dict.fromkeys(Verdict, end)
+    def archive(self) -> Dispositions:
+        """The disposition by which every dead letter is stored here, one at a time."""
+        disposition = Disposition(verb=Verb.ARCHIVED, becomes="stored", keep=self.store, undeleted="it is stored")
+        return dict.fromkeys(Verdict, disposition)
 
 
 def completed_and_dead(key: KeyStrategy = message_id) -> Bank:

@@ -13,7 +13,11 @@ from botocore.exceptions import ClientError
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.triage import Rules
-from idempotent_receiver.operations.dead_letters.verbs import archive_ends, redrive_ends, restore_ends
+from idempotent_receiver.operations.dead_letters.verbs import (
+    archive_dispositions,
+    redrive_dispositions,
+    restore_dispositions,
+)
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from tests.unit.operations.dead_letters.bank import ONE_BY_ONE, leftovers
 
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from idempotent_receiver.operations.dead_letters.run import Run
-    from idempotent_receiver.operations.dead_letters.verbs import Ends
+    from idempotent_receiver.operations.dead_letters.verbs import Dispositions
     from tests.unit.operations.dead_letters.bank import Bank
 
 TOLD = {"operator": "arn:aws:iam::123456789012:user/operator", "archived_at": "2027-01-15T09:00:00Z"}
@@ -68,24 +72,24 @@ class Bucket:
         return [json.loads(body) for body in self.objects.values()]
 
 
-def gone_through(bank: Bank, ends: Ends, selection: Selection | None = None) -> Run:
+def gone_through(bank: Bank, dispositions: Dispositions, selection: Selection | None = None) -> Run:
     """A run over the dead-letter queue, from beginning to end."""
     with bank.session() as session:
-        run = bank.run(session, ends=ends, rate=ONE_BY_ONE, selection=selection or Selection())
+        run = bank.run(session, dispositions=dispositions, rate=ONE_BY_ONE, selection=selection or Selection())
         run.carry_out(run.plan())
     return run
 
 
 def archived(bank: Bank, bucket: Bucket) -> Run:
-    return gone_through(bank, archive_ends(partial(bucket.archive().put, **TOLD)))
+    return gone_through(bank, archive_dispositions(partial(bucket.archive().put, **TOLD)))
 
 
 def from_archive(bank: Bank, bucket: Bucket, *, to_dlq: bool = True, **rules: bool) -> Run:
     """A redrive from the archive, from beginning to end."""
     ours = Rules(queue_arn=bank.queue.arn, archived=True, **rules)
-    ends = restore_ends(bank.dead.url) if to_dlq else redrive_ends(bank.queue.url)
+    dispositions = restore_dispositions(bank.dead.url) if to_dlq else redrive_dispositions(bank.queue.url)
     with replace(bank.session(), source=bucket.archive(), rules=ours) as session:
-        run = bank.run(session, ends=ends, rate=ONE_BY_ONE)
+        run = bank.run(session, dispositions=dispositions, rate=ONE_BY_ONE)
         run.carry_out(run.plan())
     return run
 

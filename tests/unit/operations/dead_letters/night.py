@@ -16,21 +16,21 @@ from harness.dynamodb.tables import Tables
 from idempotent_receiver import DynamoDBStore, Transaction, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
-from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
 from idempotent_receiver.operations.dead_letters.run import Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session, Source
+from idempotent_receiver.operations.dead_letters.steps import Steps
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import (
-    Ends,
-    archive_ends,
-    delete_ends,
-    redrive_ends,
-    resend_ends,
-    restore_ends,
-    take_back_ends,
+    Dispositions,
+    archive_dispositions,
+    delete_dispositions,
+    redrive_dispositions,
+    resend_dispositions,
+    restore_dispositions,
+    take_back_dispositions,
 )
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
@@ -127,18 +127,18 @@ class Night(Bank):
             self.clock.sleep(301)  # else SQS takes the second copy for the first
         self.clock.sleep(HOLD_SECONDS + 1)
         make = getattr(self, f"_{command.replace('-', '_')}")
-        session, ends = make(self.operated)
+        session, dispositions = make(self.operated)
         with session:
             run = Run(
                 session,
-                ends,
-                Performance(self.sqs, session.source),
+                dispositions,
+                Steps(self.sqs, session.source),
                 selection=Selection(limit=1),  # type: ignore[arg-type]
             )
             plan = run.plan()
             if len(plan.acting) and command in ("fix", "other-fix"):
                 try:
-                    ends[plan.acting[0].verdict].record.check(plan.acting[0])  # type: ignore[union-attr]
+                    dispositions[plan.acting[0].verdict].record.check(plan.acting[0])  # type: ignore[union-attr]
                 except NotResent as error:
                     return str(error)
             run.carry_out(plan)
@@ -219,34 +219,36 @@ class Night(Bank):
         reader = Reader(queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.namespace, key))
         return Session(source=source, reader=reader, store=store, rules=Rules(queue_arn=self.queue.arn, **rules))
 
-    def _redrive(self, store: DynamoDBStore) -> tuple[Session, Ends]:
-        return self._session(self._queue(), store), redrive_ends(self.queue.url)
+    def _redrive(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
+        return self._session(self._queue(), store), redrive_dispositions(self.queue.url)
 
-    def _from_archive(self, store: DynamoDBStore) -> tuple[Session, Ends]:
-        return self._session(self._archive_of(), store, archived=True), redrive_ends(self.queue.url)
+    def _from_archive(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
+        return self._session(self._archive_of(), store, archived=True), redrive_dispositions(self.queue.url)
 
-    def _to_dlq(self, store: DynamoDBStore) -> tuple[Session, Ends]:
-        return self._session(self._archive_of(), store, archived=True), restore_ends(self.dead.url)
+    def _to_dlq(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
+        return self._session(self._archive_of(), store, archived=True), restore_dispositions(self.dead.url)
 
-    def _archive(self, store: DynamoDBStore) -> tuple[Session, Ends]:
-        return self._session(self._queue(), store), archive_ends(self._archive_of().put)
+    def _archive(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
+        return self._session(self._queue(), store), archive_dispositions(self._archive_of().put)
 
-    def _delete(self, store: DynamoDBStore) -> tuple[Session, Ends]:
-        return self._session(self._queue(), store), delete_ends()
+    def _delete(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
+        return self._session(self._queue(), store), delete_dispositions()
 
-    def _fix(self, store: DynamoDBStore, body: str = FIX) -> tuple[Session, Ends]:
+    def _fix(self, store: DynamoDBStore, body: str = FIX) -> tuple[Session, Dispositions]:
         session = self._session(self._queue(), store)
 
         def edited(letter: DeadLetter) -> DeadLetter:
             return session.reader.read(letter.edited(body), self.clock.epoch_ms())
 
-        return session, resend_ends(self.queue.url, NewBody(records=self._written(store), edited=edited), edited)
+        return session, resend_dispositions(
+            self.queue.url, NewBody(records=self._written(store), edited=edited), edited
+        )
 
-    def _other_fix(self, store: DynamoDBStore) -> tuple[Session, Ends]:
+    def _other_fix(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._fix(store, OTHER_FIX)
 
-    def _take_back(self, store: DynamoDBStore) -> tuple[Session, Ends]:
-        return self._session(self._queue(), store), take_back_ends(TakingBack(records=self._written(store)))
+    def _take_back(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
+        return self._session(self._queue(), store), take_back_dispositions(TakingBack(records=self._written(store)))
 
     def _written(self, store: DynamoDBStore) -> Records:
         return Records(

@@ -41,9 +41,9 @@ def requests(fifo: bool, archive: bool) -> int:
 
 def killable(bank: Bank, aside: Aside, *, archive: bool) -> Callable[[], None]:
     """A run that redrives or archives everything, one by one, and keeps a history of it."""
-    ends = {"ends": aside.archive()} if archive else {}
+    options = {"dispositions": aside.archive()} if archive else {}
     session = bank.session(include_permanent=True)
-    run = bank.run(session, rate=ONE_BY_ONE, journal=aside.journal(), **ends)
+    run = bank.run(session, rate=ONE_BY_ONE, journal=aside.journal(), **options)
 
     def go() -> None:
         run.carry_out(run.plan())
@@ -99,7 +99,7 @@ def test_no_crash_at_any_request_deletes_what_is_not_stored(fifo: bool) -> None:
         assert aside.stored >= gone, (number, side)
         assert aside.told("done") <= aside.stored <= aside.told("done", None), (number, side)
         bank.clock.sleep(HOLD_SECONDS + 1)
-        assert bank.redrive(ends=aside.archive()).left == []
+        assert bank.redrive(dispositions=aside.archive()).left == []
         assert (aside.stored, bank.dead.messages, bank.queue.messages) == (ids, [], [])
 
 

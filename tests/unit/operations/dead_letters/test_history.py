@@ -25,9 +25,9 @@ from idempotent_receiver.operations.dead_letters.history import (
     in_doubt,
 )
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.performance import Trouble
+from idempotent_receiver.operations.dead_letters.steps import ActFailure
 from idempotent_receiver.operations.dead_letters.triage import Verdict, triage
-from idempotent_receiver.operations.dead_letters.verbs import delete_ends
+from idempotent_receiver.operations.dead_letters.verbs import delete_dispositions
 from tests.manual_clock import START_MS, ManualClock
 from tests.unit.operations.dead_letters.acts import act, create
 from tests.unit.operations.dead_letters.test_triage import NOW_MS, RULES, dead_letter
@@ -219,7 +219,7 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
     resent: Any = SimpleNamespace(verb=Verb.RESENT, record=SimpleNamespace(other_id=lambda each: f"new-{each.verdict}"))
     begun = journal.begin(resent, decisions)
     again = [replace(begun[0], message_id=id) for id in ("refused", "lost", "done")]
-    timed_out = Trouble.of(ReadTimeoutError(endpoint_url="x"))
+    timed_out = ActFailure.of(ReadTimeoutError(endpoint_url="x"))
     journal.confirm(again, {"refused": (ActOutcome.REFUSED, "Busy"), "lost": (timed_out.outcome, timed_out.code)})
 
     whys = [why or each.why for each in decisions]
@@ -228,7 +228,7 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
         Act(**{**told, "why": of, "other": other})  # type: ignore[arg-type]
         for other, of in zip(("new-MOVE", "new-UNKEYED"), whys, strict=True)
     ]
-    deleted = delete_ends()[Verdict.MOVE]
+    deleted = delete_dispositions()[Verdict.MOVE]
     assert [act.why for act in journal.begin(deleted, decisions)] == whys
     assert [(act.outcome, act.code) for act in kept[0]] == [
         (ActOutcome.REFUSED, "Busy"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver.operations.cli.dlq_report import letter_values
-from idempotent_receiver.operations.dead_letters.verbs import archive_ends, redrive_ends
+from idempotent_receiver.operations.dead_letters.verbs import archive_dispositions, redrive_dispositions
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
 from tests.counting_store import CountingStore
@@ -83,7 +83,7 @@ class Many(Bank):
 
 
 def redriven(bank: Many) -> None:
-    summary = bank.redrive(ends=redrive_ends(bank.queue.url), rate=1e6)
+    summary = bank.redrive(dispositions=redrive_dispositions(bank.queue.url), rate=1e6)
     assert (summary.done["moved"], bank.sqs.sent, bank.dead.messages) == (LETTERS, LETTERS, [])  # type: ignore[attr-defined]
 
 
@@ -96,7 +96,7 @@ def listed(bank: Many) -> None:
 
 
 def archived(bank: Many) -> None:
-    summary = bank.redrive(ends=archive_ends(partial(Sink(bank).archive().put, **TOLD)))
+    summary = bank.redrive(dispositions=archive_dispositions(partial(Sink(bank).archive().put, **TOLD)))
     assert (summary.done["archived"], bank.dead.messages) == (LETTERS, [])
 
 

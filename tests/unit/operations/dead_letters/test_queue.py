@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from idempotent_receiver.operations.dead_letters import performance, queue
+from idempotent_receiver.operations.dead_letters import queue, steps
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
-from idempotent_receiver.operations.dead_letters.performance import Performance
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Summary
+from idempotent_receiver.operations.dead_letters.steps import Steps
 from idempotent_receiver.operations.dead_letters.triage import Verdict
-from idempotent_receiver.operations.dead_letters.verbs import delete_ends, redrive_ends
+from idempotent_receiver.operations.dead_letters.verbs import delete_dispositions, redrive_dispositions
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.sqs.dead_letter import size_of
 from tests.manual_clock import ManualClock
@@ -207,18 +207,22 @@ def test_only_what_sqs_confirms_is_done_and_only_what_it_certainly_did_not_do_is
             raise answer
         return answer
 
-    performing = Performance(SimpleNamespace(send_message_batch=send), session.source)  # type: ignore[arg-type]
-    undone, _ = performing.perform(redrive_ends(bank.queue.url)[Verdict.MOVE], decisions)
-    troubles = [undone.get(each.dead_letter.id) for each in decisions]
-    assert [ActOutcome.DONE if each is None else each.outcome for each in troubles] == outcomes
-    assert all(each is None or each.code for each in troubles)
+    performing = Steps(SimpleNamespace(send_message_batch=send), session.source)  # type: ignore[arg-type]
+    failed, _ = performing.carry_out(redrive_dispositions(bank.queue.url)[Verdict.MOVE], decisions)
+    failures = [failed.get(each.dead_letter.id) for each in decisions]
+    assert [ActOutcome.DONE if each is None else each.outcome for each in failures] == outcomes
+    assert all(each is None or each.code for each in failures)
     assert len(bank.dead.messages) == outcomes.count("unconfirmed") + outcomes.count("refused")
 
 
 def test_a_deletion_that_sqs_does_not_confirm_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     source = throttled(2).session().source
     first, second = (message["MessageId"] for message in source.take())
-    monkeypatch.setattr(source.sqs, "delete_message_batch", lambda **asked: {"Successful": [{"Id": "0"}]})
+
+    def delete(*, QueueUrl: str, Entries: list[Any]) -> Any:  # noqa: N803
+        return {"Successful": [{"Id": "0"}] if len(Entries) == 2 else []}
+
+    monkeypatch.setattr(source.sqs, "delete_message_batch", delete)
     assert source.delete([first, second]) == {second: "Unconfirmed"}
     assert source.still_held([first, second]) == {second}
 
@@ -229,7 +233,7 @@ def test_a_request_is_filled_to_its_last_byte(less: int, sizes: list[int], monke
     copy = bank.session().take()[0].dead_letter.copy()
     bank.clock.sleep(HOLD_SECONDS + 1)
     most = 2 * size_of(copy["MessageBody"], copy["MessageAttributes"]) - less
-    monkeypatch.setattr(performance, "MOST_BYTES", most)
+    monkeypatch.setattr(steps, "MOST_BYTES", most)
     bank.redrive()
     assert [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "send_message_batch"] == sizes
 
@@ -355,7 +359,7 @@ def test_a_wave_is_what_the_rate_allows_in_a_quarter_of_a_second_in_whole_batche
 def test_what_does_not_return_to_the_consumer_needs_no_order() -> None:
     bank = throttled(10, fifo=True)
     with bank.session() as session:
-        run = bank.run(session, ends=delete_ends())
+        run = bank.run(session, dispositions=delete_dispositions())
         run.carry_out(run.plan())
     assert (counted(bank)["delete_message_batch"], bank.dead.messages) == (1, [])
 

@@ -15,7 +15,7 @@ from idempotent_receiver import MemoryStore, body_field
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
 from idempotent_receiver.operations.dead_letters.triage import Verdict
-from idempotent_receiver.operations.dead_letters.verbs import resend_ends, take_back_ends
+from idempotent_receiver.operations.dead_letters.verbs import resend_dispositions, take_back_dispositions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.store import ActionFailed, Commit, NotApplied, Unknown, Written
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.dynamodb.store import DynamoDBStore
     from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-    from idempotent_receiver.operations.dead_letters.run import Letter, Run
+    from idempotent_receiver.operations.dead_letters.run import DeadLetterResult, Run
     from idempotent_receiver.operations.dead_letters.session import Session
     from idempotent_receiver.operations.dead_letters.triage import Decision
     from idempotent_receiver.protocol.record import Change
@@ -108,19 +108,23 @@ def gone_through(bank: Bank, writes: Records, text: str | None) -> Run:
     with bank.session() as session:
         new_body = NewBody(records=writes, edited=lambda letter: edited(session, letter, text or ""))
         taking_back = TakingBack(records=writes)
-        ends = take_back_ends(taking_back) if text is None else resend_ends(bank.queue.url, new_body, new_body.edited)
-        run = bank.run(session, ends=ends, rate=ONE_BY_ONE)
+        dispositions = (
+            take_back_dispositions(taking_back)
+            if text is None
+            else resend_dispositions(bank.queue.url, new_body, new_body.edited)
+        )
+        run = bank.run(session, dispositions=dispositions, rate=ONE_BY_ONE)
         run.carry_out(run.plan())
     return run
 
 
-def resend(bank: Bank, name: str, writes: Records | None = None) -> Letter:
+def resend(bank: Bank, name: str, writes: Records | None = None) -> DeadLetterResult:
     """What became of the one dead letter that is there."""
     (letter,) = gone_through(bank, writes or records(bank), body(name)).summary.letters
     return letter
 
 
-def take_back(bank: Bank) -> Letter:
+def take_back(bank: Bank) -> DeadLetterResult:
     (letter,) = gone_through(bank, records(bank), None).summary.letters
     return letter
 

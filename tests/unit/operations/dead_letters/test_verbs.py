@@ -14,13 +14,13 @@ from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.selection import PlannedLetter, Selection
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.dead_letters.verbs import (
-    Ends,
-    archive_ends,
-    delete_ends,
-    redrive_ends,
-    resend_ends,
-    restore_ends,
-    take_back_ends,
+    Dispositions,
+    archive_dispositions,
+    delete_dispositions,
+    redrive_dispositions,
+    resend_dispositions,
+    restore_dispositions,
+    take_back_dispositions,
 )
 from idempotent_receiver.protocol.outbox import STAMP
 from tests.unit.operations.dead_letters.bank import Bank, both_kinds, leftovers, throttled
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 NEVER: Any = None
 """What would claim, keep or edit, where nothing is done."""
-ENDS: dict[str, Ends] = {
-    "redrive": redrive_ends("q"),
-    "redrive --to-dlq": restore_ends("d"),
-    "resend": resend_ends("q", NEVER, NEVER),
-    "resend --take-back": take_back_ends(NEVER),
-    "archive": archive_ends(NEVER),
-    "delete": delete_ends(),
+ENDS: dict[str, Dispositions] = {
+    "redrive": redrive_dispositions("q"),
+    "redrive --to-dlq": restore_dispositions("d"),
+    "resend": resend_dispositions("q", NEVER, NEVER),
+    "resend --take-back": take_back_dispositions(NEVER),
+    "archive": archive_dispositions(NEVER),
+    "delete": delete_dispositions(),
 }
 RUNNABLE = {
     *(Verdict.MOVE, Verdict.PERMANENT, Verdict.CONFLICT, Verdict.NO_ROOM, Verdict.UNKEYED, Verdict.RESENDING),
@@ -59,11 +59,11 @@ OURS = set(Verdict) - {Verdict.OTHER_QUEUE}
 def test_a_verb_acts_on_these_verdicts_and_on_no_other(
     command: str, acts_on: set[Verdict], returns: set[Verb], deletes: bool
 ) -> None:
-    ends = ENDS[command]
-    assert set(ends) == acts_on
-    assert {each.verb for each in ends.values() if each.returns} == returns
-    assert {each.deletes for each in ends.values()} == {deletes}
-    assert all(each.becomes and (each.undeleted or not deletes) for each in ends.values())
+    dispositions = ENDS[command]
+    assert set(dispositions) == acts_on
+    assert {each.verb for each in dispositions.values() if each.returns} == returns
+    assert {each.deletes for each in dispositions.values()} == {deletes}
+    assert all(each.becomes and (each.undeleted or not deletes) for each in dispositions.values())
 
 
 # What is not known to be ours.
@@ -111,9 +111,9 @@ def test_what_may_be_anybodys_goes_only_if_it_is_named_and_another_queues_never(
     verb: str, selection: Callable[[Bank], Selection], left: set[str]
 ) -> None:
     bank = strangers()
-    ends = delete_ends() if verb == "delete" else archive_ends(Bucket(bank).archive().put)
+    dispositions = delete_dispositions() if verb == "delete" else archive_dispositions(Bucket(bank).archive().put)
 
-    summary = gone_through(bank, ends, selection(bank)).summary
+    summary = gone_through(bank, dispositions, selection(bank)).summary
 
     assert (set(bank.bodies(bank.dead)), summary.acted) == (left, 3 - len(left))
     foreign = [each.why for each in summary.left if each.verdict == Verdict.FOREIGN]
@@ -129,7 +129,7 @@ def test_what_a_redrive_may_not_move_it_does_not_move_by_name_either() -> None:
 @both_kinds
 def test_what_is_deleted_is_gone(fifo: bool) -> None:
     bank = leftovers(fifo=fifo)
-    assert gone_through(bank, delete_ends()).summary.done == {"deleted": 8}
+    assert gone_through(bank, delete_dispositions()).summary.done == {"deleted": 8}
     assert (bank.dead.messages, bank.queue.messages) == ([], [])
 
 
@@ -147,7 +147,7 @@ def test_what_has_no_room_for_its_stamp_is_planned_as_staying_in_the_archive() -
     bucket = Bucket(bank)
     archived(bank, bucket)
     with replace(bank.session(), source=bucket.archive()) as session:
-        plan = bank.run(session, ends=restore_ends(bank.dead.url)).plan()
+        plan = bank.run(session, dispositions=restore_dispositions(bank.dead.url)).plan()
     assert ([each.verdict for each in plan.acting], [each.verdict for each in plan.staying]) == (["MOVE"], ["NO_ROOM"])
 
     (left,) = from_archive(bank, bucket).summary.left
@@ -164,7 +164,7 @@ def test_what_is_restored_stays_within_a_mebibyte_a_request() -> None:
     bucket = Bucket(bank)
     archived(bank, bucket)
     with replace(bank.session(), source=bucket.archive()) as session:
-        run = bank.run(session, ends=restore_ends(bank.dead.url))
+        run = bank.run(session, dispositions=restore_dispositions(bank.dead.url))
         run.carry_out(run.plan())
     assert (run.summary.done, len(bank.dead.messages)) == ({"restored": 6}, 6)
 
@@ -207,15 +207,15 @@ def test_a_poison_letter_stops_nothing(kind: str) -> None:
     bucket, named, stays = Bucket(bank), Selection(ids=frozenset([id])), verdict == "OTHER_QUEUE"
     assert taken(bank)[id].verdict == verdict
 
-    gone_through(bank, archive_ends(bucket.archive().put), named)
+    gone_through(bank, archive_dispositions(bucket.archive().put), named)
     assert len(bucket.objects) == (not stays)
     with replace(bank.session(), source=bucket.archive()) as session:
-        run = bank.run(session, ends=restore_ends(bank.dead.url), selection=named)
+        run = bank.run(session, dispositions=restore_dispositions(bank.dead.url), selection=named)
         run.carry_out(run.plan())
     assert (len(bank.dead.messages), bucket.objects) == (2, {})
     bank.redrive()
     assert '{"name": "throttled-00"}' in [each.sent["MessageBody"] for each in bank.queue.messages]
-    gone_through(bank, delete_ends(), Selection(ids=ids(bank)))
+    gone_through(bank, delete_dispositions(), Selection(ids=ids(bank)))
     assert len(bank.dead.messages) == stays
 
 
@@ -238,9 +238,9 @@ def test_what_cannot_be_read_at_all_is_a_group_of_its_own_and_can_be_archived_an
     assert why in decision.why
     assert bank.redrive().done["moved"] == 1
     bucket = Bucket(bank)
-    gone_through(bank, archive_ends(bucket.archive().put), Selection(groups=frozenset(["malformed"])))
+    gone_through(bank, archive_dispositions(bucket.archive().put), Selection(groups=frozenset(["malformed"])))
     assert [each["verdict"] for each in bucket.documents()] == ["MALFORMED"]
     bank.sqs.send_message(QueueUrl=bank.dead.url, MessageBody="{}")
     broken = bank.dead.messages[0].id
     bank.dead.messages[0].source = bank.queue.arn
-    assert gone_through(bank, delete_ends()).summary.done == {"deleted": 1}
+    assert gone_through(bank, delete_dispositions()).summary.done == {"deleted": 1}

@@ -210,7 +210,7 @@ def test_stuck_takes_the_mark_of_another_who_sent_them_meanwhile_for_its_own(rec
 
     with answered(mark_first):
         ran = receiver(f"stuck --table records --send {QUEUED} --yes")
-    assert (ran.code, ran.out) == (0, f"Sent the messages of {QUEUED}.\n")
+    assert (ran.code, ran.out) == (0, f"Sent the messages for {QUEUED}.\n")
 
 
 def test_stuck_says_why_what_it_has_sent_is_not_recorded(receiver: Receiver, stack: Stack) -> None:

@@ -338,7 +338,7 @@ def test_the_global_table_that_is_let_pass_is_named_with_what_it_lacks(document:
     assert examine(amended("table", **STRONG)) == []
     findings_text = (ROOT / document).read_text().partition(begins)[2]
     paragraph = " ".join(findings_text.partition("\n- **" if begins.startswith("-") else "\n")[0].split())
-    for word in ("multi-Region strong consistency", "does not support transactions", "no TTL", "`Transaction`"):
+    for word in ("multi-Region strong consistency", "supports no transactions", "no TTL", "`Transaction`"):
         assert word in paragraph
 
 

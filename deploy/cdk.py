@@ -1,4 +1,4 @@
-"""The consumer of a project that `receiver init orders` made, as a CDK app (docs/component.md, "With the CDK")."""  # noqa: INP001  # an app, and no package
+"""The consumer of a project that `receiver init orders` made, as a CDK app (docs/component.md, "With the CDK")."""  # noqa: INP001  # an app, not a package
 
 from aws_cdk import App, CfnOutput, CfnStack, Duration, Stack
 from aws_cdk.aws_dynamodb import (
@@ -19,12 +19,12 @@ stack = Stack(app, "orders")
 
 
 def queue_of(id: str, **properties) -> Queue:
-    """An encrypted queue that is reached over TLS alone."""
+    """An encrypted queue that accepts only TLS."""
     return Queue(stack, id, encryption=QueueEncryption.SQS_MANAGED, enforce_ssl=True, **properties)
 
 
 def table_of(id: str, key: str, **properties) -> Table:
-    """A table on demand, with point-in-time recovery."""
+    """An on-demand table with point-in-time recovery."""
     return Table(
         stack,
         id,

@@ -167,7 +167,7 @@ def summary(found: Sequence[Ending]) -> Iterator[str]:
     """A line with the number of messages per ending, and one for each that is not simply completed."""
     told = "; ".join(
         f"{len(some)} {which}: {_counted(each.what for each in some)}"
-        for which, wanted in (("acknowledged", True), ("to come again", False))
+        for which, wanted in (("acknowledged", True), ("to be redelivered", False))
         if (some := [each for each in found if each.acknowledged is wanted])
     )
     yield f"{told or 'no messages'}."

@@ -1,4 +1,4 @@
-"""CloudWatch's alarms as AWS documents them, as far as the templates use them. No emulator rings any.
+"""CloudWatch's alarms as AWS documents them, as far as the templates use them. No emulator fires any.
 
 Sources: the CloudWatch User Guide, "Alarm evaluation", "Configuring how CloudWatch alarms treat missing data" and
 "Using metric math". What SQS tells CloudWatch is in queues.py. Time is in whole minutes: an alarm is evaluated at the

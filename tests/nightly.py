@@ -1,8 +1,8 @@
 """`python -m tests.nightly [--minutes M] [--first N | --seed N]`: what `make test` leaves out, in parts.
 
-After the minutes, or by Ctrl-C, what is under way is stopped. The last lines say what failed, with the commands that
+When the minutes are up, or at Ctrl-C, running parts are stopped. The last lines say what failed, with the commands that
 repeat it, and what was not reached. The exit code is 0 if something passed, nothing failed and nobody stopped it. With
-a seed it is 0 also if no part ended in time: the caller has only the minutes that others left.
+a seed it is also 0 if no part ended in time: the caller has only the minutes that others left.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="nightly", description=__doc__)
     parser.add_argument("--minutes", default="1440", help="the most minutes (%(default)s)")
     parser.add_argument("--first", default="0", help="the part to begin with; others follow in a circle")
-    parser.add_argument("--seed", help="begin with the part that this number draws; pass even if none ends in time")
+    parser.add_argument("--seed", help="begin with the part that this number selects; pass even if none ends in time")
     chosen = parser.parse_args(arguments)
     try:
         seconds, first, seed = float(chosen.minutes) * 60, int(chosen.first), int(chosen.seed or 0)
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
 
 
 def all_parts() -> list[Part]:
-    """The tests, the planted bugs, more seeds, inputs and schedules, and the mutants, which go on where they were."""
+    """The tests, the planted bugs, more seeds, inputs and schedules, and the mutants, which resume where they were."""
     bugs = [mutant.name for mutant in MUTANTS]
     today = int(time.time()) // 86_400
     seeds = ("--seeds", str(SEEDS), "--first", str(today * SEEDS), "--processes", "1")
@@ -109,7 +109,7 @@ def all_parts() -> list[Part]:
 
 
 def nightly_tests() -> dict[str, list[str]]:
-    """The files with nightly tests: those that share a server together, and of other folders all."""
+    """The files with nightly tests: end-to-end tests by the server that they share, all others by folder."""
     command = [*PYTHON, "pytest", "--collect-only", "-qq", "-m", "nightly", "--no-header"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
@@ -124,7 +124,7 @@ def nightly_tests() -> dict[str, list[str]]:
 
 
 def run_all(parts: Sequence[Part], ends: float, first: int = 0, *, may_reach_none: bool = False) -> int:
-    """Run the parts in a circle, report each, and then what failed and what was not reached."""
+    """Run all parts from the first one on, report each, and then what failed and what was not reached."""
     order = [*range(first, len(parts)), *range(first)]
     print(f"{len(parts)} parts, {AT_ONCE} at once; each is reported when it ends.", flush=True)
     results, over = dict.fromkeys(order, Result(None)), threading.Event()
@@ -158,7 +158,7 @@ def _report(number: int, part: Part, result: Result) -> None:
 
 
 def run(part: Part, ends: float, over: threading.Event) -> Result:
-    """Run a part to its end, or until the time is over: then it is interrupted, so that it leaves nothing behind."""
+    """Run a part to its end. When the time is up, interrupt it, so that it leaves nothing behind."""
     began, code = time.monotonic(), None
     if began >= ends or over.is_set():
         return Result(None)

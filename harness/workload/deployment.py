@@ -122,7 +122,7 @@ def deployed(
         changed = [*(each.lower() for each in EDITS), *(f"{setting}={value}" for setting, value in settings)]
         also = "; and a second consumer, of receipts" if next_one else ""
         said(f"template.yaml with {', '.join(changed)}; and deploy/api.yaml{also}")
-        report.note("DeadLetterArrivals is false: this cloud has no metric math, so no alarm rings for arrivals")
+        report.note("DeadLetterArrivals is false: this cloud has no metric math, so no alarm fires for arrivals")
         whole = joined(stack, beside)
         yield cloud, client_of(cloud, whole if next_one is None else joined(whole, next_one))
 

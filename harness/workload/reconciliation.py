@@ -162,7 +162,7 @@ class Reconciliation:
     def _recorded(self, key: str) -> str:
         """Why a message that SQS itself moved has died, as far as its record says."""
         error = json.loads(self.records.get(key, {}).get("error", "{}"))
-        return str(error.get("text", "received too often"))
+        return str(error.get("text", "exceeded maxReceiveCount"))
 
     @cached_property
     def runs(self) -> Runs:

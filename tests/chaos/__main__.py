@@ -1,6 +1,6 @@
-"""`make chaos`: 20,000 messages through worker processes on an awful day, and reconciliation.
+"""`make chaos`: 20,000 messages through worker processes under many faults, and reconciliation.
 
-What it takes comes from the environment: N, SEED, SEATS, PROTECTION, CAST (standard, fifo or workflow), and EFFECTS:
+Its options come from the environment: N, SEED, SEATS, PROTECTION, CAST (standard, fifo or workflow), and EFFECTS:
 "any", "transaction" for workers that claim nothing, or "mixed" for some of each. Its last line is one JSON object, and
 its status 0 only if everything in it is as promised, and the faults did happen.
 """
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 Chosen = TypeVar("Chosen", bound="StrEnum")
 EVIDENCE = ROOT / ".build" / "chaos"
-"""Where the log is kept, for whoever looks into it; the next run empties it."""
+"""Where the log is kept for inspection; the next run empties it."""
 MOST_QUEUED = 400
 HOW = dict(zip(Effects, ("with claims", "without claims", "every other one without claims"), strict=True))
 MIXES = {Cast.STANDARD: CHAOS, Cast.FIFO: FIFO}
@@ -89,7 +89,7 @@ def run(
             mapping = _mapping(sources, Log(evidence / "mapping.jsonl"), options, slots)
             with NextConsumer(cloud), mapping, report.progress(options.number) as say:
                 sent, gave_up = drive(client, workload, mapping, pace, say)
-            # What is still on its way may arrive, and must do no harm.
+            # Requests in flight may still arrive, and must do no harm.
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
             time.sleep(HOLD_SECONDS)
         found = collect(client, workload, sent)
@@ -109,7 +109,7 @@ def run(
 
 
 def _mapping(sources: Sequence[Batches], log: Log, options: Options, slots: int) -> EventSourceMapping:
-    """Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well."""
+    """One of this many invocations of a slot is killed, and one frozen: even a short run needs some."""
     if isinstance(sources[0], Requests):
         fault_in = min(160, max(16, options.number // 10))  # each invocation has one message
         return Clients(sources, log, slots=slots, seed=options.seed, fault_in=fault_in)
@@ -127,7 +127,7 @@ def chosen(environment: Mapping[str, str], name: str, among: type[Chosen]) -> Ch
 
 
 def client_of(cloud: Cloud, cast: Cast) -> TwoConsumers | WorkflowClient:
-    """Make the tables and the queues; return their client. It goes straight to the cloud: no fault is on its way."""
+    """Make the tables and the queues; return their client. It goes straight to the cloud, without faults."""
     dynamodb, sqs = cloud.client("dynamodb"), cloud.client("sqs")
     records = ((RECORDS, "id"),) if cast is not Cast.WORKFLOW else ()
     for table, key in (*records, (ACCOUNTS, "account_id"), (ENTRIES, "entry_id")):

@@ -1,6 +1,6 @@
-"""Those who ask for transfers in CAST=workflow, over HTTP, and the schedule of the sweep.
+"""The clients that request transfers over HTTP in CAST=workflow, and the schedule of the sweep.
 
-A client that has no answer, or one that says nothing for sure, asks again under its key. Of those that are told that
+A client that gets no answer, or an inconclusive one, asks again under its key. Of those that are told that
 their execution is running, every other one asks until it has ended; the others leave it to the workflow.
 """
 
@@ -56,7 +56,7 @@ def request_of(message: TransferMessage) -> dict[str, Any]:
 
 
 class Requests(Batches):
-    """What is to be asked, and when; threads may share it. `pending` are the keys of those that have no last answer."""
+    """The requests to send, and when; threads may share it. `pending` are the keys without a final answer."""
 
     sweep_seconds = 1.5
 
@@ -66,7 +66,7 @@ class Requests(Batches):
         self._due: list[tuple[float, str]] = []
         self._events: dict[str, dict[str, Any]] = {}
         self.pending: dict[str, int] = {}
-        """When each was asked for first, in milliseconds."""
+        """When each was first requested, in milliseconds."""
 
     def add(self, message: TransferMessage) -> str:
         key = key_of(message)
@@ -87,7 +87,7 @@ class Requests(Batches):
         return None
 
     def rests(self, since: float) -> bool:
-        """Its sweeps go on: they know no end."""
+        """Its sweeps never end."""
         return True
 
     def again(self, key: str) -> None:

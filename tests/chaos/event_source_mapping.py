@@ -1,7 +1,7 @@
-"""The event source mapping: receives batches, has a worker invoked with each, and deletes what it may.
+"""The event source mapping: receives batches, invokes a worker with each, and deletes what it may.
 
-As SQS may, it gives some batches out twice, to two workers at the same moment, and forgets some deletions, so that
-their messages come again later.
+Like SQS, it delivers some batches twice, to two workers at the same moment, and forgets some deletions, so that their
+messages are redelivered later.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ MOST_FROZEN = 6
 AWAKE_SECONDS = 3.0
 """How long a worker that was frozen may go on: far longer than it needs to find out that it has lost its claims."""
 FORGOTTEN_IN = 20
-"""Of so many acknowledgements one is not told to SQS."""
+"""One of this many acknowledgements does not reach SQS."""
 SHOWN = {"Invocation": "invocations", "Kill": "killed", "Freeze": "frozen", "Thaw": "back"}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """An event, where it comes from, and whether it was given out before. One without records asks for a sweep."""
+    """An event, where it comes from, and whether it was delivered before. One without records asks for a sweep."""
 
     event: dict[str, Any]
     source: Batches
@@ -58,7 +58,7 @@ class Batch:
 
 
 class Batches:
-    """One consumer's batches, those that are given out twice, and its sweeps, which redrive; threads may share them."""
+    """One consumer's batches, those that are delivered twice, and its sweeps, which redrive; threads may share them."""
 
     sweep_seconds = 3.0
 
@@ -73,7 +73,7 @@ class Batches:
         """Two sweeps at once would each find what the other holds, and never nothing."""
 
     def next(self) -> Batch | None:
-        """A batch that is to be given out again, or a sweep that is due, or else what the queue has."""
+        """A batch that is to be delivered again, or a sweep that is due, or else what the queue has."""
         with contextlib.suppress(Empty):
             twin = self.twins.get_nowait()
             twin.taken.set()
@@ -91,7 +91,7 @@ class Batches:
         return Batch({"Records": records}, self) if records else None
 
     def rests(self, since: float) -> bool:
-        """Whether no dead letter is to be redriven any more, nor can come late, if nothing has happened since then."""
+        """Whether no dead letter remains to be redriven or can arrive late, if nothing has happened since then."""
         self.sweeping = self.settings.protected and self.clean_at < since + LONGEST_DELAY_SECONDS
         return not self.sweeping
 
@@ -117,7 +117,7 @@ class EventSourceMapping:
         self._counts: Counter[str] = Counter()
         self.over = threading.Event()
         self.calm = threading.Event()
-        """Once it is set, nobody is killed or frozen any more, and nothing given out twice: what is left must end."""
+        """Once it is set, no worker is killed or frozen any more, and nothing is delivered twice: the rest must end."""
         self._frozen = ThreadPoolExecutor(MOST_FROZEN)
         self._zombies: list[Future[None]] = []
         self._slots = ThreadPoolExecutor(slots)
@@ -146,7 +146,7 @@ class EventSourceMapping:
         return self._sources[0].client.send(messages)
 
     def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
-        """Raise what a slot could not go on with; once everything is sent, leave the workers alone."""
+        """Raise the error that stopped a slot; once everything is sent, leave the workers alone."""
         for slot in self._at_work:
             if slot.done():
                 slot.result()
@@ -204,7 +204,7 @@ class EventSourceMapping:
             batch.source.clean_at = batch.at
 
     def act_on(self, worker: WorkerProcess, batch: Batch, answer: Any, chance: random.Random) -> None:
-        """Delete what an answer leaves out of its failures, and forget to at times."""
+        """Delete what an answer leaves out of its failures, and sometimes forget to."""
         failed = _failures(answer)
         if failed is None or not failed <= set(batch.keys):
             self.note(Broken(at_ms=now_ms(), worker=worker.name, why=json.dumps(answer)[:500]))
@@ -225,7 +225,7 @@ class EventSourceMapping:
             self._counts[type(line).__name__] += 1
 
     def thaw_later(self, worker: WorkerProcess, thaw_seconds: float) -> None:
-        """Leave a frozen worker alone until then, let it go on for a while, and end it."""
+        """Leave a frozen worker alone until then, let it continue for a while, and end it."""
         with self._lock:
             self._zombies = [zombie for zombie in self._zombies if not zombie.done()]
             self._zombies.append(self._frozen.submit(self._thaw, worker, thaw_seconds))

@@ -1,8 +1,8 @@
 """What may happen to a request on its way, and to its answer. Pure, but for the chance that is passed in.
 
 A fault says what arrives in a request's place (None: nothing), and what the client is told in the answer's place (None:
-the connection breaks). AWS documents what its codes mean with each operation; these are those that a client must live
-with.
+the connection breaks). AWS documents what its codes mean with each operation; these are the ones that a client must
+handle.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ Token = TypeVar("Token")
 
 
 class ShuffleBag(Generic[Token]):
-    """Chance that keeps its promises: each of `tokens` comes once in every `size` draws, and None otherwise."""
+    """Fair chance: each of `tokens` is drawn once in every `size` draws, and None otherwise."""
 
     def __init__(self, chance: random.Random, tokens: Sequence[Token], size: int) -> None:
         assert 0 < len(tokens) <= size
@@ -235,7 +235,7 @@ class ShuffleBag(Generic[Token]):
         return self._left.pop()
 
     def put_back(self, token: Token) -> None:
-        """Give it again next: it could not be used."""
+        """Return it again next: it could not be used."""
         self._left.append(token)
 
 

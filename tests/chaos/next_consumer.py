@@ -1,6 +1,6 @@
-"""The consumer of what the others' messages send: the shipped one, in this process, which nobody disturbs.
+"""The consumer of what the others' messages send: the shipped one, in this process, undisturbed.
 
-As SQS may, its queue gives some batches out twice, and forgets some deletions.
+Like SQS, its queue delivers some batches twice, and forgets some deletions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COUNTED = "counted"
 """The table of its records."""
 AGAIN_IN = 10
-"""Of so many batches one is given out twice."""
+"""One of this many batches is delivered twice."""
 PAUSE_SECONDS = 0.1
 
 

@@ -1,4 +1,4 @@
-"""A proxy before the cloud: an unreliable network, and one that is parted.
+"""A proxy in front of the cloud: an unreliable network, which can be partitioned.
 
 Workers reach the cloud only through it. Each request may meet with a fault (`network_faults.py`). What
 DynamoDB really applied is logged before the worker can hear of it, so the log knows more than any worker does. As on a
@@ -38,7 +38,7 @@ class Proxy:
     """What all connections share."""
 
     def __init__(self, upstream_port: int, seed: int, log: Log) -> None:
-        # A connection that the cloud has closed meanwhile is no fault that was meant.
+        # A connection that the cloud has closed meanwhile is not an intended fault.
         self._upstream = urllib3.HTTPConnectionPool(LOOPBACK, upstream_port, maxsize=64, timeout=60.0)
         self._faults = NetworkFaults(seed)
         self._log = log
@@ -53,7 +53,7 @@ class Proxy:
         self._failure: Exception | None = None
 
     def respond(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes] | None:
-        """Answer one request, if the fault that it meets with lets it be answered."""
+        """Answer one request, if its fault allows an answer."""
         with self._changed:
             self._under_way += 1
         try:
@@ -120,7 +120,7 @@ class Proxy:
         return status, answer
 
     def _posted(self, operation: str, request: Json, worker: str, at_ms: int) -> None:
-        """Log what the ledger has applied. What comes again under its token is answered, and not applied again."""
+        """Log what the ledger has applied. A repeat under its token is answered, and not applied again."""
         postings = postings_of(operation, request, ENTRIES)
         token = request.get("ClientRequestToken")
         with self._changed:
@@ -138,14 +138,14 @@ def worker_of(headers: Mapping[str, str]) -> str:
 
 
 class Service(StrEnum):
-    """By what its requests' targets begin with."""
+    """Services, by the prefixes of their requests' targets."""
 
     DYNAMODB = "DynamoDB"
     SQS = "AmazonSQS"
 
 
 class Cut(StrEnum):
-    """What a parted worker notices."""
+    """What a worker cut off from a service notices."""
 
     REQUESTS_HANG = "requests hang"
     ANSWERS_HANG = "answers hang"
@@ -167,7 +167,7 @@ class Partition(NamedTuple):
 
 
 class Partitions:
-    """Stands before whoever responds."""
+    """Stands in front of what responds."""
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond

@@ -14,7 +14,7 @@ from harness.workload.runs import grouped
 from tests.chaos.settings import Cast
 
 ENOUGH_FOR_RARITIES = 1_000
-"""Messages from which on everything must have happened that is up to the machine. A shorter run may miss some."""
+"""From this many messages on, what depends on the machine must have happened too. A shorter run may miss some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ChaosReconciliation(Reconciliation):
 
     @cached_property
     def fenced(self) -> Counter[str]:
-        """Writes that came too late and were refused, because another worker had claimed the key: by who sent them."""
+        """Writes that came too late and were refused, because another worker had claimed the key, by sender."""
         return Counter(
             "frozen" if line.worker in self.frozen else "other"
             for line in self.runs.all(Refusal)
@@ -86,7 +86,7 @@ class ChaosReconciliation(Reconciliation):
 
     @cached_property
     def kills(self) -> Counter[bool]:
-        """Workers that were killed: whether because their time was over."""
+        """Killed workers, and whether their time was up."""
         return Counter(line.overdue for line in self.runs.all(Kill))
 
     @cached_property
@@ -166,7 +166,7 @@ class ChaosReconciliation(Reconciliation):
         )
 
     def _each(self, *faults: str) -> int:
-        """How often the rarest of these was met with."""
+        """How often the rarest of these was met."""
         return min(self.injected[fault] for fault in faults)
 
     def line(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An operator who redrives, again and again, what died only for want of the bank; in a worker, so as mortal as one."""
+"""An operator who keeps redriving what died only because the bank was down; in a worker, so it may be killed too."""
 
 from __future__ import annotations
 

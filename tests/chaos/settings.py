@@ -46,7 +46,7 @@ class Cast(StrEnum):
 
     STANDARD = "standard"
     FIFO = "fifo"
-    """Messages have groups, whose order must be kept. Nothing is given out twice at once, as SQS does not there."""
+    """Messages have groups, whose order must be kept. Nothing is delivered twice at once: there, SQS does not do so."""
 
     WORKFLOW = "workflow"
     """Messages are requests, each of which starts an execution. There is no queue."""

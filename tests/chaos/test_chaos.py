@@ -78,8 +78,8 @@ def runs(folder: Path) -> dict[str, Ended]:
         finally:
             for program in programs.values():
                 program.kill()
-    # When a frozen worker wakes up is the machine's to say: in so short a run it may have nothing left to spoil. And
-    # what is refused at first may be sent with what comes again anyway.
+    # When a frozen worker wakes up depends on the machine: in so short a run it may have nothing left to spoil. And
+    # what is refused at first may be sent along with a redelivery.
     for name, seen in (("unfenced", "doubled"), ("unsent", "receipts_lost")):
         for seed in range(2, MOST_SEEDS):
             if runs[name].line[seen]:

@@ -38,7 +38,7 @@ HEAD = b"POST / HTTP/1.1\r\nX-Amz-Target: D.PutItem\r\nUser-Agent: Boto3 worker/
 
 
 class Cloud:
-    """It says when a request has arrived, and answers once it is let, or breaks the connection."""
+    """It says when a request has arrived, and answers once it is allowed to, or breaks the connection."""
 
     def __init__(self, *, breaks: bool = False) -> None:
         self.arrived = threading.Event()
@@ -153,7 +153,7 @@ class PartedCloud:
 def test_what_a_parted_worker_sends_and_is_told(
     worker: str, cut: Cut, answer: tuple[int, bytes] | None, arrives_at_once: list[bool], answered_at_once: bool
 ) -> None:
-    """Parted is the process, or the supervisor whose process it is; nobody else, from nothing else, not for ever."""
+    """Only the process, or the supervisor whose process it is, is cut off; only from this; and not for ever."""
     cloud = PartedCloud()
     cloud.partitions.part(worker, Service.DYNAMODB, cut, LASTS_SECONDS)
     ends = time.monotonic() + LASTS_SECONDS / 2

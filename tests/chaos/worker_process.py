@@ -1,7 +1,7 @@
-"""A worker from outside, and where it is born: a process that has all imports, and forks one in milliseconds.
+"""A worker from outside, and what starts it: a process that has all imports, and forks one in milliseconds.
 
-A worker of its own takes a second of CPU for its imports, and chaos kills hundreds. As with Lambda's SnapStart, those
-that are forked share the state of Python's generator of random numbers.
+A worker started afresh takes a second of CPU for its imports, and chaos kills hundreds. As with Lambda's SnapStart,
+those that are forked share the state of Python's generator of random numbers.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _serve(pipe: Connection) -> None:
         pipe.send(READY)
         while True:
             settings, handle = pipe.recv(), recv_handle(pipe)
-            # Nobody waits for it, so its id stays its own after its death, and whoever signals it late hits nobody.
+            # Nobody waits for it, so its id is not reused after its death, and a late signal hits no other process.
             pid = os.fork()
             if pid == 0:
                 pipe.close()
@@ -124,7 +124,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _work(pipe: Connection, settings: Settings) -> NoReturn:
-    """Run a worker, one invocation after the other, until nobody is there any more."""
+    """Run a worker, one invocation after the other, until its caller is gone."""
     try:
         _die_with_ones_parent()
         from tests.chaos.worker import Worker  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """A worker slot: one worker after the other, what is done to it during a batch, and what follows from its answer.
 
 It does what Lambda does for one sandbox: it invokes, waits, and kills what has not answered by the time-out. Besides,
-some workers are killed at random, and some are frozen until long after their leases have ended, and then go on as if
+some workers are killed at random, and some are frozen until long after their leases have ended, and then continue as if
 nothing had happened.
 """
 
@@ -35,9 +35,9 @@ MEET_SECONDS = 1.0
 SWEEP_SECONDS = 60.0
 """An operator who redrives has no time-out; this one ends what hangs."""
 SWEEP_IN = 6
-"""Of so many sweeps one is killed, and one frozen."""
+"""One of this many sweeps is killed, and one frozen."""
 TWICE_IN = 12
-"""Of so many batches one is given out twice at once."""
+"""One of this many batches is delivered twice at once."""
 
 
 class WorkerFault(Enum):

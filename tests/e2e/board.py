@@ -1,7 +1,7 @@
-"""`make board`: docs/dashboard.svg, the deployed dashboard with what functions and queues gave in half an hour.
+"""`make board`: docs/dashboard.svg, the deployed dashboard with half an hour of data from functions and queues.
 
 A minute of the picture is what happens here in one. Two messages fail permanently, and in the last three minutes the
-table of records is away. What only AWS counts and nobody here can observe, such as DynamoDB's throttles, has no line.
+table of records is gone. What only AWS counts and nobody here can observe, such as DynamoDB's throttles, has no line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cloud that the end-to-end tests play on, and template.yaml and the API's deployed onto it.
+"""The cloud that the end-to-end tests run on, and template.yaml and the API's deployed onto it.
 
 By default that is a local cloud, started here. Where `LOCALSTACK_HOST` or `AWS_ENDPOINT_URL` names another, the same
 tests run there: on LocalStack, whose functions are containers, with the code as it is built for Lambda.
@@ -98,8 +98,8 @@ def build(aws: Aws, architecture: str) -> Path:
 
 @pytest.fixture(scope="session")
 def deployed(aws: Aws, build: Path, architecture: str) -> Iterator[Deploy]:
-    """A way to deploy. What the functions then ask of AWS is recorded on its way, and in the end every call must be one
-    that the function's policies allow, whatever the tests were about.
+    """A way to deploy. The functions' requests to AWS are recorded, and in the end the policies must allow each of
+    them, whatever the tests were about.
     """
     stacks: list[Deployed] = []
     with ExitStack() as cleanup:

@@ -1,4 +1,4 @@
-"""What the end-to-end tests hold in hand: the cloud, a stack that is deployed on it, and patience with a bound."""
+"""What the end-to-end tests use: the cloud, a stack that is deployed on it, and waiting with a limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Seen = TypeVar("Seen")
 def eventually(
     look: Callable[[], Seen], until: Callable[[Seen], object] = bool, *, what: str, seconds: float = 20.0
 ) -> Seen:
-    """Look again and again until it is as it should be; return what was seen then, or fail with what was seen last."""
+    """Poll until it is as it should be; return what was seen then, or fail with what was seen last."""
     deadline = time.monotonic() + seconds
     while not until(seen := look()):
         if time.monotonic() > deadline:
@@ -77,8 +77,8 @@ class Aws:
 
     @cached_property
     def functions_are_processes(self) -> bool:
-        """Whether functions run as processes of this machine, as ministack has it; else in containers, out of whose
-        sight our loopback is.
+        """Whether functions run as processes of this machine, as ministack has it; otherwise in containers, which
+        cannot reach our loopback.
         """
         connection = HTTPConnection(urlsplit(self.endpoint_url).netloc, timeout=10)
         with closing(connection):
@@ -100,7 +100,7 @@ class Answer:
 
     @property
     def failed(self) -> list[str]:
-        """The messages that it wants to have again."""
+        """The messages that it wants redelivered."""
         assert set(self.payload) == {"batchItemFailures"}, f"{self.payload}\n{self.log}"
         return [failure["itemIdentifier"] for failure in self.payload["batchItemFailures"]]
 
@@ -191,7 +191,7 @@ class Deployed:
         return event
 
     def delivered(self, transfer: Mapping[str, Any], receives: int = 1) -> dict[str, Any]:
-        """A transfer as Lambda hands it over; its message is called like it."""
+        """A transfer as Lambda hands it over; its message has the same name."""
         (record,) = self.recorded("eventbridge")["Records"]
         attributes = {**record["attributes"], "ApproximateReceiveCount": str(receives)}
         return {**record, "messageId": transfer["transfer_id"], "body": json.dumps(transfer), "attributes": attributes}
@@ -328,7 +328,7 @@ class Deployed:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A message as it lies in the dead-letter queue."""
+    """A message in the dead-letter queue."""
 
     message: dict[str, Any]
 

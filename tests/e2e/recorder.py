@@ -1,4 +1,4 @@
-"""A way into the cloud that writes down who asked for what, and loses answers where it is told to.
+"""A proxy to the cloud that records who asked for what, and loses answers when told to.
 
 A small HTTP server on loopback, which hands every request on as it is and keeps what it says. The function is sent this
 way by its `AWS_ENDPOINT_URL` alone; neither its code nor the template knows.
@@ -73,11 +73,11 @@ class Recorder:
 
     @property
     def endpoint_url(self) -> str:
-        """Where a client must go to be heard."""
+        """The endpoint for clients."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def lose(self, operation: str, times: int) -> None:
-        """Of the next so many requests for this, let none hear more than that something went wrong."""
+        """Answer this many further requests for this only with an error."""
         self._lost[operation] = times
 
     def __enter__(self) -> Self:
@@ -140,7 +140,7 @@ def _handler(upstream: str, calls: list[Call], lost: Counter[str], treat: Treatm
 
 
 def send_by(recorder: Recorder, aws: Aws, function: str) -> None:
-    """Send the function's requests by the recorder: one variable of its environment more, and nothing else changed."""
+    """Send the function's requests through the recorder: one more environment variable, and nothing else changed."""
     client = aws.client("lambda")
     variables = client.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
     client.update_function_configuration(

@@ -71,7 +71,7 @@ class SlowCloud:
         return handed_on() if mapping is None else self._of_a_mapping(mapping["id"], request, handed_on)
 
     def _of_a_mapping(self, id: str, request: Request, handed_on: Callable[[], Reply]) -> Reply:
-        """Mappings are on their way for a while, and refuse changes until they are there."""
+        """Mappings take a while to change, and refuse other changes until then."""
         if request.method == "PUT" and self._state(id) is not None:
             self.refused += 1
             return Reply(HTTPStatus.BAD_REQUEST, IN_USE, json.dumps({"Message": "it is being changed"}).encode())

@@ -1,4 +1,4 @@
-"""Which alarm rings, and when, for each thing that breaks: on the local cloud, by a model of CloudWatch.
+"""Which alarm fires, and when, for each thing that breaks: on the local cloud, by a model of CloudWatch.
 
 The alarms are the deployed templates' own. One is not deployed: the local cloud refuses metric math, so the alarm on
 arrivals is taken from the template.
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 ARRIVALS = "DeadLetterArrivalAlarm"
 LATER = 15 + BEYOND
-"""Minutes until everything that is mended is green again, even without a message: three periods of five, or fifteen."""
+"""Minutes until everything that is fixed is green again, even without a message: three periods of five, or fifteen."""
 
 
 @pytest.fixture(scope="module")
 def bank(deployed: Deploy, aws: Aws) -> Deployed:
-    """A stack of its own, so that nobody else's messages ring anything."""
+    """A stack of its own, so that no other test's messages trigger an alarm."""
     if not aws.functions_are_processes:
         pytest.skip("LocalStack knows metrics and alarms of its own")
     return deployed("alarms")
@@ -118,7 +118,7 @@ def test_a_sound_consumer_rings_nothing(bank: Deployed, observed: Observed) -> N
 def test_a_table_that_is_gone_rings_at_once_for_the_consumer_and_at_the_second_minute_for_the_api(
     aws: Aws, bank: Deployed, observed: Observed
 ) -> None:
-    """A single 5XX is the client's to mend."""
+    """The client's retry fixes a single 5XX."""
     caller, request = at(bank), transfer(bank)
     del request["transfer_id"]
     bank.pause()

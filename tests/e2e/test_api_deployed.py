@@ -47,7 +47,7 @@ def plain(function):
 
 lambda_handler = served(shipped.service, plain, new_id=lambda: uuid4().hex * 2)
 """
-"""The same API without the wrapper: whatever is asked for is taken in."""
+"""The same API without the wrapper: every request is accepted."""
 
 SLOW_OR_DYING = """
 import functools
@@ -79,7 +79,7 @@ lambda_handler = served(shipped.service, lambda function: shipped.idempotent_han
 """The shipped API, slow to accept 6 cents, and dead once it has sent 13 on their way, at the first attempt."""
 
 PATIENT = {"VisibilityTimeout": 20}
-"""So that what a consumer had which a busy machine did not start in time comes again while the test waits."""
+"""So that messages that a busy machine did not start in time are redelivered while the test waits."""
 
 
 @dataclass(frozen=True)

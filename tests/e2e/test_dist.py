@@ -174,7 +174,7 @@ print(len(program.store.tables["transfers"].items), "transfer")
 
 
 def test_it_installs_alone_and_needs_no_extra(alone: Path, program: Path, tmp_path: Path) -> None:
-    """Every public name is there without what the extras bring, and a message that comes twice takes effect once."""
+    """Every public name is there without the extras, and a message that is delivered twice takes effect once."""
     done = run(alone, "-I", "-c", TWICE, program.parent, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "1 transfer"
 

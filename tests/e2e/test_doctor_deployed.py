@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def stack(aws: Aws, build: Path) -> Iterator[Stack]:
-    """The template as it is shipped. It is spoiled and mended here, so no other test may have it."""
+    """The template as it is shipped. It is broken and repaired here, so no other test may use it."""
     name = f"doctor-{uuid4().hex[:8]}"
     yield deploy(aws, name=name, code=build)  # type: ignore[arg-type]  # it has the clients, and no more is asked
     aws.client("cloudformation").delete_stack(StackName=name)

@@ -1,4 +1,4 @@
-"""The edits of the documents: those that go together on one stack, and a stack that goes on where another one ended.
+"""The edits of the documents: those that go together on one stack, and a stack that continues where another one ended.
 
 The local cloud passes over some of them (VPC, pollers, boundary, metrics, access log, the machine's log and key): what
 those become is judged from the template, in tests/unit/templates.
@@ -123,7 +123,7 @@ def test_doctor_finds_nothing_on_the_edited_stack(bank: Deployed) -> None:
 
 
 def test_a_new_stack_goes_on_where_a_deleted_one_ended(deployed: Deploy, aws: Aws, build: Path) -> None:
-    """It takes up the queue and the records: what was done is a duplicate, and what waited is done."""
+    """It reuses the queue and the records: what was done is a duplicate, and what waited is done."""
     stack = deploy(aws, name=f"old-{uuid4().hex[:8]}", code=build)  # type: ignore[arg-type]  # it has the clients
     old = Deployed(aws, stack, [], [])
     done, waiting = (old.transfer(old.new_account(100), old.new_account(0), 10) for _ in range(2))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.e2e.deployed import Deployed
 
 VISIBILITY_SECONDS = 24
-"""Longer than a lease, so that what a process had when it was replaced comes again while the test waits."""
+"""Longer than a lease, so that a replaced process's messages are redelivered while the test waits."""
 
 
 @pytest.fixture(scope="module")
@@ -126,5 +126,5 @@ def test_a_live_claim_of_a_worker_from_before_is_waited_for_and_one_that_is_over
 
 
 def invoked(bank: Deployed, transfer: dict[str, Any], *, receives: int = 1) -> list[str]:
-    """Which messages a delivery of this transfer alone wants to have again."""
+    """The messages that a delivery of this transfer alone wants redelivered."""
     return bank.invoke({"Records": [bank.delivered(transfer, receives)]}).failed

@@ -1,4 +1,4 @@
-"""`make invoke` fails on another answer than the expected one, and tells what became of each message."""
+"""`make invoke` fails on any answer but the expected one, and tells what became of each message."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def run(bank: Deployed, told: Path, *arguments: str, stop: Any = None, denied: s
     process.join(60)
     assert process.exitcode is not None, "it goes on and on"
     if process.exitcode < 0:
-        time.sleep(HOLD_SECONDS + 0.1)  # what it held comes up again
+        time.sleep(HOLD_SECONDS + 0.1)  # what it held becomes visible again
     return Ended(process.exitcode, *(told.with_suffix(f".{end}").read_text() for end in ("out", "err")))
 
 

@@ -36,7 +36,7 @@ def bank(deployed: Deploy) -> Deployed:
 
 
 def let_die(bank: Deployed) -> None:
-    """Put a large letter among the dead ones."""
+    """Add a large dead letter."""
     id, url = str(uuid4()), bank.stack.outputs["DeadLetterQueueUrl"]
     stamp = Stamp(key=id, original_id=id, queue=bank.stack.outputs["QueueArn"]).to_json()
     attributes = {STAMP: {"DataType": "String", "StringValue": stamp}}

@@ -57,7 +57,7 @@ CELLS = [
     Cell("take-back", TAKEN_BACK, "redrive"),
     Cell("fix", CLAIMED, "delete"),
 ]
-"""On either kind of queue, as are the three stories below."""
+"""On either kind of queue, as are the three cases below."""
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Letter:
         return any(each["key"] == self.id for each in archived(self.bank))
 
     def settle(self) -> None:
-        """What an operator does who looks at the triage, until nothing is left to be done."""
+        """What an operator does who follows the triage, until nothing is left to do."""
         for _ in range(MOST_ROUNDS):
             found = {each["verdict"] for each in self.seen()}
             kept = self.in_archive()

@@ -35,7 +35,7 @@ def test_what_is_sent_while_it_is_paused_waits_and_is_done_once(bank: Deployed) 
     before = bank.send(*transfers[:5])
     paused = receiver(bank, "pause", "--yes")[1]
     assert [each["state"] for each in paused["mappings"]] == ["Disabled"]
-    # A batch that was under way goes on to its end, so only what is sent from now on must wait.
+    # A running batch continues to its end, so only what is sent from now on must wait.
     after = bank.send(*transfers[5:])
     time.sleep(A_WHILE_SECONDS)
     assert [bank.status(key) for key in after] == [None] * 3

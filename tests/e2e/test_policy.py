@@ -46,7 +46,7 @@ every_function = pytest.mark.parametrize("name", ["Consumer", "Api"])
 
 @pytest.fixture(scope="module")
 def worked(deployed: Deploy, aws: Aws) -> Deployed:
-    """A consumer that has met, one and many at a time, whatever a message may come to."""
+    """A consumer that has seen every outcome of a message, one and many at a time."""
     return _worked(deployed, aws, "worked")
 
 

@@ -393,7 +393,7 @@ def test_what_a_client_of_its_own_does_twice_is_found_out(runs: dict[str, Ran]) 
     assert ran.code == 1, ran.err
     (doubled,) = [each for each in ran.messages.values() if each["verdict"] != "once"]
     assert (doubled["verdict"], doubled["tables"], doubled["record"]) == ("TWICE", "TWICE", "COMPLETED")
-    assert doubled["differs"] == [f"Placed order_id={doubled['name'][:-5]}: orders is 2, but 1 without faults"]
+    assert doubled["differs"] == [f"Placed order_id={doubled['name'][:-5]}: orders is 2, but 1 in fault-free runs"]
     assert ran.answer["not_compared"] == ["Placed.asked_by", "Placed.placed_at"]
     assert "placing one\n" in ran.err
 

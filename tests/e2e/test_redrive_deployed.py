@@ -69,7 +69,7 @@ def receiver(bank: Deployed, *arguments: str) -> tuple[int, Any]:
     return ran.returncode, json.loads(ran.stdout)
 
 
-# What lies in the dead-letter queue, come by as it comes by in life.
+# Dead letters, made as in production.
 
 
 def send(bank: Deployed, bodies: Sequence[str]) -> list[str]:
@@ -164,13 +164,13 @@ class Customers:
         self.bank.resume()
 
     def kill_a_redriver(self, seconds: float) -> bool:
-        """Run the command, and kill it so long after it has begun to take letters; whether it was still at work."""
+        """Run the command, and kill it this long after it has begun to take dead letters; whether it was working."""
         if dead_now(self.bank) < FEWEST:
             self.die(LETTERS)
         time.sleep(max(0.0, self.held_until - time.monotonic()))
         flags = ["dlq", "redrive", "--stack", self.bank.stack.name, "--hold", "1", "--rate", "25", "--yes"]
         began = PROCESSES.Event()
-        # Started like any program, from a server that has the imports behind it.
+        # Started like any program, from a server that has done the imports.
         process = PROCESSES.Process(target=command, args=(flags, environment(self.bank), began))
         process.start()
         assert began.wait(20), "it never came to take anything"
@@ -191,7 +191,7 @@ class Customers:
         self.bank.drained(seconds=60)
 
     def check(self) -> None:
-        """Hold the books to what was sent."""
+        """Check the books against what was sent."""
         records = [self.bank.record(id) or {} for id in self.ids]
         assert Counter(record.get("status") for record in records) == {"COMPLETED": len(self.ids)}
         assert Counter(record["attempts"] for record in records) == {1: len(self.ids)}

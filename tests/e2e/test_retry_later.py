@@ -1,4 +1,4 @@
-"""A queue of the local cloud gives a message out again when its handler said."""
+"""A queue of the local cloud delivers a message again when its handler said."""
 
 from __future__ import annotations
 

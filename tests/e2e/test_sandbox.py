@@ -1,4 +1,4 @@
-"""`make cloud` stays until it is interrupted, and what it says to type can be typed."""
+"""`make cloud` stays until it is interrupted, and the commands that it prints work."""
 
 from __future__ import annotations
 

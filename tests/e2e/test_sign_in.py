@@ -1,4 +1,4 @@
-"""`make deploy` says what is missing to speak to AWS before it builds, and finds what SAM would find."""
+"""`make deploy` says what is missing to reach AWS before it builds, and finds what SAM would find."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIGURED = "[profile books]\nregion = eu-west-1\naws_access_key_id = AKIDEXAMP
 
 
 def environment(home: Path, **given: str) -> dict[str, str]:
-    """That of somebody who has told nobody about AWS, and what is given."""
+    """That of somebody without settings for AWS, and what is given."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),

@@ -31,7 +31,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_tutorial_can_be_followed_word_for_word(tmp_path: Path) -> None:
-    """Its test passes, then tells the quoted story of the mistake, and passes again once that is mended."""
+    """Its test passes, then reports the mistake as quoted, and passes again once that is fixed."""
     make, test, test_again, local, with_second = blocks("sh")
     shown, handler, its_test, mended, sends, variable = blocks("py")
     story, outcome = blocks("text")

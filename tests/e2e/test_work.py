@@ -226,7 +226,7 @@ def test_quick_messages_do_not_wait_for_a_long_one(place: Place) -> None:
 
 
 def test_what_a_killed_process_held_runs_again_at_once(place: Place) -> None:
-    """Long before its lease and its visibility end: the process that takes its place gives it back."""
+    """Long before its lease and its visibility end: the process that takes its place releases it."""
     place.send("interrupted", seconds=3)
 
     with place.worker("--lease-seconds", "60"):

@@ -37,7 +37,7 @@ SEED = int(os.environ.get("SEED") or 1)
 LONG = N > 1_000
 ACCOUNTS = 40
 HANGING_IN = 100 if LONG else 50
-"""Of so many messages one holds Python's lock for ever at its first attempt."""
+"""One of this many messages holds Python's lock for ever at its first attempt."""
 BETWEEN_FAULTS_SECONDS = (1.0, 4.0) if LONG else (0.3, 2.0)
 IN_PEACE = 0.1 if LONG else 0.2
 """How much is left to be done when the faults end."""
@@ -134,7 +134,7 @@ def unreliable_network(place: Place) -> Iterator[tuple[str, Partitions, Proxy]]:
     partitions = Partitions(proxy.respond)
     with serving(partitions.respond) as own_port:
         yield f"http://127.0.0.1:{own_port}", partitions, proxy
-        # What is still on its way may arrive, and must do no harm.
+        # Requests in flight may still arrive, and must do no harm.
         partitions.await_end()
         proxy.await_quiet(LONGEST_DELAY_SECONDS * 2)
 

@@ -60,7 +60,7 @@ class Workflows:
         )
 
     def settled(self, transfer: dict[str, Any], key: str) -> Any:
-        """Ask until the answer is the last one."""
+        """Ask until the answer is final."""
         return eventually(
             lambda: self.caller.post(transfer, key),
             lambda answer: answer.status not in (202, 502, 503, 504),

@@ -1,4 +1,4 @@
-"""The cast of the worker's chaos: real supervisors with their processes, what befalls them, and a watch over deaths."""
+"""The worker's chaos: real supervisors with their processes, the faults that hit them, and a watch for deaths."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Stopped(NamedTuple):
 
 
 class Chaos:
-    """What befalls workers. The seed decides the order, and a shuffle bag that each kind comes in its turn."""
+    """The faults of workers. The seed decides the order, and a shuffle bag gives each kind its turn."""
 
     def __init__(self, workers: Workers, partitions: Partitions, seed: int) -> None:
         self._workers = workers
@@ -112,7 +112,7 @@ class Chaos:
         self._random = random.Random(seed)
         self._stopped: list[Stopped] = []
         self.counts: Counter[str] = Counter()
-        """How often each fault has befallen somebody."""
+        """How often each fault has hit a worker."""
         self.died_frozen = 0
         """How many processes were dead when they were to continue."""
         faults = {
@@ -128,7 +128,7 @@ class Chaos:
             },
         }
         self.cast: dict[str, Callable[[subprocess.Popen[bytes]], bool]] = faults
-        """Faults by their names; each returns whether there was anybody whom it could befall."""
+        """Faults by their names; each returns whether there was a worker to hit."""
         # Partitions are many already, since there are six of each kind.
         names = [name for name in faults for _ in range(1 if name.startswith("part") else 2)]
         self._bag = ShuffleBag(self._random, names, len(names))
@@ -143,7 +143,7 @@ class Chaos:
             self._bag.put_back(name)
 
     def thaw(self, *, all: bool = False) -> None:
-        """Let those continue that have been stopped for long enough."""
+        """Resume those that have been stopped for long enough."""
         due = [one for one in self._stopped if all or time.monotonic() >= one.until_seconds]
         for one in due:
             self._stopped.remove(one)

@@ -120,8 +120,8 @@ def check_items_met(seen: Received) -> None:
 
 
 def check_groups(seen: Received) -> None:
-    """Behind a failed message of a FIFO group none runs. Acknowledged are only those completed before, copies of
-    messages that this event has completed, and dead letters whose key was used for another payload: those never run.
+    """Nothing runs behind a failed message of a FIFO group. Only these are acknowledged: those completed before, copies
+    of messages that this event has completed, and dead letters whose key was used for another payload: those never run.
     """
     failed, ran = set(failed_ids(seen)), {(run.message_id, run.body) for run in seen.runs}
     blocked: set[str | None] = set()

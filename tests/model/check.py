@@ -1,7 +1,7 @@
 """`python -m tests.model.check [setup …]`: checks the protocol's models, `Receiver.tla` and `Resend.tla`, with TLC.
 
 The models share nothing with the library: they are written from docs/protocol.md. Each setup is a small world whose
-every state is visited. The exit code is 0 only if all that was asked for was checked to its end, and holds.
+every state is visited. The exit code is 0 only if everything requested was checked completely, and holds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Setup:
     module = "Receiver"
 
     def configuration(self) -> str:
-        """What TLC is to check, in its own words."""
+        """What TLC is to check, in TLC's syntax."""
         without = "{}" if self.without is None else f'{{"{self.without}"}}'
         return f"""{LIVENESS if self.recovers else SAFETY}
 CHECK_DEADLOCK FALSE
@@ -83,7 +83,7 @@ class Operators:
     module = "Resend"
 
     def configuration(self) -> str:
-        """What TLC is to check, in its own words."""
+        """What TLC is to check, in TLC's syntax."""
         without = "{}" if self.without is None else f'{{"{self.without}"}}'
         return f"""{RESENT}
 CHECK_DEADLOCK FALSE
@@ -102,7 +102,7 @@ CONSTANTS
 """
 
     def defined(self) -> str:
-        """What a configuration cannot say: who does what."""
+        """What a configuration cannot express: who does what."""
         acts = [
             f'({name} :> [verb |-> "{verb}", body |-> {body}, letter |-> {letter}])'
             for name, (verb, body, letter) in zip(("alice", "bob", "carol"), self.acts, strict=False)

@@ -176,6 +176,6 @@ class CallMonitor(TableMonitor):
 
     @property
     def judged(self) -> bool:
-        """Whether its history is one to judge: effects are seen, and none may come again because a record expired."""
+        """Whether its history is one to judge: effects are seen, and none may recur because a record expired."""
         plan = self.simulation.plan
         return plan.transactional and plan.retention_seconds >= LONG_SECONDS

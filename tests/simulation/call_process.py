@@ -1,4 +1,4 @@
-"""A process with the library's ways in that are called: an HTTP endpoint, a function, and one within a consumer.
+"""A process with the library's entry points for calls: an HTTP endpoint, a function, and one within a consumer.
 
 All of them have the same keys in one table, and only their namespaces and tenants keep them apart.
 """

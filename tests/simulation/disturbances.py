@@ -72,7 +72,7 @@ class Disturbances:
             invocation.wall_behind |= step < 0
 
     def _freeze(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
-        """Freeze a process, perhaps past its deadline; then it goes on as if nothing had happened."""
+        """Freeze a process, perhaps past its deadline; then it continues as if nothing had happened."""
         if process not in self.simulation.live or process.invocation is not invocation:
             return
         seconds = self.random.uniform(0, 3 * BUDGET_SECONDS)

@@ -131,7 +131,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Bucket:
-    """An S3 client whose calls the explorer answers, or whoever else `ask`s. What it keeps of `FILLING` is nothing."""
+    """An S3 client whose calls the explorer answers, or whoever else `ask`s. It drops `FILLING`."""
 
     worker: "Asked"
 

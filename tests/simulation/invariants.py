@@ -17,8 +17,8 @@ And of what stands on them: in a FIFO group nothing starts after a failure (FIFO
 transaction is there once if the record is COMPLETED, and else not at all (EFFECT); an answer names ids of its own
 batch, each once (ANSWER). Of an answer over HTTP (HTTP): one that says done is the one that is stored, and is marked as
 a replay for all but who made it; 409 is told only of a record that is in progress elsewhere; what failed for good was
-raised by a handler, and is told only where that is the last word; whatever else asks to come again, and is told by whom
-it concerns.
+raised by a handler, and is told only where that is the last word; whatever else asks the client to try again, and is
+told by whom it concerns.
 
 Of a workflow (WORKFLOW): an execution that runs has its key, so that nobody but the execution itself writes an outcome,
 and its own is never refused; what is answered is what its record or its execution says; and after all faults two

@@ -139,7 +139,7 @@ class Monitor(TableMonitor):
             self._without_bucket.add(mine.name)
         if not mine.claims:
             self._unclaimed.add(mine.name)
-            # A record that is there may refuse the commit of a first receive, and is read when that comes again.
+            # A record that is there may refuse the commit of a first receive, and is read at its redelivery.
             mine.contended |= any(message.receives == 1 and self.item(message.key) for message in mine.messages)
 
     def handler_started(self, invocation: Invocation, message: QueuedMessage, others: Iterable[Invocation]) -> None:

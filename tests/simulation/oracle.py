@@ -133,7 +133,7 @@ def _waived(state: State, worker: WorkerState) -> list[str]:
 
 def runs_unread(state: State, worker: WorkerState) -> bool:
     """Whether a worker runs a first receive without a look at records that refuse its commit for now: behind a failure
-    for good there may be a dead letter, and a group may have gone on. Their messages are read when they come again.
+    for good there may be a dead letter, and a group may have gone on. Their messages are read at their redelivery.
     """
     if worker.receives != FIRST or FIRST not in state.setup.unclaimed:
         return False

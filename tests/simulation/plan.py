@@ -52,7 +52,7 @@ class Plan:
     sends = False
     """Whether a handler sends a message through its transaction."""
     expires = False
-    """Whether records expire, after a day, and messages come again then."""
+    """Whether records expire, after a day, and messages are delivered again then."""
     audit_retention_seconds = 30 * DAY_SECONDS
     """How long the records last of the function that handlers call."""
     deploy_at: float | None = None

@@ -1,4 +1,4 @@
-"""Has it been there? The places that the seeds of a long simulation must reach, or the run is not worth its number.
+"""The places that the seeds of a long simulation must reach, or else their number means little.
 
 A place is named "where: what". Whoever can bring one about declares it, so that one that was never reached has a name:
 

@@ -39,7 +39,7 @@ WRITES = ("insert", "replace", "commit")
 LEASE_SECONDS = 20.0
 """Longer than a worker's lease, by every clock."""
 MOST_ROUNDS = 6
-"""In which triage and deliveries get everything done."""
+"""Enough for triage and deliveries to get everything done."""
 NOBODY_KNOWS = Unknown("nobody knows")
 
 

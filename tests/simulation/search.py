@@ -69,7 +69,7 @@ class Search:
         self._most_seconds = seconds
 
     def run(self) -> Found:
-        """Search until everything is explored, a violation is found, or the time is over."""
+        """Search until everything is explored, a violation is found, or the time is up."""
         found = self.found
         sys.setrecursionlimit(10_000)  # one call a move
         gc.set_threshold(50_000)  # what is cached stays, so collecting garbage often is a waste

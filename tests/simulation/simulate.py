@@ -1,7 +1,7 @@
 """`python -m tests.simulation.simulate --seeds 20000`: checks random simulations against the invariants, by seed.
 
 A seed that fails is printed with the one command that replays it. The exit code is 0 only if none fails. At the end it
-prints which places the worlds have reached, and names those that they never did; a long run fails by these too. Every
+prints which places the worlds have reached, and names those that they never did; these fail a long run too. Every
 second seed is steered towards what the seeds before have reached rarely.
 """
 

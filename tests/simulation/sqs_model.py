@@ -180,7 +180,7 @@ class QueueModel:
         return busy
 
     def receive(self, now: float, most: int) -> list[QueuedMessage]:
-        """Receive visible messages. One that was received too often goes to the dead-letter queue instead."""
+        """Receive visible messages. One that was received too many times goes to the dead-letter queue instead."""
         received = []
         for message in self._offered(now):
             if message.receives >= self.most_receives:

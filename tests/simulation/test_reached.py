@@ -1,4 +1,4 @@
-"""A simulation names what it has never reached, a long one fails by it, and seeds are steered to what is rare."""
+"""A simulation names what it has never reached, a long one fails on it, and seeds are steered to what is rare."""
 
 from __future__ import annotations
 

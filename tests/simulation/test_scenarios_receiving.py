@@ -1,4 +1,4 @@
-"""Outside Lambda, in virtual time: how many messages a process receives, and what it gives back to the queue."""
+"""Outside Lambda, in virtual time: how many messages a process receives, and what it releases to the queue."""
 
 from __future__ import annotations
 

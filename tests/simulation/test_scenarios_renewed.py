@@ -94,8 +94,8 @@ def test_a_handler_of_two_hours_runs_once_under_leases_of_a_minute() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "concurrency"), [(2, 1), (1, 2)])
 def test_a_handler_that_outlives_the_twelve_hours_of_sqs_still_runs_once(processes: int, concurrency: int) -> None:
-    """Its message comes again, to another process or to its own, and waits for a lease that is alive. A later receive
-    finds the record completed.
+    """Its message is redelivered, to another process or to its own, and waits for a lease that is alive. A later
+    receive finds the record completed.
     """
     deployment = Deployment({"m": 13 * HOUR}, processes=processes, concurrency=concurrency)
 

@@ -58,7 +58,7 @@ def posted(scenario: Scenario) -> int:
         *(("any", {"read": [fault]}) for fault in TRANSIENT[:3]),
         ("any", {"insert": [lost_answer], "read": [lost_request, throttled]}),
         ("any", {"replace": [throttled] * 3}),
-        # Without claims, an empty transaction is an insert, and what comes again is read first.
+        # Without claims, an empty transaction is an insert, and a redelivery is read first.
         *(("transaction", {call: [fault]}) for call in ("insert", "commit") for fault in TRANSIENT),
         *(("transaction", {"read": [works], "commit": [fault]}) for fault in TRANSIENT),
         ("transaction", {"commit": [throttled] * 3}),

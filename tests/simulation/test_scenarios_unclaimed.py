@@ -201,7 +201,7 @@ def test_of_a_commit_and_a_dead_letter_of_one_message_only_the_first_counts(
 @pytest.mark.parametrize("where", ["in one batch", "later", "later, read first", "at the same time"])
 @pytest.mark.parametrize("error", [None, RuntimeError()])
 def test_another_body_under_a_key_is_never_done(by_key: Scenario, where: str, error: Exception | None) -> None:
-    """S49, S65 and S66: what was run unread commits nothing, and is a mismatch when it comes again."""
+    """S49, S65 and S66: what was run unread commits nothing, and is a mismatch at its redelivery."""
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         add_one(tx, message.id)

@@ -1,4 +1,4 @@
-"""What befalls a request to DynamoDB on its way, by name. A fault answers as DynamoDB or a proxy does, or raises what
+"""The faults of requests to DynamoDB, by name. A fault answers as DynamoDB or a proxy does, or raises what
 botocore raises of a network. botocore may send the request again, which may meet another fault.
 """
 

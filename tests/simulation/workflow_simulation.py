@@ -151,7 +151,7 @@ class WorkflowProcess(Process):
         return self.endpoint(event, self.context())
 
     def sweep(self, name: str) -> Any:
-        """Go on with what was left behind."""
+        """Continue what was left behind."""
         deadline = self.workflow.deadline(self.context().get_remaining_time_in_millis())
         return swept(self.workflow, name, deadline, self.invocation.name)
 

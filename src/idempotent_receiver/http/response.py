@@ -48,7 +48,7 @@ def problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: in
 
 def with_numbers(response: Any) -> Any:
     """A handler's response with each Decimal replaced by the number that Lambda would send. Otherwise, it would be a
-    string in the replay. A response with non-JSON numbers, or one nested too deep, is unchanged.
+    string in the replay. A response with non-JSON numbers, or one nested too deeply, is unchanged.
     """
     try:
         return _with_numbers(response)

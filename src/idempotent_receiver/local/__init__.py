@@ -1,1 +1,1 @@
-"""A local cloud, and trials of a project's consumer on it. Requires the extra `[local]`; never deployed."""
+"""A local cloud, and trials of a project's consumer on it. Requires the `[local]` extra; never deployed."""

@@ -34,7 +34,7 @@ direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NotInstalled(ServerError):
-    """The extra `[local]` is missing."""
+    """The `[local]` extra is missing."""
 
 
 def interpreter() -> str:

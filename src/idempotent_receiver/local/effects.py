@@ -1,6 +1,6 @@
-"""Determines the effects of messages on tables by comparison with runs without faults. Pure.
+"""Determines the effects of messages on tables by comparison with fault-free runs. Pure.
 
-Two runs without faults show what can be compared. Differences between them, such as times, random values or order, say
+Two fault-free runs show what can be compared. Differences between them, such as times, random values or order, say
 nothing about faults. Everything else must be the same after a run with faults.
 """
 
@@ -56,7 +56,7 @@ Content = frozenset[tuple[str, Hashable]]
 
 
 class Difference(NamedTuple):
-    """A difference from the run without faults: in a value at a path or, without a path, in the number of items."""
+    """A difference from the fault-free run: in a value at a path or, without a path, in the number of items."""
 
     place: ItemPlace
     path: str
@@ -66,7 +66,7 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         was, is_now = ("none" if each is None else each for each in (self.expected, self.found))
         what = f"{self.path} is {is_now}" if self.path else f"{is_now} {'item' if is_now == 1 else 'items'}"
-        return f"{self.place}: {what}, but {was} in the run without faults"
+        return f"{self.place}: {what}, but {was} in fault-free runs"
 
 
 Changes = Mapping[ItemPlace, Mapping[str, Decimal]]
@@ -85,7 +85,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Reference:
-    """The tables after a run without faults, what cannot be compared in them, and each message's changes."""
+    """The tables after a fault-free run, what cannot be compared in them, and each message's changes."""
 
     tables: ContentByTable
     incomparable: frozenset[Attribute]

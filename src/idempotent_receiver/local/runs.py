@@ -44,7 +44,7 @@ class Found:
     claims: bool
     incomparable: Sequence[Attribute] = ()
     unexplained: Sequence[Difference] = ()
-    """Differences in the tables at places that no message writes to without faults."""
+    """Differences in the tables at places that no message writes to in fault-free runs."""
     missing: Sequence[str] = ()
     """What the template lacks."""
 

@@ -52,7 +52,7 @@ class Template:
     _root: "Node" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        import yaml  # noqa: PLC0415  # from the extra [local], which other commands do not need
+        import yaml  # noqa: PLC0415  # from the [local] extra, which other commands do not need
 
         try:
             root = yaml.compose(self.text, Loader=yaml.SafeLoader)

@@ -53,7 +53,7 @@ class Evidence:
     tables: ContentByTable = field(default_factory=dict)
     """The content of the stack's tables, except the records table."""
     reference: Reference | None = None
-    """The tables' content after runs without faults."""
+    """The tables' content after fault-free runs."""
 
     @property
     def claims(self) -> bool:
@@ -102,7 +102,7 @@ def judged(evidence: Evidence) -> list[Ended]:
 
 
 def unexplained(evidence: Evidence) -> list[Difference]:
-    """Differences at places that no message in the run writes to without faults."""
+    """Differences at places that no message in the run writes to in fault-free runs."""
     messages = [_Message(evidence, key, ids) for key, ids in _by_key(evidence).items()]
     return [each for each in evidence.differences if not _blamed(each, messages)]
 
@@ -175,14 +175,14 @@ class _Message:
 
     @cached_property
     def changes(self) -> Changes:
-        """The message's changes without faults."""
+        """The message's changes in fault-free runs."""
         reference, found = self.evidence.reference, dict[ItemPlace, Mapping[str, Decimal]]()
         for id in self.ids:
             found.update({} if reference is None else reference.changes.get(self.evidence.sent[id], {}))
         return found
 
     def share(self, difference: Difference) -> Decimal:
-        """The amount that the message adds, without faults, to the value that differs."""
+        """The amount that the message adds in fault-free runs to the value that differs."""
         return self.changes[difference.place].get(difference.path, Decimal(0))
 
     def blamed(self, difference: Difference) -> EffectVerdict:
@@ -287,7 +287,7 @@ class _Message:
         if reason is None and self._overran():
             reason = OVERRAN
         if verdict is EffectVerdict.DEAD_LETTER:
-            return str(reason or "received too often")
+            return str(reason or "exceeded maxReceiveCount")
         if verdict is EffectVerdict.UNRECORDED:
             return UNRECORDED
         if verdict is EffectVerdict.NEVER and self._acknowledged() and not self.finished:

@@ -127,7 +127,7 @@ def sqs_consumer(
     and logs their tracebacks.
     `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: it ends the process.
     `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` is Powertools' `Metrics` by default,
-    or any object with `add_metric` and `flush_metrics`. `tracer` is an OpenTelemetry tracer (the extra `otel`): each
+    or any object with `add_metric` and `flush_metrics`. `tracer` is an OpenTelemetry tracer (the `otel` extra): each
     message gets a span, linked to its producer, which is the current span in the function.
 
     Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process

@@ -58,7 +58,7 @@ def explore(
 
     These are violations:
 
-    - tables or state that differ from the run without faults
+    - tables or state that differ from the fault-free run
     - a message acknowledged before it is COMPLETED, or never acknowledged
     - a fake called again with a different key or none, never called for a completed message, called only after a
       fault, never awaited, or called with one key for two messages or two calls

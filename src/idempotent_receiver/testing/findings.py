@@ -41,12 +41,12 @@ class HandlerFinding(NamedTuple):
 
 
 def unfinished(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
-    """Messages that are never acknowledged even without faults, or that never reach the handler."""
+    """Messages that are never acknowledged even in the fault-free run, or that never reach the handler."""
     for id in undisturbed.setup.record_ids:
         if id not in undisturbed.ends:
             yield HandlerFinding(
                 f"{UNACKNOWLEDGED} {id}",
-                f"{id} is never acknowledged, even without faults{_because(undisturbed, id)}",
+                f"{id} is never acknowledged, even in the fault-free run{_because(undisturbed, id)}",
                 "let the handler succeed, or raise PermanentError: a handler that always fails cannot be explored",
             )
         elif not undisturbed.handled:
@@ -104,7 +104,7 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
         if message not in {one.message for one in run.refused}:
             yield HandlerFinding(
                 f"additional {name}",
-                f"{name} was called for {message}, but not in the run without faults",
+                f"{name} was called for {message}, but not in the fault-free run",
                 "a lost answer does not mean that nothing happened: repeat the same call with the same key, or "
                 "do not catch the error; a call that changes nothing needs no fake from `Calls`",
             )
@@ -124,13 +124,13 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
 
 
 def _refused(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """The fake and message of each refused call that did not succeed later, but does without faults."""
+    """The fake and message of each refused call that did not succeed later, but does in the fault-free run."""
     found, expected = by_message(run.calls), by_message(wanted.calls)
     return [who for who in by_message(run.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
 
 
 def _additional(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """The fake and message of each call that is not made without faults."""
+    """The fake and message of each call that is not made in the fault-free run."""
     expected = by_message(wanted.calls)
     return [who for who in by_message(run.calls) if who not in expected and who[1] is not None]
 
@@ -151,7 +151,7 @@ def unawaited(run: ExploredRun) -> Iterator[HandlerFinding]:
 
 
 def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Iterator[HandlerFinding]:
-    """Tables and state that differ from the run without faults."""
+    """Tables and state that differ from the fault-free run."""
     wanted, unstable = baseline.run, baseline.unstable
     for table in sorted(run.tables.keys() | wanted.tables.keys()):
         found, expected = (
@@ -163,7 +163,7 @@ def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Ite
         if left != right:
             yield HandlerFinding(
                 f"state {name}",
-                f"{name} is {left!r} at the end, and {right!r} without faults",
+                f"{name} is {left!r} at the end, and {right!r} in the fault-free run",
                 ALL_OF_IT if unclaimed else OUTSIDE_OF_IT,
                 by_value=True,
             )
@@ -179,7 +179,7 @@ def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
                 remedy = "a standard queue can deliver messages in any order: each must end the same way in every order"
             else:
                 remedy = "a later attempt must be able to repeat what the first one did"
-            told = f"{id} is {found or 'never acknowledged'}, but {end} without faults"
+            told = f"{id} is {found or 'never acknowledged'}, but {end} in the fault-free run"
             yield HandlerFinding(f"end {id}" if found else f"{UNACKNOWLEDGED} {id}", told, remedy)
 
 
@@ -216,7 +216,7 @@ def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | Non
             made = "was never called" if not calls else "was called too few times"
             yield HandlerFinding(
                 f"missing {name}",
-                f"{name} {made} for {message}, which ended as it does without faults",
+                f"{name} {made} for {message}, which ended as it does in the fault-free run",
                 "make the call in every attempt, with message.idempotency_key: an earlier attempt may have "
                 "crashed before the call; a call that changes nothing needs no fake from `Calls`",
             )

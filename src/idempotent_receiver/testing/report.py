@@ -46,14 +46,14 @@ class Exploration:
     """
     violations: list[Violation] = field(default_factory=list)
     effects: dict[str, list[TableItem]] = field(default_factory=dict)
-    """Each table's final items, without faults."""
+    """Each table's final items in the fault-free run."""
     acknowledged: dict[str, str] = field(default_factory=dict)
-    """How each message ends without faults, by messageId: `completed`, `dead letter` or `failed for good`."""
+    """How each message ends in the fault-free run, by messageId: `completed`, `dead letter` or `failed for good`."""
     calls: list[Called] = field(default_factory=list)
     played: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many times each fault or delay occurred, such as `("commit", "crash-before")`."""
     unstable: list[str] = field(default_factory=list)
-    """Values that vary between runs even without faults, and were not compared."""
+    """Values that vary even between fault-free runs, and were not compared."""
 
     def check(self) -> None:
         """Raise AssertionError with the story of each violation, if any."""

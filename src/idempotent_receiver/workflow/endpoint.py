@@ -139,7 +139,7 @@ def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> Perman
         case UnicodeError():
             return PermanentError("the body is not UTF-8")
         case RecursionError():
-            return PermanentError("the body is nested too deep")
+            return PermanentError("the body is nested too deeply")
         case ValidationError():
             # All names are shown: only the client sees them, and unknown ones are the client's own.
             return invalid_body(error, {str(part) for each in error.errors() for part in each["loc"]})

@@ -389,7 +389,7 @@ def test_only_what_a_trial_has_made_is_removed(
 
 def test_the_documents_say_what_a_trial_takes() -> None:
     said = " ".join((ROOT / "docs" / "guarantees.md").read_text().split())
-    assert "It takes about two hours and a dollar, an hour of soak among them" in said
+    assert "It takes about two hours, including an hour of soak, and a dollar" in said
     assert (cost.minutes(60), round(cost.dollars(cost.MOST_MESSAGES + cost.STORIES, 105 / 60))) == (120, 1)
     assert "on the local cloud, in about a quarter of an hour" in said
     assert cost.REHEARSAL_MINUTES == 15

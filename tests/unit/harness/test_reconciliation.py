@@ -146,7 +146,7 @@ def test_why_a_message_died_that_sqs_moved_is_told_by_its_record() -> None:
     moved = [DeadLetter(message_id="m-dead", reason=None)]
 
     assert with_(dead_letters=moved, records=records).reasons == FOUND.reasons
-    told = [(1, "payer cannot pay", "received too often")]
+    told = [(1, "payer cannot pay", "exceeded maxReceiveCount")]
     assert with_(dead_letters=moved, records={}).reasons == told
 
 

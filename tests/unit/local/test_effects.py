@@ -31,16 +31,16 @@ def test_random_keys_are_named_and_the_rest_of_the_items_is_compared() -> None:
     )
     assert compared(one, other, entries(entry("x5", "alice", 5), entry("x6", "bob", 7))) == ([], ["Entries.id"])
     doubled = entries(entry("x5", "alice", 5), entry("x6", "alice", 5), entry("x7", "bob", 7))
-    assert compared(one, other, doubled)[0] == ["Entries: 3 items, but 2 without faults"]
+    assert compared(one, other, doubled)[0] == ["Entries: 3 items, but 2 in fault-free runs"]
     changed = entries(entry("x5", "alice", 10), entry("x6", "bob", 7))
-    assert compared(one, other, changed)[0] == ["Entries: cents is 10, but 5 without faults"]
+    assert compared(one, other, changed)[0] == ["Entries: cents is 10, but 5 in fault-free runs"]
 
 
 def test_keys_that_every_run_makes_are_compared_beside_random_ones() -> None:
     """As in one table for several kinds of items."""
     one, other = (entries(entry("total", "alice", 5), entry(each, "alice", 5)) for each in ("x1", "x2"))
     found = entries(entry("total", "alice", 10), entry("x3", "alice", 5))
-    assert compared(one, other, found)[0] == ["Entries id=total: cents is 10, but 5 without faults"]
+    assert compared(one, other, found)[0] == ["Entries id=total: cents is 10, but 5 in fault-free runs"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_list_in_another_order_is_compared_by_its_length() -> None:
 
     one, other = listed("a", "b", "c"), listed("c", "b", "a")
     assert compared(one, other, listed("b", "c", "a")) == ([], ["Entries.orders[*]"])
-    longer = ["Entries id=x: orders[] is 4, but 3 without faults"]
+    longer = ["Entries id=x: orders[] is 4, but 3 in fault-free runs"]
     assert compared(one, other, listed("a", "b", "c", "a"))[0] == longer
 
 
@@ -96,7 +96,7 @@ def test_elements_are_compared_but_for_what_differs_in_them() -> None:
 
     differs, named = compared(listed("x1", "pen"), listed("x2", "pen"), listed("x3", "ink"))
     assert (differs, named) == (
-        ["Entries id=x: lines[0].sku is ink, but pen without faults"],
+        ["Entries id=x: lines[0].sku is ink, but pen in fault-free runs"],
         ["Entries.lines[*].id"],
     )
 
@@ -123,15 +123,15 @@ def test_numbers_are_compared_by_value_and_documents_by_their_parts() -> None:
     one = entries(item("1.50", "pen"))
     assert compared(one, one, entries(item("1.5", "pen")))[0] == []
     assert compared(one, one, entries(item("1.5", "pen", "pen")))[0] == [
-        "Entries id=a: lines[1].sku is pen, but none without faults",
-        "Entries id=a: lines[] is 2, but 1 without faults",
+        "Entries id=a: lines[1].sku is pen, but none in fault-free runs",
+        "Entries id=a: lines[] is 2, but 1 in fault-free runs",
     ]
 
 
 def test_an_attribute_that_comes_with_faults_alone_differs() -> None:
     one = entries(entry("a", "alice", 5))
     retried = entries(entry("a", "alice", 5, retries={"N": "1"}))
-    assert compared(one, one, retried)[0] == ["Entries id=a: retries is 1, but none without faults"]
+    assert compared(one, one, retried)[0] == ["Entries id=a: retries is 1, but none in fault-free runs"]
 
 
 def test_a_message_is_known_by_what_it_changes() -> None:

@@ -279,7 +279,7 @@ def test_the_message_that_ran_again_has_doubled_the_money() -> None:
     messages, _ = by_tables(totals(alice=3250, bob=300), CONSUMER, run(0, "m", 3), killed(7, 3), RAN)
     doubled = messages["order.json"]
     assert (doubled.record, doubled.tables, doubled.verdict) == ("COMPLETED", EffectVerdict.TWICE, EffectVerdict.TWICE)
-    assert doubled.differs == ("Totals customer=alice: cents is 3250, but 2000 without faults",)
+    assert doubled.differs == ("Totals customer=alice: cents is 3250, but 2000 in fault-free runs",)
     assert [messages[name].verdict for name in ("other.json", "third.json")] == [EffectVerdict.ONCE, EffectVerdict.ONCE]
 
 
@@ -317,7 +317,7 @@ def test_what_was_never_done_is_missing_in_the_tables() -> None:
     messages, _ = by_tables(totals(alice=2000), lines, records=records)
     lost = messages["third.json"]
     assert (lost.tables, lost.verdict, lost.why) == (EffectVerdict.NEVER, EffectVerdict.NEVER, NOT_NAMED)
-    assert lost.differs == ("Totals customer=bob: 0 items, but 1 without faults",)
+    assert lost.differs == ("Totals customer=bob: 0 items, but 1 in fault-free runs",)
 
 
 def test_an_effect_that_is_there_with_no_record_is_told_as_that() -> None:
@@ -341,7 +341,7 @@ def test_what_no_message_does_without_faults_is_told_apart() -> None:
     tables = {**totals(alice=2000, bob=300), "Retries": TableContent(("id",), [{"id": {"S": "m"}}])}
     messages, evidence = by_tables(tables, CONSUMER, RAN)
     assert {each.verdict for each in messages.values()} == {EffectVerdict.ONCE}
-    assert [str(each) for each in unexplained(evidence)] == ["Retries: 1 item, but 0 without faults"]
+    assert [str(each) for each in unexplained(evidence)] == ["Retries: 1 item, but 0 in fault-free runs"]
 
 
 def test_a_dead_letter_that_has_taken_effect_again_is_no_dead_letter_alone() -> None:

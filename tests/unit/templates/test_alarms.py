@@ -1,6 +1,6 @@
-"""When each alarm of watch.yaml rings, minute by minute, by the model of CloudWatch. The local cloud rings none.
+"""When each alarm of watch.yaml fires, minute by minute, by the model of CloudWatch. The local cloud fires none.
 
-tests/e2e/test_alarms.py makes the deployed ones ring by what they are for.
+tests/e2e/test_alarms.py makes the deployed ones fire by what they are for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def deployed() -> dict[str, Any]:
 
 
 def rung(*series: tuple[tuple[str, str, str], str, Sequence[float | None]]) -> dict[str, list[int]]:
-    """The minutes in which alarms ring, by name. Of each metric there is one value a minute, or none."""
+    """The minutes in which alarms fire, by name. Of each metric there is one value a minute, or none."""
     cloudwatch = CloudWatch(deployed())
     for minute in range(max(len(values) for _, _, values in series)):
         for (space, dimension, of), name, values in series:
@@ -68,7 +68,7 @@ def test_what_is_sound_rings_nothing() -> None:
 def test_what_is_never_expected_rings_at_once_and_stays_red_for_a_while(
     of: tuple[str, str, str], metric: str, alarm: str
 ) -> None:
-    """The next message may come a quarter of an hour later: two in five minutes ring once."""
+    """The next message may come a quarter of an hour later: two in five minutes fire it once."""
     assert rung((of, metric, [0, 1])) == {alarm: [2]}
     assert rung((of, metric, [1, None, None, 1])) == {alarm: [1]}
     assert rung((of, metric, [1, *[None] * 15, 1])) == {alarm: [1, 17]}

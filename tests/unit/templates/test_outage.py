@@ -1,4 +1,4 @@
-"""Which alarms ring while messages keep failing, and which do not while retries mend them.
+"""Which alarms fire while messages keep failing, and which do not while retries succeed.
 
 The shipped consumer reads a queue in memory, minute by minute, and the template's own alarms watch what it and SQS tell
 CloudWatch. Of a dead-letter queue that was idle, CloudWatch hears as late as AWS allows.
@@ -254,7 +254,7 @@ def test_a_version_that_fails_is_noticed_before_it_has_all_batches(batch: int, r
 
 
 def test_a_fifo_queues_oldest_message_is_told_however_often_it_was_received() -> None:
-    """SQS keeps it in its place, so both alarms ring."""
+    """SQS keeps it in its place, so both alarms fire."""
     deployed = Deployed(always, receives=NEVER, fifo=True)
     deployed.send("group-1")
     for _ in range(60):

@@ -267,8 +267,8 @@ WRONG = [
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is correct only the first time"),
     (handlers.remembering_items, {}, "the table accounts holds first 2 items, then 1"),
-    (handlers.never_ready, {}, "message-1 is never acknowledged, even without faults:\n  closed"),
-    (handlers.failing, {}, "message-1 is never acknowledged, even without faults:\n  ValueError: always"),
+    (handlers.never_ready, {}, "message-1 is never acknowledged, even in the fault-free run:\n  closed"),
+    (handlers.failing, {}, "message-1 is never acknowledged, even in the fault-free run:\n  ValueError: always"),
     (handlers.keyed_at_random, {}, "the key of message-1 changes with each delivery"),
     (handlers.keyed_by_delivery, {}, "the key of message-1 changes with each delivery"),
     # The strategy `message_id` knows that a redriven message has another messageId; a callable of one's own may not.
@@ -300,7 +300,7 @@ def test_of_a_handler_that_always_fails_the_first_failure_is_told() -> None:
 @pytest.mark.usefixtures("charge")
 def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None:
     """Nothing fails: they only run at once, while the undisturbed course is one after the other."""
-    with pytest.raises(AssertionError, match=r"at the end, and {'alice': 88} without faults") as failed:
+    with pytest.raises(AssertionError, match=r"at the end, and {'alice': 88} in the fault-free run") as failed:
         explore(handlers.racing, ORDERS, state={"balances": balances}, workers=1, faults=0)
     assert 'replay=""' in str(failed.value)
 
@@ -309,7 +309,7 @@ def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None
 def test_messages_that_depend_on_their_order_are_found() -> None:
     """On a standard queue either may come first; on a FIFO queue they may not."""
     both = [{**ORDER, "cents": 70}, {**ORDER, "cents": 60}]
-    with pytest.raises(AssertionError, match="message-1 is failed for good, but completed without faults"):
+    with pytest.raises(AssertionError, match="message-1 is failed for good, but completed in the fault-free run"):
         explore(handlers.overdrawing, both, tables=accounts(), most_schedules=300)
     explore(handlers.overdrawing, sqs_event(*both, fifo=True), tables=accounts(), most_schedules=300)
 
@@ -317,7 +317,7 @@ def test_messages_that_depend_on_their_order_are_found() -> None:
 @pytest.mark.usefixtures("charge")
 def test_so_do_two_workers_with_a_message_each() -> None:
     consumer = handlers.racing.with_options(replace(handlers.racing.options, concurrency=1))
-    with pytest.raises(AssertionError, match=r"at the end, and {'alice': 88} without faults") as failed:
+    with pytest.raises(AssertionError, match=r"at the end, and {'alice': 88} in the fault-free run") as failed:
         explore(consumer, ORDERS, state={"balances": balances}, faults=0)
     story = str(failed.value)
     assert (
@@ -339,7 +339,7 @@ def test_a_messages_second_id_after_a_redrive_is_no_key() -> None:
 
 def test_what_a_transaction_is_refused_for_is_told() -> None:
     """In the first line, and where it happens: a table's name, for example, that is misspelt."""
-    with pytest.raises(AssertionError, match=r"even without faults:\n.*no table") as failed:
+    with pytest.raises(AssertionError, match=r"even in the fault-free run:\n.*no table") as failed:
         explore(handlers.transactional, ORDER, tables={"acounts": "account"})
     told = (
         r"completes message-1: the transaction was refused: action 1 \(\w+ on accounts\): there is no table 'accounts'"
@@ -853,7 +853,7 @@ def test_what_is_not_found_again_is_told_as_such(calls: Calls) -> None:
 
     with pytest.raises(AssertionError, match="the same schedule gives different results") as caught:
         explore(handle, ORDER, tables=accounts())
-    assert "but not in the run without faults" not in str(caught.value)
+    assert "but not in the fault-free run" not in str(caught.value)
 
 
 tenant: ContextVar[str] = ContextVar("tenant")
@@ -912,7 +912,7 @@ def test_a_decorators_response_is_read_as_lambda_reads_it(response: Any, acknowl
         return response
 
     result = explore(decorated, ORDER, tables=accounts(), faults=1, check=False, most_schedules=40)
-    told = "was acknowledged although its record" if acknowledges else "is never acknowledged, even without"
+    told = "was acknowledged although its record" if acknowledges else "is never acknowledged, even in"
     assert told in str(result.violations[0])
     if acknowledges:
         assert result.violations[0].remedy.startswith("decorators around the consumer must pass on")

@@ -127,7 +127,7 @@ def test_what_is_done_outside_of_the_transaction_is_found_to_happen_twice() -> N
     result = explore(mailing, ORDER, tables=accounts(), state={"mails": mails}, faults=0, check=False)
 
     (violation,) = result.violations
-    assert violation.what == "mails is ['o-1', 'o-1'] at the end, and ['o-1'] without faults"
+    assert violation.what == "mails is ['o-1', 'o-1'] at the end, and ['o-1'] in the fault-free run"
     assert violation.remedy.startswith("write it through the Transaction, or keep effects='any': effects='transaction'")
     assert sum("runs the handler for message-1" in line for line in violation.story) == 2
     assert "refused, because the record has changed" in "".join(violation.story)

@@ -87,13 +87,13 @@ def key_of_the_account(order: dict) -> None:
     services.charge(order["cents"], order["account"])
 
 
-@wrong("keys", "a date in a key, which is another when the message is redriven on another day", None)
+@wrong("keys", "a date in a key, which differs when the message is redriven on another day", None)
 @consumer
 def key_of_the_day(order: dict) -> None:
     services.charge(order["cents"], f"{order['account']}-{datetime.now(UTC).date()}")
 
 
-@wrong("keys", "a key that all messages share, where one message is explored", None)
+@wrong("keys", "a key that all messages share, if you explore one message", None)
 @consumer
 def key_of_all(order: dict) -> None:
     services.charge(order["cents"], "order")
@@ -184,7 +184,7 @@ def empty_key(order: dict) -> None:
     services.charge(order["cents"], order.get("payment", ""))
 
 
-@wrong("sends", 'a call with a key by a handler of `effects="transaction"`, which two workers make at once', None)
+@wrong("sends", 'a call with a key that two workers make at once, with `effects="transaction"`', None)
 @sqs_consumer(MemoryStore(), effects="transaction")
 def call_without_a_claim(order: dict, message: Message, tx: Transaction) -> None:
     services.charge(order["cents"], message.idempotency_key)
@@ -196,7 +196,7 @@ OVERDRAWN = {**ORDERS[0], "cents": 500}
 
 @wrong(
     "sends",
-    "what is wrong even where nothing goes wrong, such as a charge for an order that then fails for good",
+    "what is wrong even without faults, such as a charge for an order that then fails for good",
     None,
     messages=OVERDRAWN,
 )
@@ -288,7 +288,7 @@ def line_by_line(order: dict, message: Message, tx: Transaction) -> None:
 
 # Fallbacks: what is only done where the answer was lost, and the call took effect.
 
-FALLBACK = "but not in the run without faults"
+FALLBACK = "but not in the fault-free run"
 
 
 @wrong("fallbacks", "both services charge where an answer is lost", FALLBACK)
@@ -423,7 +423,7 @@ def journal_of_attempts(order: dict, tx: Transaction) -> None:
 @wrong(
     "caches",
     "what waits in memory for the next message is gone",
-    "for message-1, but not in the run without faults",
+    "for message-1, but not in the fault-free run",
     messages=ORDERS,
     state=STATE,
 )
@@ -454,7 +454,7 @@ def pool_with_random_key(order: dict) -> None:
         pool.submit(services.charge, order["cents"], str(uuid4()))
 
 
-@wrong("threads", "a refusal in a thread, whose result nobody reads", None)
+@wrong("threads", "a refusal in a thread whose result nobody reads", None)
 @consumer
 def pool_without_result(order: dict, message: Message, tx: Transaction) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -539,7 +539,7 @@ def next_number(order: dict, tx: Transaction) -> None:
 @wrong(
     "read, then write",
     "both find that there is enough",
-    "completed, but failed for good without faults",
+    "completed, but failed for good in the fault-free run",
     messages=[{**one, "cents": 60} for one in ORDERS],
 )
 @consumer
@@ -698,34 +698,34 @@ def environment(order: dict) -> None:
     os.environ["LAST_ORDER"] = f"{order['order']} {time.time()}"
 
 
-@wrong("unseen", "what another program does that the handler starts, beside a transaction", None, most_schedules=20)
+@wrong("unseen", "what a program does that the handler starts, beside a transaction", None, most_schedules=20)
 @consumer
 def another_program(order: dict, tx: Transaction) -> None:
     subprocess.run([sys.executable, "-S", "-c", ""], check=True)
     record(order, tx)
 
 
-@wrong("unseen", "a file that has each attempt, beside a transaction", None)
+@wrong("unseen", "a file that records each attempt, beside a transaction", None)
 @consumer
 def file_beside(order: dict, tx: Transaction) -> None:
     file.__wrapped__(order)
     record(order, tx)
 
 
-@wrong("unseen", "a counter of a module, which is written beside: it varies, as a time does", None)
+@wrong("unseen", "a module-level counter whose value is written: it varies, as a time does", None)
 @consumer
 def hidden_counter(order: dict, tx: Transaction) -> None:
     record(order, tx, number=next(numbers))
 
 
-@wrong("unseen", "a call of a `unittest.mock`, or of a mock of HTTP, beside a transaction", None)
+@wrong("unseen", "a call to a `unittest.mock` or an HTTP mock, beside a transaction", None)
 @consumer
 def mocked(order: dict, tx: Transaction) -> None:
     a_mock(order["cents"])
     record(order, tx)
 
 
-@wrong("unseen", "a list of a module that `state` does not name, beside a transaction", None)
+@wrong("unseen", "a module-level list that `state` does not name, beside a transaction", None)
 @consumer
 def hidden_journal_beside(order: dict, tx: Transaction) -> None:
     journal.append(order["order"])

@@ -184,7 +184,7 @@ def number(body: bytes) -> Any:
 BAD_BODIES: list[tuple[Any, str | bytes, str]] = [
     (json.loads, "", "the body is not JSON"),
     (json.loads, "{secret", "the body is not JSON"),
-    (json.loads, "[" * 100_000, "the body is nested too deep"),
+    (json.loads, "[" * 100_000, "the body is nested too deeply"),
     (json.loads, b"\xffsecret", "the body is not UTF-8"),
     (bytes.decode, b"\xffsecret", "the body is not UTF-8"),
     (

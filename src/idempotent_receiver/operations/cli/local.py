@@ -52,7 +52,7 @@ Press Ctrl-C to stop it. Nothing is left behind.
 """
 NO_ENGINE = "`sam local` needs a container engine, and none is running: start one, then run this again."
 WATCH_SECONDS = 0.2
-NOT_COMPARED = "Not compared, because these are times or differ between runs without faults:"
+NOT_COMPARED = "Not compared, because these are times or differ between fault-free runs:"
 NOTHING = "Nothing took effect: check that the sample events have the bodies that the handler expects."
 
 
@@ -206,6 +206,6 @@ def remarks(found: Found, *, again: bool) -> list[str]:
         *([] if found.inside else [PLAIN]),
         *([] if found.claims else [CLAIMLESS]),
         *([f"{NOT_COMPARED} {compared}"] if compared else []),
-        *(f"No message does this without faults: {each}" for each in found.unexplained),
+        *(f"No message does this in fault-free runs: {each}" for each in found.unexplained),
         *found.missing,
     ]

@@ -35,7 +35,7 @@ def ended(verdict: EffectVerdict = EffectVerdict.ONCE, runs: int = 1, **more: An
     return Ended(**{**said, "runs": runs, "verdict": verdict, **more})
 
 
-DOUBLED = "Totals customer=alice: cents is 3250, but 2000 without faults"
+DOUBLED = "Totals customer=alice: cents is 3250, but 2000 in fault-free runs"
 TWICE = ended(EffectVerdict.TWICE, 2, record="COMPLETED", tables=EffectVerdict.TWICE, differs=(DOUBLED,))
 FOUND = Found(
     messages=[
@@ -201,7 +201,7 @@ def test_what_the_template_lacks_and_what_no_message_explains_is_said(receiver: 
     noted.found = replace(FOUND, missing=["no redrive policy"], unexplained=["Retries: 1 item"])  # type: ignore[list-item]
     ran = receiver("local")
     assert ran.code == Exit.LEFT
-    assert {"no redrive policy", "No message does this without faults: Retries: 1 item"} <= {*ran.out.splitlines()}
+    assert {"no redrive policy", "No message does this in fault-free runs: Retries: 1 item"} <= {*ran.out.splitlines()}
 
 
 @pytest.mark.parametrize(

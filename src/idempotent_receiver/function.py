@@ -215,7 +215,7 @@ class _Wrapped:
         try:
             return None if data is None else self._validated(data)
         except Exception as error:  # a user's type may raise anything, and it is not the function's error
-            text = f"it took effect; its result no longer fits the return type {self.result_type!r}"
+            text = f"the call took effect; its result no longer fits the return type {self.result_type!r}"
             raise errors.ResultUnavailable(key, text) from error
 
     @cached_property

@@ -194,7 +194,7 @@ class Item:
     recorded: bool = False
     runs: int = 0
     run_seconds: float = 0.0
-    reads: list[float] = field(default_factory=list)
+    reads: Sequence[float] = ()
     since: int = 0
     again: bool = False
     outcome: Outcome | None = None

@@ -154,9 +154,10 @@ class Progress:
         if self._answered:
             return
         was = item.stage
-        item.stage, do = TABLE[was, event]
-        self.held += (item.stage is Stage.HELD) - (was is Stage.HELD)
-        if item.stage is Stage.ENDED:
+        stage, do = TABLE[was, event]
+        item.stage = stage
+        self.held += (stage is Stage.HELD) - (was is Stage.HELD)
+        if stage is Stage.ENDED:
             assert outcome is not None  # this event brings one
             item.outcome = outcome
         if do is not Do.NOTHING:

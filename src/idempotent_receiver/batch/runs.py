@@ -172,10 +172,11 @@ class Runs:
     def _attempt(self, item: Item) -> Attempt:
         record, owner = item.basis.record, item.basis.record.owner or "unknown"
         item.since = self._turns.writes
-        item.reads = []
+        reads: list[float] = []
+        item.reads = reads
         settings, attempt = self._settings, record.attempts or 1
         no_sends = NO_CLIENT if settings.send_messages is None else None
-        return Attempt(record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, item.reads)
+        return Attempt(record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, reads)
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
         """Note the run's duration before anything else may start: the next run may take as long."""

@@ -38,15 +38,17 @@ class SettleLine(Generic[AnswerT]):
     def __init__(self, most: int, leave: Callable[[Sequence[Operation[AnswerT]]], None]) -> None:
         self._most = most
         self._leave = leave
-        self.waiting: list[Operation[AnswerT]] = []
+        self.waiting: list[tuple[Operation[AnswerT], int]] = []
+        """The operations, each with its number of writes."""
         self._writes = 0
         self.due_seconds: float | None = None
         """When the next request must be sent, in seconds since the invocation's start; None if nothing waits."""
 
     def add(self, operation: Operation[AnswerT]) -> None:
         """Queue an operation."""
-        self.waiting.append(operation)
-        self._writes += _writes_of(operation)
+        writes = _writes_of(operation)
+        self.waiting.append((operation, writes))
+        self._writes += writes
 
     def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
         """Send the full and overdue requests, or all in a `hurry`, when nothing in progress could still join them."""
@@ -60,14 +62,15 @@ class SettleLine(Generic[AnswerT]):
 
     def _take(self) -> Sequence[Operation[AnswerT]]:
         """The next request's operations. A single operation may exceed the limit by itself."""
-        count, writes = 0, 0
-        for operation in self.waiting:
-            more = _writes_of(operation)
-            if count and writes + more > self._most:
+        taken: list[Operation[AnswerT]] = []
+        total = 0
+        for operation, writes in self.waiting:
+            if taken and total + writes > self._most:
                 break
-            count, writes = count + 1, writes + more
-        self._writes -= writes
-        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+            taken.append(operation)
+            total += writes
+        self._writes -= total
+        del self.waiting[: len(taken)]
         return taken
 
 

@@ -26,9 +26,10 @@ class Spent:
     def ran(self, seconds: float, reads: Sequence[float]) -> None:
         """Add a run and its reads. The reads' sum may exceed the run's duration if they were concurrent."""
         read = min(sum(reads), seconds)
+        handler = seconds - read
         self.read += read
-        self.handler += seconds - read
-        self.longest_handler = max(self.longest_handler, seconds - read)
+        self.handler += handler
+        self.longest_handler = max(self.longest_handler, handler)
         self.requests += len(reads)
 
 

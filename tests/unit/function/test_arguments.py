@@ -366,7 +366,7 @@ def test_an_optional_argument_that_is_left_out_makes_no_difference_when_given() 
 def test_a_function_none_of_whose_arguments_would_count_is_refused_at_set_up() -> None:
     """`order` was the name of a field in it, and is the argument's now: all calls would be one."""
     for options in ({"key": payload_key(without=["order"])}, {"payload": Payload(without=["order"])}):
-        with pytest.raises(ValueError, match=r"without names every argument of .*work"):
+        with pytest.raises(ValueError, match=r"`without` lists every argument of .*work"):
             counted(ship, **options)
 
 

@@ -136,7 +136,7 @@ def test_what_a_type_raises_for_a_kept_result_is_not_taken_for_the_functions_err
         work = idempotent(MemoryStore("tests"), key=by_order, lease_seconds=60)(job)
         assert work(ORDER) is result
         assert isinstance(again := answer(work), ResultUnavailable)
-        assert "it took effect; its result no longer fits the return type" in str(again)
+        assert "the call took effect; its result no longer fits the return type" in str(again)
 
 
 def test_an_iterator_is_the_first_callers_and_is_not_kept(once: Any) -> None:
@@ -325,7 +325,7 @@ def test_a_result_that_is_no_json_is_the_first_callers_and_a_replay_says_so(once
     result = object()
     work = once()(lambda order: result)
     assert work(ORDER) is result
-    with pytest.raises(ResultUnavailable, match="it took effect; the result was not kept: not JSON"):
+    with pytest.raises(ResultUnavailable, match="the call took effect; the result was not kept: not JSON"):
         work(ORDER)
 
 

@@ -164,7 +164,7 @@ def test_a_key_has_the_type_of_those_in_the_table(store: MemoryStore) -> None:
     answer = commit_one(store, DONE, tx.actions)
 
     assert isinstance(answer, NotApplied)
-    assert answer.why == "the transaction was refused: the key 'id' is a str in Accounts; this is a number"
+    assert answer.why == "the transaction was refused: the key 'id' is a str in Accounts, but a number here"
 
 
 def test_an_update_does_not_write_the_key(store: MemoryStore) -> None:

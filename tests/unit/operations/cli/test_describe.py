@@ -121,7 +121,7 @@ def test_a_callable_is_named_with_the_option_that_reads_it(receiver: Receiver, s
         ),
         ("stuck --consumer nowhere:handler", "--consumer: there is no handler 'nowhere:handler'"),
         ("stuck --consumer shop_broken:handler", "cannot be imported: KeyError: 'NO_SUCH_TABLE'"),
-        ("stuck --consumer nowhere.json", "--consumer nowhere.json: no such file; name a file from"),
+        ("stuck --consumer nowhere.json", "--consumer nowhere.json: no such file; give a file written by"),
         ("stuck --consumer .", "--consumer .: Is a directory"),
         ("stuck --consumer shop_code.py", "--consumer shop_code.py: it is not JSON"),
     ],

@@ -277,7 +277,12 @@ ELSEWHERE = "http://127.0.0.1"
         (BY_NAME, {"members": []}, "instances", "upgrade boto3"),
         (BY_NAME, BARE, "table", "^RECORDS_TABLE is not in the environment: name the table with --table$"),
         (BY_NAME, BARE, "retention_seconds", "^RECORD_RETENTION_DAYS is not known from .*: give --consumer$"),
-        (BY_NAME, {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE}, "denied", f"an emulator cannot tell .* {KEY}$"),
+        (
+            BY_NAME,
+            {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE},
+            "denied",
+            f"an emulator cannot tell .* {KEY}$",
+        ),
         (replace(BY_NAME, table="none"), {}, "table", "EndpointConnectionError"),
     ],
 )

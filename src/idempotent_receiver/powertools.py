@@ -54,16 +54,7 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
 
 def _data_of(given: Any) -> Any:
     if isinstance(given, Message):
-        # As in the event.
-        return {
-            "messageId": given.id,
-            "receiptHandle": given.receipt_handle,
-            "body": given.raw_body,
-            "attributes": given.attributes,
-            "messageAttributes": given.message_attributes,
-            "eventSourceARN": given.queue_arn,
-            **given.rest,
-        }
+        return given.raw_event
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
         return dataclasses.asdict(given)
     if callable(getattr(given, "model_dump", None)):

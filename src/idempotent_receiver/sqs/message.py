@@ -32,8 +32,8 @@ class Message:
     record_id: str = ""
     attempt: int = 0
     remaining_time_ms: Callable[[], int] = lambda: 0
-    rest: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The event's other fields, such as `md5OfBody`: Powertools' keys may include them."""
+    raw_event: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The record as Lambda delivered it, from which Powertools makes its keys."""
     receive_count: int = field(init=False, repr=False, compare=False)
     """Deliveries of the message so far, including this one."""
     fifo: bool = field(init=False, repr=False, compare=False)
@@ -128,12 +128,9 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
         message_attributes=record.get("messageAttributes") or {},
         queue_arn=record.get("eventSourceARN") or "",
         receipt_handle=record.get("receiptHandle") or "",
-        rest={name: value for name, value in record.items() if name not in _TAKEN and isinstance(value, str)},
+        raw_event=record,
     )
 
-
-_TAKEN = frozenset({"messageId", "body", "attributes", "messageAttributes", "eventSourceARN", "receiptHandle"})
-"""The fields that are attributes of Message."""
 
 _KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
 """Optional fields and their types."""

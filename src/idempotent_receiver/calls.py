@@ -60,7 +60,7 @@ class CallOptions:
         options.require_call_key(self.key, way_in)
         options.require_namespace(self.store)
         options.require_kind(self.payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
-        options.require_kind(self.results, "results", "a S3Results(bucket, client)", "put", "get")
+        options.require_kind(self.results, "results", "an S3Results(bucket, client)", "put", "get")
         options.require_count(self.retention_seconds, "retention_seconds")
         options.require_flags(error_texts=self.error_texts)
         options.require_numbers(

@@ -34,7 +34,7 @@ class LeftBehind:
 
 class Loops:
     """A consumer's event loops, closed with it. The oldest idle loop is used first, so that successive invocations
-    share one even if one of them had to use another.
+    share a loop even after one of them had to use a different loop.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Loop:
         asyncio.set_event_loop(loop)
         try:
             while not self._stopping:
-                # A leftover task may raise an exception that stops the loop; the other tasks still need it.
+                # A leftover task may raise an exception that stops the loop, but the other tasks still need the loop.
                 with suppress(KeyboardInterrupt, SystemExit):
                     loop.run_forever()
             self._closing = loop.create_task(self._end_all())
@@ -147,11 +147,11 @@ class Loop:
             await asyncio.wait([asyncio.wrap_future(future) for future in tuple(self._threads.running)])
 
     def stop(self, within_seconds: float | None) -> LeftBehind | None:
-        """End `turn`: cancel the remaining tasks and wait at most this long. Returns the work still running.
+        """End `turn`: cancel the remaining tasks, and wait up to `within_seconds`. Returns the work still running.
 
         There is no time limit once a coroutine has been cancelled: its message is redelivered, and the coroutine must
-        not resume alongside the next attempt. Nor is there one once too many loops have been abandoned: the
-        invocation's timeout then ends the process, and them with it.
+        not resume alongside the next attempt. Nor is there a limit once too many loops have been abandoned: the
+        invocation's timeout then ends the process with all its loops.
         """
 
         def end() -> None:

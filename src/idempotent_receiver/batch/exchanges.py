@@ -1,7 +1,7 @@
-"""A batch's store requests before the handlers run: peeks and claims, in chunks ahead of them.
+"""Sends a batch's store requests on other threads, and makes peeks and claims in chunks, ahead of the handlers.
 
-The requests run on other threads. Each answer becomes an event of the table in `items.py`, via `handler/outcome.py` if
-it ends the item. An operation's answer affects only its own item.
+Each answer becomes an event in the table in `items.py`, via `handler/outcome.py` if it ends the item. An operation's
+answer affects only its own item, unless a whole request failed.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unkn
 from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Peek, PeekAnswer, Settlement
 
 CLAIMS_A_CALL = WRITES_A_CALL
-"""The number of claims in a chunk, which is one request."""
+"""Maximum claims in a chunk. Each chunk is one request."""
 
 MOST_CLAIMED_AHEAD = 8 * CLAIMS_A_CALL
 """Maximum claims that are held or in progress for unstarted items: at the deadline, eight requests release them."""
@@ -45,7 +45,7 @@ class Exchanges:
         *,
         max_retries: int,
     ) -> None:
-        """Send these operations. Failed ones are retried after the others' answers have been used."""
+        """Send `operations`. Those without an answer are retried once the others have been passed to `on_answers`."""
 
         def send() -> tuple[list[Operation[AnswerT]], float, int]:
             store, began_seconds = CountedStore(self._store), self._deadline.elapsed_seconds
@@ -69,7 +69,7 @@ class Exchanges:
 
 class ClaimLine:
     """A batch's unclaimed items, the number of claims made, and how many of the claims took over from a worker that
-    never settled.
+    never settled its claim.
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, exchanges: Exchanges) -> None:
@@ -96,10 +96,10 @@ class ClaimLine:
             self._peek(chunk)
 
     def claim(self, ahead: int) -> None:
-        """Claim the next items in batch order, unless too many are claimed `ahead` or in progress.
+        """Claim the next items in batch order, unless too many claims are held (`ahead`) or in progress.
 
         No claims are sent while peeks are in progress: on a standard queue, messages with the most receives go first.
-        This order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
+        Batch order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
         """
         while self.waiting and not self.unread and self._peeking == 0:
             if self._unclaimed:
@@ -110,7 +110,7 @@ class ClaimLine:
                 self._claim(chunk)
 
     def ask(self, item: Item) -> None:
-        """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for it."""
+        """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for this one."""
         item.assumed = Unread()
         self._peek([item]) if self._unclaimed else self._claim([item])
 
@@ -193,8 +193,8 @@ class ClaimLine:
 
 
 def _out_of_reach(operations: Sequence[Operation[AnswerT]]) -> Unknown | None:
-    """The answer for all waiting items if the store failed a whole request. A lone operation that was refused at once
-    may itself be at fault.
+    """The answer for all waiting items if a whole request failed, otherwise None. A lone operation that was refused at
+    once may itself be at fault.
     """
     silent = [operation.answer for operation in operations if isinstance(operation.answer, Unknown)]
     of_all = len(silent) == len(operations) and (len(operations) > 1 or silent[0].retry)

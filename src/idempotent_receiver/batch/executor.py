@@ -26,19 +26,19 @@ class Executor(Protocol):
         """Run `job` elsewhere; a later `step` calls `on_done` with its result."""
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
-        """Like `start`, for a coroutine function, on its own event loop."""
+        """Like `start`, for a coroutine function, which runs on the executor's event loop."""
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
-        """Called within a job: have the caller's `step` call `on_done` with this result before the job ends."""
+        """Called within a job: have a later `step` call `on_done` with `result`, without waiting for the job to end."""
 
     def step(self, timeout_seconds: float | None) -> None:
         """Wait until a job finishes or reports something, or the timeout expires; then call the callbacks."""
 
     def cancel_async(self) -> None:
-        """Cancel the running coroutines. Each still ends as a job, however it handles the cancellation."""
+        """Cancel the running coroutines. Each still reports a result, however it handles the cancellation."""
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Stop all jobs that can be stopped within this time (None: no limit). The results of the others are ignored.
+        """Stop all jobs that can be stopped within `within_seconds` (None: no limit), and ignore the others' results.
         Returns the work that coroutines left running.
         """
 

@@ -19,7 +19,8 @@ from idempotent_receiver.protocol.transitions import Basis, Claim
 
 
 class Work(NamedTuple):
-    """One message's work. `claim` is the claim to make, or why none can be made. Works in one `group` run in order.
+    """One message's work. `claim` is the claim to make, or the failure that prevents it. Messages in one `group` are
+    handled in order.
 
     `seen_before` means that a record probably exists, so it is read before any claim.
     """
@@ -34,9 +35,9 @@ class Work(NamedTuple):
 class Stage(StrEnum):
     """An item's position on its path."""
 
-    WAITING = auto()  # not requested yet, or waiting for an earlier item of its key
+    WAITING = auto()  # not requested yet, or waiting for an earlier item with its key
     KEYLESS = auto()  # cannot be claimed: waits for its turn to fail
-    ASKED = auto()  # the store is being asked
+    ASKED = auto()  # it is being read or claimed
     HELD = auto()  # claimed, and waiting for its turn in its group
     READY = auto()  # its handler may start, is running or has run: only `Runs` knows which
     STORING = auto()  # its large result is being stored
@@ -44,9 +45,9 @@ class Stage(StrEnum):
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
     UNSENT = auto()  # the messages in its record are being sent
-    MARKING = auto()  # the mark that its messages are sent is being recorded
+    MARKING = auto()  # it is being recorded that its messages are sent
     SENDING = auto()  # its dead letter is being sent, or has no destination
-    ENDED = auto()  # it has its outcome
+    ENDED = auto()  # its outcome is known
 
 
 class Event(StrEnum):
@@ -60,23 +61,23 @@ class Event(StrEnum):
     CLAIMED_LATE = auto()  # its key is claimed, but nothing more starts or its group is blocked
     ANSWERED = auto()  # the record, the store's failure or the lack of time decides its outcome
     SHARES = auto()  # an earlier item with its key and payload has ended
-    DIFFERS = auto()  # an earlier item with its key and another payload has ended
+    DIFFERS = auto()  # an earlier item with its key and a different payload has ended
     TURN = auto()  # nothing in its group is ahead of it
     STOPPED = auto()  # it will not start: no time is left, or its group is blocked
     RETURNED = auto()  # its handler returned
     RETURNED_LARGE = auto()  # its handler returned a result that does not fit the record
     RAISED = auto()  # its handler raised or could not start
-    STORED = auto()  # the record's text for the large result is known
+    STORED = auto()  # the text to record for the large result is known
     NOT_COMMITTED = auto()  # its transaction was refused or not answered
-    STALE = auto()  # data that its handler had read has changed, and it may run again
-    SETTLED = auto()  # the store's answer is its outcome
+    STALE = auto()  # data that its handler had read has changed, and the handler may run again
+    SETTLED = auto()  # the store's or SQS's answer decides its outcome
     FAILED_FOR_GOOD = auto()  # no retry can help
     SENT = auto()  # its dead letter is confirmed, or will not be
-    TIME_OVER = auto()  # the answer is due
+    TIME_OVER = auto()  # the batch's answer is due
 
 
 class Do(StrEnum):
-    """The action to take; the table in `receiver.py` assigns it."""
+    """The action to take. `receiver.py` maps each one to a function."""
 
     NOTHING = auto()
     ASK = auto()
@@ -120,7 +121,7 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.WAITING, Event.DIFFERS): Next(Stage.ASKED, Do.ASK),
     (Stage.WAITING, Event.SHARES): Next(
         Stage.ENDED, Do.END
-    ),  # as the first item with its key, but Duplicate instead of Completed
+    ),  # the earlier item's outcome, but Duplicate for Completed and Failed for DeadLettered
     (Stage.WAITING, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
     (Stage.KEYLESS, Event.TURN): Next(Stage.SENDING, Do.SEND),
     (Stage.KEYLESS, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
@@ -131,7 +132,7 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.ASKED, Event.ANSWERED): Next(
         Stage.ENDED, Do.END
     ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; NotStarted if too late
-    (Stage.ASKED, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),  # by a worker whose lease has ended
+    (Stage.ASKED, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),  # by another worker, whose lease has ended
     (Stage.ASKED, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
     # The item is claimed, and its turn comes.
     (Stage.HELD, Event.TURN): Next(Stage.READY, Do.MAKE_READY),
@@ -143,12 +144,12 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.STORING, Event.STORED): Next(Stage.COMPLETING, Do.COMPLETE),
     # The store answers a settlement: Duplicate or ClaimLost if another worker has taken over the key.
     (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
-    (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again over the record found
-    (Stage.COMPLETING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # unclaimed, and another payload was found
+    (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again with the record found
+    (Stage.COMPLETING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # unclaimed: the record's payload differs
     (Stage.COMPLETING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.COMPLETING, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),
-    # SQS answers the messages, and the store answers the mark.
+    # SQS answers for the messages, and the store for the mark.
     (Stage.UNSENT, Event.CONFIRMED): Next(Stage.MARKING, Do.MARK),
     (Stage.UNSENT, Event.SETTLED): Next(Stage.ENDED, Do.END),  # SettleFailed: a redelivery sends them
     (Stage.UNSENT, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
@@ -168,16 +169,16 @@ TABLE = StageTable(_ROWS)
 
 @dataclass(slots=True, eq=False, repr=False)
 class Item:
-    """One work on its path. It has a `claim` unless it is keyless, the `basis` of its run, and a `failure` once it has
-    failed.
+    """One message on its path. It has a `claim` unless it is keyless, the `basis` of its run, and a `failure` once it
+    has failed.
 
-    `assumed` is the presumed record before the first request: None for no record (a first delivery is inserted at
-    once), Unread for unknown (it is read first), or the record that a peek saw. `followers` have the same key and wait
-    for this item to end. `outcomes` holds the outcomes of earlier works with its key, by payload fingerprint. `data` is
-    the handler's result, `actions` are committed with it, `outbox` has the messages to send afterwards, and `sending`
-    is the record that contains them. `recorded` means that the failure is in the record. `runs` counts the runs that
-    have ended. `run_seconds` and `reads` are the durations of the last run and of its reads; `since` is the count of
-    writes in `Turns` when it began. `again` means that the item must run again, because data it had read has changed.
+    `assumed` is what the first request presumes: None for no record (the claim inserts one at once), Unread for unknown
+    (the record is read first), or the record that a peek saw. `followers` have the same key and wait for this item to
+    end. `outcomes` holds the outcomes of earlier items with its key, by payload fingerprint. `data` is the handler's
+    result, `actions` are committed with it, `outbox` has the messages to send afterwards, and `sending` is the record
+    that contains them. `recorded` means that the failure is in the record. `runs` counts the runs that have ended.
+    `run_seconds` and `reads` are the durations of the last run and of its reads; `since` is the count of writes in
+    `Turns` when that run began. `again` means that the handler must run again, because data it had read has changed.
     """
 
     index: int

@@ -24,7 +24,7 @@ from idempotent_receiver.handler.outcome import (
 from idempotent_receiver.protocol.record import Unread
 
 LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
-"""The stages in which an item that has not started can be stopped."""
+"""The stages of unstarted items that `Progress` stops. `Runs` stops the ready ones."""
 
 OVER = "the store had not answered when time ran out"
 NOT_SENT = "its effect took place, but its messages were not sent before time ran out; a redelivery sends them"
@@ -89,21 +89,21 @@ class Order:
             yield from self._passed_on(self._groups[ended.work.group])
 
     def _passed_on(self, line: deque[Item]) -> Iterator[Consequence]:
-        """The next item in line gets its turn; behind a failure, all are stopped."""
+        """The next item in line gets its turn; all items behind a failed one are stopped."""
         while line and line[0].outcome is not None:
             if not isinstance(line[0].outcome, SUCCEEDED):
                 # An item awaiting the store finds its group blocked when the answer arrives.
                 yield from [Consequence(item, Event.STOPPED, NotStarted()) for item in line if item.stage in LETS_GO]
                 return
             line.popleft()
-        if line and line[0].stage in (Stage.KEYLESS, Stage.HELD):  # the other item gets its turn when it is claimed
+        if line and line[0].stage in (Stage.KEYLESS, Stage.HELD):  # otherwise, it gets its turn once claimed
             yield Consequence(line[0], Event.TURN)
 
     def _shared(self, ended: Item) -> Iterator[Consequence]:
         """A follower with the same payload shares the outcome.
 
-        A follower with another payload asks the store itself. If the first item was not started, so does one in another
-        group, which nothing has stopped. The remaining followers wait for both.
+        A follower with a different payload asks the store itself. So does a follower in a different group if the ended
+        item was not started, because nothing has stopped that group. The rest then wait for that follower.
         """
         assert ended.outcome is not None  # it has ended
         outcomes = ended.outcomes or {}
@@ -143,13 +143,13 @@ class Progress:
         """Why the store did not confirm the end of an unclaimed run. Once this is set, nothing more starts."""
         self._answered = False
         self.ended: deque[Item] = deque()
-        """Items whose waiting items have not been notified yet."""
+        """Ended items whose waiting items have not been notified yet."""
 
     def happens(self, item: Item, event: Event, outcome: Outcome | None = None) -> None:
-        """Process an event, with the outcome it brings if it ends the item.
+        """Process an event. An event that ends the item brings its `outcome`.
 
-        After `outcomes`, events are dropped: the executor may still deliver a store's answer while visibilities are
-        changed.
+        After a call to `outcomes`, events are dropped: the executor may still deliver a store's answer while visibility
+        timeouts are being changed.
         """
         if self._answered:
             return
@@ -158,7 +158,7 @@ class Progress:
         item.stage = stage
         self.held += (stage is Stage.HELD) - (was is Stage.HELD)
         if stage is Stage.ENDED:
-            assert outcome is not None  # this event brings one
+            assert outcome is not None  # an event that ends an item brings one
             item.outcome = outcome
         if do is not Do.NOTHING:
             self.actions[do](item)
@@ -177,22 +177,22 @@ class Progress:
         return not self.stopped and (item.work.group is None or not self.order.is_blocked(item))
 
     def unstarted(self) -> Outcome:
-        """The outcome of an item that will not start. If the store is down, it is redelivered after a backoff."""
+        """The outcome of an item that will not start. If the store is down, its message returns after a backoff."""
         return NotStarted() if self.unreachable is None else ClaimFailed(self.unreachable)
 
     def stop(self) -> None:
-        """Stop all items that have not started, and start none from now on."""
+        """Stop the items in the stages of `LETS_GO`, and start none from now on."""
         self.stopped = True
         for item in self.order.items:
             if item.stage in LETS_GO:
                 self.happens(item, Event.STOPPED, self.unstarted())
 
     def pass_on(self) -> None:
-        """Notify the items that waited for ended ones. A queue, not recursion, because chains may be long."""
+        """Notify the items that waited for ended ones. Uses a queue, not recursion, because chains may be long."""
         while self.ended:
             ended = self.ended.popleft()
             if ended.work.group is None and not ended.followers:
-                continue  # the usual case: nothing waited
+                continue  # the usual case: no item waited
             for item, event, outcome in self.order.consequences(ended):
                 if event is Event.DIFFERS and self.stopped:
                     self.happens(item, Event.STOPPED, self.unstarted())
@@ -200,7 +200,7 @@ class Progress:
                     self.happens(item, event, outcome)
 
     def outcomes(self) -> Sequence[Outcome]:
-        """Every item's outcome. The answer is due, so anything unfinished is not a success."""
+        """Every item's outcome. The answer is due, so no unfinished item counts as a success."""
         for item in self.order.items:
             if item.stage is not Stage.ENDED:
                 self.happens(item, Event.TIME_OVER, _over(item))
@@ -208,7 +208,7 @@ class Progress:
         return [item.outcome for item in self.order.items]  # type: ignore[misc]  # each has ended
 
     def end(self, item: Item) -> None:
-        """Count an item that has its outcome, and queue it so that waiting items are notified."""
+        """Count and report an item that has ended, and queue it so that waiting items are notified."""
         if self._on_end is not None:
             self._on_end(item.index, item.outcome)  # type: ignore[arg-type]  # it has ended
         if self._end_span is not None:
@@ -233,7 +233,7 @@ def _over(item: Item) -> Outcome:
 
 
 def _mirrored(outcome: Outcome) -> Outcome:
-    """The outcome of an item with the same key and payload as an item with this outcome."""
+    """The outcome of an item with the same key and payload as an item that ended with `outcome`."""
     match outcome:
         case Completed(record=record):
             return Duplicate(record)

@@ -1,9 +1,9 @@
 """Claims, runs and settles a batch of work against one store, within one invocation's deadline.
 
 A single thread of control starts jobs (peeks, claims, handlers, commits, flushes, dead letters) on its executor and
-collects their results, so all state belongs to one thread. No single message makes it raise. It answers before the
-deadline unless a handler is still running. Such a handler is left to Lambda's timeout, which kills the process, because
-nothing may outlive its invocation.
+collects their results, so nearly all state belongs to one thread. No single message can make it raise. It answers
+before the deadline unless a handler is still running. Such a handler is left to Lambda's timeout, which kills the
+process, because nothing may outlive its invocation.
 
 The table in `items.py` defines each message's possible events and what follows. In a loop, an event happens, the table
 names an action, the action starts a job, and the job's result is the next event.
@@ -31,7 +31,7 @@ from idempotent_receiver.handler.outcome import DeadLettered, Outcome
 @dataclass(frozen=True, slots=True)
 class Processed:
     """A batch's result: each work's outcome in order, the number of claims made, how many of them took over from a
-    worker that never settled, how many were released unused, and where the time went.
+    worker that never settled its claim, how many were released unused, and where the time went.
     """
 
     outcomes: Sequence[Outcome]
@@ -42,7 +42,7 @@ class Processed:
 
 
 def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Processed:
-    """Process each work and return the outcomes."""
+    """Process all `works`, and return their outcomes and the batch's counts."""
     batch = Batch(works, settings, deadline)
     try:
         batch.run()
@@ -55,10 +55,10 @@ def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Pr
 
 LAST_SEND = 1 / 2
 ANSWER = 1 / 4
-"""Fractions of the stop margin. Once no more than this is left, no more messages are sent, or the answer is due."""
+"""Fractions of the stop margin. Once no more time than this is left, no messages are sent, or the answer is due."""
 
 DRAIN_LOOK_SECONDS = 0.5
-"""Seconds between a batch's checks whether its host is draining."""
+"""Seconds between a batch's checks of whether its host is draining."""
 
 MOST_SENDING = 16
 """Maximum dead letters sent at once: each takes a thread and a connection."""
@@ -104,7 +104,7 @@ class Batch:
         """When the current step began."""
 
     def run(self) -> None:
-        """Run until every item has its outcome, or the answer is due and no handler is running."""
+        """Run until every item has ended, or the answer is due and no handler is running."""
         for item in self._progress.order.leaders:
             if item.stage is Stage.KEYLESS:
                 self._progress.await_turn(item)
@@ -136,7 +136,7 @@ class Batch:
         late = moment.left_to_start_seconds <= runs.needed_seconds
         draining = self._host is not None and self._host.draining()
         if late or draining or progress.stopped or progress.unreachable is not None:
-            self._stop()  # every time: a coroutine that would start too late returns its item
+            self._stop()  # on every step: a coroutine that would start too late puts its item back
         if not self._cancelled and self._late(1):
             self._cancelled = True
             self._executor.cancel_async()
@@ -174,7 +174,7 @@ class Batch:
         self._runs.stop()
 
     def _late(self, margins: float) -> bool:
-        """Whether fewer than this many stop margins were left at the start of this step."""
+        """Whether at most `margins` stop margins were left at the start of this step."""
         return self._moment.left_seconds <= margins * self._margin_seconds
 
     def _timeout_seconds(self) -> float | None:

@@ -23,9 +23,9 @@ from idempotent_receiver.protocol.outbox import NO_CLIENT
 class Runs:
     """The items whose turn has come.
 
-    Worker loops share four things with their caller: `ready` (the thread that takes an item owns it), the transactions'
-    turns, the longest run so far, and the start of the last run. Two loops may overwrite each other's values; the
-    shorter run then counts until the next one ends, or the start is off by microseconds.
+    Worker loops share some state with their caller: `ready` and `again` (the thread that takes an item owns it), the
+    transactions' turns, the longest run so far, and the start of the last run. Two loops may overwrite each other's
+    values; the shorter run then counts until the next one ends, or the start is off by microseconds.
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, spent: Spent) -> None:
@@ -36,7 +36,7 @@ class Runs:
         self._deadline = deadline
         self.ready: deque[Item] = deque()
         self.again: deque[Item] = deque()
-        """Items that run again because data they had read has changed. They go first: others wait for them."""
+        """Items that run again because data they had read has changed. They go first: other items wait for them."""
         self.running = 0
         """Worker loops or coroutines that have not ended."""
         self._stopped = False
@@ -89,8 +89,8 @@ class Runs:
         return (len(self.again) > 0 and self._in_time(moment)) or (len(self.ready) > 0 and self.may_start(moment))
 
     def may_start(self, moment: Moment) -> bool:
-        """Whether another first run may start: there is time for it and the waiting commits, and these are not too
-        many.
+        """Whether one more first run may start: there is time for it and the waiting commits, and not too many commits
+        are waiting.
         """
         return self._in_time(moment, self._turns.wait_seconds)
 
@@ -140,7 +140,7 @@ class Runs:
 
         async def started() -> Handled | None:
             try:
-                # It may have been delayed by coroutines that do not await, or by a suspended machine.
+                # The start may have been delayed by coroutines that do not await, or by a suspended machine.
                 if self._stopped or self._deadline.moment().left_to_start_seconds <= self.needed_seconds:
                     return None
                 return await run_async(handle, attempt, with_text=self._settings.error_texts)

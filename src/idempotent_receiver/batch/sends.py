@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.outbox import NO_CLIENT, Outgoing, from_text
 from idempotent_receiver.protocol.record import idempotency_key
 
 SENDS_A_CALL = 10
-"""Messages per request: SQS's limit. Ten records' messages stay far below its limit of 1 MiB per request."""
+"""Messages per request: SQS's limit. Ten records' messages stay far below SQS's other limit, 1 MiB per request."""
 
 SEND_LINGER_SECONDS = 0.01
 """Maximum seconds that a message waits for others while handlers still run. This is longer than for a settlement,
@@ -107,7 +107,7 @@ class Sends:
             return
         try:
             messages, key = from_text(item.sending.outbox), idempotency_key(item.claim.id)
-        except Exception as error:  # noqa: BLE001  # anyone may have edited it; only this message suffers
+        except Exception as error:  # noqa: BLE001  # it may have been edited by hand; no other message is affected
             text = f"its record's outbox cannot be read: {type(error).__name__}"
             self._progress.happens(item, Event.SETTLED, SettleFailed(text))
             return
@@ -117,7 +117,7 @@ class Sends:
             queue.add(_Entry(item, f"{key}-{number}", message))
 
     def flush(self, elapsed_seconds: float, *, hurry: bool, late: bool) -> None:
-        """Send full requests and overdue messages, or all in a `hurry`. If it is `late`, redeliveries send the rest."""
+        """Send full requests and overdue messages, or all if `hurry`. If `late`, send none: redeliveries send them."""
         anew = elapsed_seconds + SEND_LINGER_SECONDS
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = hurry or elapsed_seconds >= due
@@ -157,7 +157,7 @@ class Sends:
             queue.add(entry, first=True)
 
     def _confirmed(self, item: Item, answer: SendAnswer) -> None:
-        """Count a final answer for a message: it is confirmed, or refused for a fault that no retry helps."""
+        """Count a final answer for a message: it is confirmed, or refused for a fault that no retry can fix."""
         if item not in self.unanswered:
             return
         if answer.own:

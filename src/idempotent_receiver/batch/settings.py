@@ -14,13 +14,13 @@ from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
 
 AHEAD_SECONDS = 1.0
-"""Seconds of work that a host receives ahead, and the longest wait of that work behind unexpectedly slow handlers."""
+"""How many seconds of work a host receives ahead, and how long that work may wait behind unexpectedly slow handlers."""
 
 
 class Host(Protocol):
     """The host of batches outside Lambda: it renews leases, gets each outcome at once, and can end batches early.
 
-    All methods except `free_slot` are called on the batch's own thread.
+    All methods except `draining` and `free_slot` are called on the batch's own thread.
     """
 
     def claiming(self, ids: Sequence[str]) -> None:
@@ -41,23 +41,23 @@ class Host(Protocol):
         """
 
     def ended(self, index: int, outcome: Outcome) -> None:
-        """Called once a work has its outcome."""
+        """Called when the message at `index` has ended."""
 
     def draining(self) -> bool:
         """Whether nothing more should start."""
 
     def take_slot(self) -> bool:
-        """Whether one more handler may start, across all concurrent batches. If so, its slot must be freed."""
+        """Take one of the handler slots that all concurrent batches share. Returns False if none is free."""
 
     def free_slot(self) -> None:
         """A slot is free again."""
 
     def releases(self, index: int) -> bool:
-        """Whether to release a waiting work because no handler has started for `AHEAD_SECONDS` at full concurrency."""
+        """Whether to release a waiting message. Asked once no handler has started for `AHEAD_SECONDS`."""
 
 
 class SendAnswer(NamedTuple):
-    """Whether SQS has confirmed one message, and if not, why. `own`: the message is at fault, and no retry helps.
+    """Whether SQS has confirmed one message, and if not, why. `own`: the message is at fault, and no retry can help.
     `of_queue`: the cause affects all messages to the queue. `again`: an immediate retry may help.
     """
 
@@ -78,7 +78,7 @@ class Spans(Protocol):
         """Wrap `send`, the exchange of these operations with the store, in a span."""
 
     def ended(self, item: Item) -> None:
-        """Called once an item has its outcome."""
+        """Called when an item has ended."""
 
 
 SendDeadLetter = Callable[[int, Failure], bool]
@@ -86,7 +86,7 @@ SendDeadLetter = Callable[[int, Failure], bool]
 
 
 SendMessages = Callable[[str, Sequence[tuple[str, Mapping[str, Any]]]], Sequence[SendAnswer]]
-"""Sends up to ten messages to the queue with this URL. Each has its key and SendMessage's other arguments."""
+"""Sends up to ten messages to the queue at a URL. Each message is a pair: key, and SendMessage's other arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Settles a batch's runs: settlements and transactions that are ready close together share a request.
+"""Settles a batch's runs: settlements that are ready at about the same time share a request, and so do transactions.
 
-Each store answer becomes an event of the table in `items.py`; one that ends the item goes through `handler/outcome.py`.
+Each store answer becomes an event in the table in `items.py`, via `handler/outcome.py` if it ends the item.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ LINGER_SECONDS = 0.002
 
 
 class SettleLine(Generic[AnswerT]):
-    """Operations that wait to share a request of up to `most` writes. It is sent when it is full, 2 ms after the oldest
-    operation arrived, or in a hurry.
+    """Operations that wait to share a request of up to `most` writes. The request is sent when it is full, 2 ms after
+    the oldest operation arrived, or in a hurry.
     """
 
     def __init__(self, most: int, leave: Callable[[Sequence[Operation[AnswerT]]], None]) -> None:
@@ -51,7 +51,7 @@ class SettleLine(Generic[AnswerT]):
         self._writes += writes
 
     def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
-        """Send the full and overdue requests, or all in a `hurry`, when nothing in progress could still join them."""
+        """Send full and overdue requests, or all if `hurry`: then nothing in progress could still join them."""
         anew = elapsed_seconds + LINGER_SECONDS
         due = anew if self.due_seconds is None else self.due_seconds
         overdue = elapsed_seconds >= due
@@ -82,7 +82,7 @@ def _writes_of(operation: Operation[AnswerT]) -> int:
 
 
 class Settlements:
-    """Settles runs by group commit: settlements that are ready close together share a request; so do transactions."""
+    """Settles runs by group commit, with one line for settlements and one for transactions."""
 
     def __init__(
         self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, exchanges: Exchanges
@@ -97,7 +97,7 @@ class Settlements:
         self.lines = (self._settling, self._committing)
         self._turns = turns
         self.committing = 0
-        """Transactions awaiting a store response. Their messages may still follow."""
+        """Transactions awaiting a store response. They may still bring messages to send."""
         self.released = 0
 
     def store(self, item: Item) -> None:
@@ -166,7 +166,7 @@ class Settlements:
         self._send(operations)
 
     def _send(self, operations: Sequence[Operation[AnswerT]]) -> None:
-        # Until its commit, an unclaimed run has no effect either: a redelivery is better than waiting for the store.
+        # Until its commit, an unclaimed run has no effect, so a redelivery is better than waiting for the store.
         max_retries = CLAIM_RETRIES if self._settings.unclaimed else SETTLE_RETRIES
         self._exchanges.start(operations, self._answered, max_retries=max_retries)
 
@@ -182,7 +182,7 @@ class Settlements:
         self._happens(item, Event.STORED)
 
     def _commit(self, item: Item, operation: Committing, stale: int | None) -> None:
-        """Send a commit, unless an action's read is already known to be stale."""
+        """Send a commit, unless a read is already known to be stale and the item can run again."""
         if stale is None or not self._run_again(item, ActionFailed(stale, stale=True)):
             self._committing.add(operation)
 
@@ -197,7 +197,9 @@ class Settlements:
             on_done(item, done)  # type: ignore[arg-type]  # its answer is a settlement's
 
     def _run_again(self, item: Item, stale: ActionFailed) -> bool:
-        """Run an item again within its turn, if allowed. No other commit in this batch changes its reads meanwhile."""
+        """Run an item again within its turn if allowed; return whether it was. Meanwhile, no other commit in this batch
+        changes the data that it reads.
+        """
         if item.runs >= MOST_RUNS or not self._progress.may_start(item):
             return False
         basis, host = item.basis, self._settings.host
@@ -252,8 +254,8 @@ class Settlements:
         )
 
     def _once_more(self, item: Item, lost: ClaimLost) -> Unclaimed | None:
-        """The basis for running an unclaimed item again at once. None for an item in a group: a later message may have
-        started elsewhere.
+        """The basis for running an unclaimed item again at once. None for an item in a group: a later message of the
+        group may have started elsewhere.
         """
         basis = item.basis
         if isinstance(basis, Claimed) or item.work.group is not None or not self._progress.may_start(item):
@@ -276,11 +278,11 @@ class Settlements:
 
 
 def _unreachable(operations: Sequence[Operation[AnswerT]]) -> str | None:
-    """Why the store failed, if it did not answer one of these operations or refused several and accepted none: the next
-    request would fail too.
+    """Why the store failed, if it did not answer one of `operations`, or if it refused several and accepted none: the
+    next request would fail too.
 
-    Losing repeatedly to other transactions is an answer. So is a refused commit: its own actions may be at fault, and
-    if they are not, recording its failure fails too.
+    Losing repeatedly to other transactions counts as an answer. So does a refused commit: its own actions may be at
+    fault, and if they are not, recording its failure fails too.
     """
     about_store = [one for one in operations if not (one.contended or one.own)]
     refused = [one.answer for one in about_store if isinstance(one.answer, Unknown)]

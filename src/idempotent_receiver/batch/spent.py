@@ -13,7 +13,7 @@ class Spent:
     batch's duration.
 
     A request's time includes its retries and the pauses between them. `read` is the time that handlers waited for their
-    transactions' reads; `handler` excludes it. `requests` is the number of store calls: more after a conflict.
+    transactions' reads; `handler` excludes it. `requests` is the number of store calls, including repeated ones.
     """
 
     claim: float = 0.0

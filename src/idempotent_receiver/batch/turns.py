@@ -1,8 +1,8 @@
-"""Turns for transactions on the same items, and the number of runs waiting for theirs.
+"""Turns for transactions on the same items, and a limit on the runs that wait for a turn.
 
 Two concurrent transactions on one item would conflict, so they are sent one after the other; only transactions in one
-request may check an item together. A finished run must be committed before the deadline, so waiting transactions limit
-how many runs may start.
+request may share a check of an item. A finished run must be committed before the deadline, so waiting transactions
+limit how many runs may start.
 
 A turn also detects that a commit in this batch has changed data that its run had read. The handler then runs again
 within its turn, while no other commit in this batch can change the data.
@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.reads import Read
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 
 MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
-"""Maximum uncommitted finished runs before another starts: four requests if each run has one write."""
+"""With this many finished, uncommitted runs, no other run starts: four requests if each handler writes once."""
 
 FIRST_SECONDS = 0.1
 """The assumed length of a turn until one has ended."""
@@ -43,8 +43,8 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Busy:
-    """An item in use, and the turns that wait for it. Turns that check it under one `condition` share it until their
-    request is sent or full.
+    """An item in use, and the turns that wait for it. Turns that check the item with the same `condition` share it
+    until their request is sent or full.
     """
 
     condition: str | None
@@ -62,7 +62,7 @@ class Turns:
     """The current and waiting turns on items. A transaction's turn begins when all its items are free. A run is
     identified by its index.
 
-    Call `enter`, `leave` and `close` on the batch's own thread; worker threads may call the others.
+    Call `enter`, `leave` and `close` on the batch's own thread; worker threads may use the rest.
     """
 
     def __init__(self, deadline: Deadline) -> None:
@@ -77,8 +77,8 @@ class Turns:
         self.writes = 0
         """The number of commits with writes that have taken effect."""
         self._written: dict[ActionItem, list[tuple[int, frozenset[str] | None]]] = {}
-        """The commits that wrote each item: the value of `writes` then, and the attributes that may have changed (None:
-        all).
+        """For each item, the commits that wrote it: the value of `writes` after the commit, and the attributes that may
+        have changed (None: all).
         """
 
     def ran(self, index: int) -> None:
@@ -87,7 +87,7 @@ class Turns:
 
     @property
     def wait_seconds(self) -> float:
-        """Seconds that the waiting transactions take if all are on one item; infinite if too many are uncommitted."""
+        """Seconds that waiting transactions take if all are on one item; infinite if too many runs are uncommitted."""
         uncommitted = len(self._uncommitted)
         return inf if uncommitted >= MOST_UNCOMMITTED else (uncommitted - len(self._begun)) * self._longest_seconds
 
@@ -100,7 +100,7 @@ class Turns:
         if index not in self._begun:
             self._enter(turn)
         elif self._keeps(turn):
-            # The item has run again within its turn.
+            # The handler has run again within its turn.
             used, _, began_seconds = self._begun[index]
             self._begun[index] = used, turn, began_seconds
             begin(self._stale(turn))
@@ -110,8 +110,8 @@ class Turns:
             self._enter(turn)
 
     def _keeps(self, turn: _Turn) -> bool:
-        """Whether a turn in progress may continue with this transaction: it must have no other items, and the same
-        conditions on shared ones. Otherwise, it and other transactions could change each other's reads.
+        """Whether a turn in progress may continue with this transaction: it must have no items beyond the turn's, and
+        the same conditions on shared ones. Otherwise, transactions could change data that others have read.
         """
         used, _, _ = self._begun[turn.index]
         if not turn.items.keys() <= used.keys():
@@ -124,7 +124,7 @@ class Turns:
         return True
 
     def close(self) -> None:
-        """Close the current request with commits: later turns cannot share its checks."""
+        """Keep later turns from sharing the checks of the current request, which is about to be sent."""
         for busy in self._busy.values():
             busy.closed = True
 
@@ -169,7 +169,7 @@ class Turns:
         turn.begin(self._stale(turn))
 
     def _stale(self, turn: _Turn) -> int | None:
-        """The index of the first action whose read a commit in this batch may have changed since its run began."""
+        """The index of the first action whose read data a commit in this batch may have changed since the run began."""
         for number, (action, item) in enumerate(turn.actions):
             if action.read is not None and self._is_stale(action.read, item, turn.since):
                 return number

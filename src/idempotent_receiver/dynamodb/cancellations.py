@@ -1,7 +1,7 @@
 """Derives the answers to commits from a cancelled transaction's reasons.
 
 If a failed condition covers both a read and the handler's own condition, the current item shows which of them failed.
-If the reason does not include the item, it is read.
+If the reason does not include the item, the item is read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
 
 
 def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get: Get) -> Written | ActionFailed | None:
-    """A member's answer, from the cancellation reasons of its own actions; None if none of these actions caused it.
+    """A member's answer, from the cancellation reasons of its own actions; None if these actions did not cause it.
 
     The record's own reason comes first: once the claim is lost, the handler's conditions do not matter.
     """
@@ -66,7 +66,7 @@ def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get
 def _conditions_failed(
     failed: Mapping[int, Mapping[str, Any]], actions: Sequence[Action], get: Get
 ) -> Written | ActionFailed:
-    """The answer for failed conditions, from the reasons for their actions by index."""
+    """The answer for failed conditions. `failed` maps the index of each such action to its cancellation reason."""
     met: dict[int, PlainItem | None] = {}
     for index, reason in failed.items():
         action, item = actions[index], reason.get("Item")

@@ -1,6 +1,6 @@
-"""A store's default client, request lists that any client sends unchanged, and workarounds for moto.
+"""A store's default client, request lists that bypass botocore's serialiser, and workarounds for moto.
 
-botocore would visit every value in a statement or action only to find that it is a string. That takes a fifth of a
+botocore would visit every value in a statement or action only to find that it is a string. That would take a fifth of a
 batch request's CPU time, and more than half of a transaction's.
 """
 
@@ -51,14 +51,14 @@ _one_at_a_time = threading.Lock()
 
 
 def answered_by_moto() -> bool:
-    """Whether moto's `mock_aws` currently answers this process's requests. It does not support statement batches."""
+    """Whether moto's `mock_aws` currently answers this process's requests. moto does not support statement batches."""
     stubber = getattr(sys.modules.get("moto.core.models"), "botocore_stubber", None)
     return getattr(stubber, "enabled", False)
 
 
 def turn() -> AbstractContextManager[object]:
-    """The context manager for a request: under moto, one request at a time. There, a failed transaction restores whole
-    tables and so overwrites what other threads have written.
+    """The context manager for a request: under moto, one request at a time. In moto, a failed transaction restores
+    whole tables and so overwrites what other threads have written.
     """
     return _one_at_a_time if answered_by_moto() else nullcontext()
 
@@ -104,11 +104,11 @@ def accept_raw(client: "DynamoDBClient") -> "DynamoDBClient":
     """The client, changed to send raw lists as they are and everything else as before.
 
     A client with a protocol other than JSON serialises raw lists itself, as does a user's client-like object that has
-    no events. To both they are ordinary lists.
+    no events. To both, raw lists are ordinary lists.
 
     `before-call`, which boto3 documents for this purpose, puts the lists into the body. `before-parameter-build` sets
     them aside, after everything that inspects parameters (such as botocore's Stubber) has seen them whole. boto3's
-    guide does not list that event; if it disappears, the lists are serialised like any others.
+    guide does not list that event; without it, the lists are serialised like any others.
 
     Likewise, `before-parse` returns the responses to raw statements unparsed: botocore would visit each of them, which
     takes a tenth of a batch's CPU time.
@@ -146,7 +146,7 @@ def _put_back(params: dict[str, Any], context: dict[str, Any], **event: object) 
 
 
 def _take_answers(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **event: object) -> None:
-    # The event does not name its call, but it runs on the call's thread.
+    # The event does not say which call it belongs to, but this handler runs on that call's thread.
     if not _thread.asks_raw or response_dict["status_code"] != HTTPStatus.OK:
         return
     from pydantic_core import from_json  # noqa: PLC0415  # as in `_json`

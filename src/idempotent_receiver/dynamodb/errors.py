@@ -18,7 +18,7 @@ from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 @dataclass(frozen=True, slots=True)
 class Misshapen(NotApplied):
-    """The write was refused because of its tables or expressions; any other write with the same ones would be, too."""
+    """The write was refused because of its tables or expressions, as any other with the same ones would be."""
 
 
 class Effect(Enum):
@@ -134,7 +134,7 @@ CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed",
 """The codes for a failed condition: in a whole request, in a statement or action, and in an INSERT."""
 
 NO_SUCH_OPERATION: Final = "UnknownOperationException"
-"""The code of an engine that lacks a DynamoDB operation."""
+"""The code from an engine that lacks a DynamoDB operation."""
 
 
 def conflict(response: Mapping[str, Any]) -> Conflict:
@@ -148,7 +148,7 @@ def write_failed(
 ) -> NotApplied | Unknown:
     """The result of a write that failed with `code`: a statement, a transaction's action, or a whole request.
 
-    `own` says that it was one of the handler's own actions. An invalid transaction also counts as `own`.
+    `own` says that the write was one of the handler's own actions. An invalid transaction also counts as `own`.
     """
     effect, remedy = _ERRORS.get(_short(code), _OTHERWISE)
     why = explained(code, call, where=where) + _shown(message)

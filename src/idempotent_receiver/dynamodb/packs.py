@@ -10,7 +10,7 @@ applied                                 all are applied; if more were waiting, t
 the reasons name some commits           those are answered; the others are sent again at once
 cancelled or refused, naming none       one is sent alone; if it succeeds, the culprit is found by bisection. There is
                                         no search for a second culprit: the others are sent alone
-two of one shape refused, each alone    all others with the same tables and expressions are refused, unsent
+two of one shape refused when alone     all others with the same tables and expressions are refused, unsent
 throttled as a whole                    nothing took effect: all may be retried later
 unknown                                 all are unknown, and none is sent again in this call
 ======================================= =============================================================================
@@ -18,9 +18,9 @@ unknown                                 all are unknown, and none is sent again 
 So a commit fails for good only if it failed alone, if a reason named it, or if two of its shape were refused for that
 shape. A call sends a commit with others at most three times, plus once per bisection step: six for a pack of fifty.
 
-Concurrent transactions that share an item conflict, and larger ones share more. So a conflict or throttling quarters
-the `Bound` on later packs, down to one commit each. Every fourth pack that the bound cut short and that took effect
-raises the bound by an eighth.
+Concurrent transactions that share an item conflict, and larger ones share more items. So a conflict or throttling
+quarters the `Bound` on later packs, down to one commit each. Every fourth pack that the bound cut short and that took
+effect raises the bound by an eighth.
 """
 
 import threading
@@ -39,7 +39,7 @@ MOST_TIMES_IN_COMPANY = 3
 PACKS_TO_GROW = 4
 SHRINKS_TO = 1 / 4
 """A pack that conflicts is charged and sent again, so the bound shrinks fast and grows slowly. Halving it and growing
-with every pack would cost an eighth more write units for contended messages, but a quarter fewer requests.
+with every pack would cost an eighth more write units for contended messages, but need a quarter fewer requests.
 """
 
 CommitAnswers = dict[Member, Written | ActionFailed]
@@ -86,8 +86,8 @@ class Packs:
         return self._bring(list(members))
 
     def _bring(self, waiting: list[Member], times: int = 0) -> CommitAnswers:
-        """Get the answers to commits that have been sent with others `times` times. Each pack is sent only when the
-        previous one is fully answered, because they may share items.
+        """Get the answers to commits that have already shared a pack `times` times. Each pack is sent only when the
+        previous one is fully answered, because packs may share items.
         """
         if times == MOST_TIMES_IN_COMPANY:
             return self._singly(waiting)
@@ -138,10 +138,10 @@ class Packs:
         return answers
 
     def _taken(self, waiting: list[Member], writes: int) -> tuple[list[Member], list[Member], bool]:
-        """The next pack, the remaining commits, and whether more writes would have made the pack larger.
+        """The next pack, the remaining commits, and whether a higher bound would have made the pack larger.
 
-        No item occurs twice in a pack, unless its members share a check of it. No commit overtakes another on the same
-        item.
+        No item occurs twice in a pack, unless members share a check of that item. No commit overtakes another on the
+        same item.
         """
         pack: list[Member] = []
         left: list[Member] = []
@@ -165,7 +165,7 @@ class Packs:
         return pack, left, cut_short
 
     def _told(self, pack: Sequence[Member]) -> CommitAnswers:
-        """The answers to members that follow from the pack's answer. A single member always gets one."""
+        """The members' answers, as far as the pack's answer determines them. A single member always gets an answer."""
         answer = self._send(pack)
         if isinstance(answer, Cancelled):
             told = answers_named(answer, pack, self._table, self._get)

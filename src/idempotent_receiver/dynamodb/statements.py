@@ -1,6 +1,6 @@
 """The statements and expressions that write a record, and their values. No I/O.
 
-A text depends on which attributes are present, not on their values. A consumer needs only a few, each built once.
+A text depends on which attributes are present, not on their values. A consumer needs only a few texts, each built once.
 
 Every name is quoted or replaced by a placeholder, because `status`, `data`, `owner` and `error` are reserved words.
 PartiQL uses single quotes for names in an INSERT, double quotes in an UPDATE, and one clause per attribute.
@@ -52,7 +52,7 @@ class Replacement(NamedTuple):
 def replacement_of(change: Change) -> Replacement:
     """The replacement to send for a change.
 
-    If the expected version is still there, so is everything else that was seen, so only differences are written. A
+    If the expected version is still there, nothing else in the record has changed, so only differences are written. A
     record without a version is written in full, because the condition does not cover all of its attributes.
     """
     seen, new = change.seen, change.new
@@ -99,7 +99,7 @@ def update(table: str, replacement: Replacement) -> "BatchStatementRequestTypeDe
 
 
 def update_item(table: str, replacement: Replacement) -> "UpdateTypeDef":
-    """The same as arguments for UpdateItem or for a transaction's Update."""
+    """The same replacement, as arguments for UpdateItem or for a transaction's Update."""
     id, shape, put, standing = replacement
     values = {f":{name}": value for name, value in put.items()}
     values |= {f":expected_{name}": value for name, value in standing.items()}

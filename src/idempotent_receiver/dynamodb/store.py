@@ -5,15 +5,15 @@
 ======== ==================================================== ====================================================
 insert   PutItem if absent; a conflict shows the item         BatchExecuteStatement, INSERT, 25 per request
 read     BatchGetItem, consistent                             the same, 100 per request
-replace  UpdateItem with a condition; likewise                BatchExecuteStatement, UPDATE, 25 per request
+replace  UpdateItem if as expected; a conflict shows the item BatchExecuteStatement, UPDATE, 25 per request
 commit   TransactWriteItems: the record's Update, or Put if   the same for several commits, 100 actions per request:
          there is none, and the actions                       see `packs.py`
 get      GetItem, consistent, in a handler's table            (one at a time)
 ======== ==================================================== ====================================================
 
 If an engine has no BatchExecuteStatement, like ScyllaDB's Alternator, the store learns this from the first error and
-then sends one request per record. The first batch is unknown, like any other that failed. moto accepts the operation
-but does not support it, so it never gets one.
+then sends one request per record. The first batch's result counts as unknown. moto accepts the operation but
+does not support it, so moto is never sent a batch.
 
 `protocol/` decides what to request, and what follows from an answer.
 """
@@ -127,7 +127,7 @@ class DynamoDBStore:
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """Read the current records with consistent reads."""
-        # An id that could not be written has no record, and reading it would fail the request's other keys.
+        # An id that could not be written has no record, and reading it would make the whole request fail.
         askable = [id for id in ids if unsendable([[id]]) == [None]]
         found: dict[str, Record | Unknown] = {}
         for start in range(0, len(askable), READS_A_CALL):
@@ -151,7 +151,7 @@ def _written(
     reasons: Sequence[str | None],
     send: Callable[[Sequence[WriteT]], list[Written]],
 ) -> list[Written]:
-    """The answer to each write, in order. Writes with a reason are refused unsent; the others go in batches of 25."""
+    """The answer to each write, in order. A write with a reason is refused unsent; the others go in batches of 25."""
     sendable = [write for write, reason in zip(writes, reasons, strict=True) if reason is None]
     answers: list[Written] = []
     for start in range(0, len(sendable), WRITES_A_CALL):
@@ -161,7 +161,7 @@ def _written(
 
 
 class Requests:
-    """Sends the requests to one table. Without a `client`, one is created on first use, shared by all threads."""
+    """Sends a store's requests. Without a `client`, one is created on first use, shared by all threads."""
 
     def __init__(self, table: str, client: "DynamoDBClient | None") -> None:
         self.table = table
@@ -246,7 +246,7 @@ class Requests:
         for write in writes:
             answers.append(one(write))
             if isinstance(lost := answers[-1], Unknown):
-                # It may have taken seconds. If every other write did too, the call's duration would be unbounded.
+                # This write may have taken seconds. If all the others did too, the call would take far too long.
                 return answers + [NotApplied(lost.why, retry=True)] * (len(writes) - len(answers))
         return answers
 
@@ -298,7 +298,7 @@ class UnreadableAnswer(BotoCoreError):
 
 
 def _receive(send: Callable[[], ResponseT]) -> ResponseT:
-    """Send a request and return its response. Once the request has left, this raises only ClientError and
+    """Send a request and return its response. Once the request has been sent, this raises only ClientError and
     BotoCoreError.
 
     If a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. They

@@ -38,7 +38,7 @@ _ARGUMENTS = frozenset(_VALUES) | {
     "ExpressionAttributeNames",
     "ReturnValuesOnConditionCheckFailure",
 }
-"""The arguments of actions. DynamoDB ignores any others, such as a misspelled condition."""
+"""The arguments that an action may have. DynamoDB ignores any others, such as a misspelled condition."""
 
 _WITH_BYTES = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), default=lambda value: b64encode(value).decode()
@@ -99,7 +99,7 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
         if action.kind == "ConditionCheck"
     }
     member = Member(commit, actions, text, frozenset(known), checks)
-    # Checked again on its own, because another commit may have named a wrong key.
+    # The commit is checked again by itself, because another commit may have named a wrong key.
     clash = _clash(commit, table) if len(member.items) < len(known) else None
     # An action's JSON is at least as long as its size in DynamoDB, so short texts need no check.
     large = excess(commit.actions) if len(text) > MOST_ITEM_BYTES else None
@@ -196,7 +196,7 @@ def places_of(members: Sequence[Member]) -> list[list[int]]:
 def call_of(members: Sequence[Member], table: str) -> ApiCall:
     """The API call for these members' transaction."""
     tables = {table: None} | {_table(action): None for member in members for action in member.commit.actions}
-    # Only an answer to a single commit names the missing permission.
+    # The first commit's write is enough: only an answer to a single commit names the missing permission.
     write = "PutItem" if members[0].commit.change.seen is None else "UpdateItem"
     permission = f"dynamodb:{write} on the records, and the permissions of the handler's own actions"
     return ApiCall("TransactWriteItems", " or ".join(tables), permission)

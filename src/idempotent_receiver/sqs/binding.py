@@ -68,8 +68,8 @@ _REMEDY = (
 
 
 def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[str, Any]) -> None:
-    """Raise TypeError for a function that takes an event and its context, recognised by a parameter's name if several
-    parameters would be bodies.
+    """Raise TypeError for a function that takes Lambda's event and context: several parameters would be bodies, and one
+    of them has such a name.
     """
     bodies = [one for one in parameters if hints.get(one) is not Message and hints.get(one) is not Transaction]
     if len(bodies) > 1 and not {"event", "context"}.isdisjoint(one.strip("_") for one in bodies):

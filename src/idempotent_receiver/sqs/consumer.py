@@ -66,7 +66,7 @@ class Consumer:
         return self._handle(event, context)
 
     def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> BatchResponse:
-        """Process an event outside Lambda: leases last `lease_ms` from their write, and the host renews them."""
+        """Process an event outside Lambda: a lease lasts `lease_ms` from when it is written, and the host renews it."""
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
     def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "Consumer":
@@ -109,29 +109,29 @@ def sqs_consumer(
 
     `key` selects a message's key, by default its messageId. Any other strategy needs a store with a namespace.
     `effects="transaction"` declares that all the function's effects go through its `Transaction`. Then no key is
-    claimed: the record is written once, together with the effects, in half the round trips. Two workers may run one
-    message at the same time, but only one of them commits.
+    claimed: the record is written once, together with the effects, in half the round trips. Two workers may handle
+    the same message at once, but only one of them commits.
     `concurrency` is the number of messages handled at once.
-    `sqs` is a boto3 client. With it, a failed message is redelivered after a backoff, or when its `RetryLater` says. A
-    message that failed for good is redelivered at once, five times, so that the queue's redrive policy soon moves it.
+    `sqs` is a boto3 client. With it, failed messages are redelivered after a backoff or when `RetryLater` says. Without
+    `dead_letter_queue`, those that failed for good return within seconds, so that the redrive policy soon moves them.
     `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.
     The message is acknowledged once SQS has confirmed the send.
     `envelope` is a JMESPath expression that extracts the body from its envelope: `"detail"` for EventBridge,
     `"Message"` for SNS.
-    `payload` selects the part of a body that must be the same under one key: by default and with messageIds, all.
-    `results` stores results that would make their record larger than 1 KB, such as `S3Results(bucket, client)`. Without
-    it they are dropped, because no caller waits for them.
+    `payload` selects the part of a body that must be the same under one key: by default and with messageIds, all of it.
+    `results`, such as `S3Results(bucket, client)`, stores results that would make their record larger than 1 KB.
+    Without it, such results are dropped, because no caller waits for them.
     `retention_seconds` is a record's lifetime. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time reserved to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`,
     and logs their tracebacks.
-    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: it ends the process.
+    `end_process_at_deadline` ends the process. Use it on Lambda Managed Instances, where a timeout does not stop a run.
     `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` is Powertools' `Metrics` by default,
     or any object with `add_metric` and `flush_metrics`. `tracer` is an OpenTelemetry tracer (the `otel` extra): each
-    message gets a span, linked to its producer, which is the current span in the function.
+    message gets a span, linked to its producer's. While the function runs, it is the current span.
 
-    Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process
-    cannot be made to end at its deadline.
+    Raises TypeError or ValueError at set-up for invalid options, and RuntimeError if `end_process_at_deadline`
+    is set on a system that does not support it.
     """
     options = ConsumerOptions(
         store=store,
@@ -238,7 +238,7 @@ class _Invocation:
         return _failures([message for message, _ in failed])
 
     def _line_up(self) -> None:
-        """Create the messages' works."""
+        """Create each message's work."""
         owner = str(getattr(self.context, "aws_request_id", "unknown"))
         lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
         run, asynchronous = self.binding.run, self.binding.asynchronous
@@ -274,7 +274,7 @@ class _Invocation:
 
     @property
     def _send_messages(self) -> SendMessages | None:
-        """How transactions send: to an in-memory store, so that tests never reach AWS, or through the client."""
+        """How transactions send messages: into an in-memory store, so that tests never reach AWS, or by the client."""
         sqs = self.options.sqs
         into_memory: SendMessages | None = getattr(self.options.store, "send_messages", None)
         return into_memory or (None if sqs is None else partial(send_messages, sqs))
@@ -287,7 +287,7 @@ class _Invocation:
         try:
             visibility.send_back(options.sqs, options.backoff, failed, executor, self.deadline, left_to_sqs=left_to_sqs)
         except Exception as error:  # noqa: BLE001  # a user's own backoff may raise; the answer stays the same
-            options.telemetry.report_raised("the backoff raised, so the queue's visibility timeout holds", error)
+            options.telemetry.report_raised("the backoff raised, so the queue's visibility timeout applies", error)
 
     def _close(self, executor: Executor) -> None:
         """End the work that handlers left running, within a stop margin and before the answer is due.
@@ -302,7 +302,7 @@ class _Invocation:
             self.options.telemetry.report_left_behind(left.tasks, left.generators, left.threads)
 
     def _keyed(self, place: int) -> Message:
-        """A message with its key. Created on demand: a successful batch needs few."""
+        """A copy of a message with its key. Created on demand: a successful batch needs few copies."""
         message, work = self.messages[place], self.works[place]
         return replace(message, key=work.key, record_id=work.claim.id) if isinstance(work.claim, Claim) else message
 
@@ -344,7 +344,7 @@ def _spans(options: ConsumerOptions, binding: Binding) -> Callable[..., "BatchSp
 
 
 def _failures(messages: Sequence[Message]) -> BatchResponse:
-    """The answer that has SQS redeliver these messages. Each id appears once: an unknown or repeated id would fail the
+    """The answer that makes SQS redeliver `messages`. Each id appears once: an unknown or repeated id would fail the
     whole batch.
     """
     return {"batchItemFailures": [{"itemIdentifier": id} for id in dict.fromkeys(one.id for one in messages)]}

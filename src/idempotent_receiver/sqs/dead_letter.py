@@ -1,4 +1,4 @@
-"""Dead letters that carry their reason: adds one attribute, the stamp, to a message and sends the copy.
+"""Dead letters that carry a reason: copies a message, adds one attribute, the stamp, and sends the copy.
 
 A message without room for the stamp (SQS allows ten attributes and 1 MiB) stays where it is.
 """
@@ -22,11 +22,11 @@ MOST_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """The attribute of a message that was sent again: its key, and why it failed for good.
+    """The attribute added to a message that is sent again: the message's key, and why it failed for good.
 
-    Without a `reason`, the message is being redriven and may be handled. `at` is the code location that raised the
-    error, `first_received` an ISO 8601 time, and `queue` the source queue's ARN. `resent_from` is the message's key
-    before an operator resent it with another body.
+    Without a `reason`, the message may be handled: it was redriven, or sent with `stamped`. `at` is the code location
+    that raised the error, `first_received` an ISO 8601 time, and `queue` the source queue's ARN. `resent_from` is the
+    message's key before an operator resent it with a different body.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Stamp:
 
 
 def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
-    """A message's stamp; None if it has no readable stamp."""
+    """A message's stamp; None if it is missing or unreadable."""
     attribute = message_attributes.get(STAMP)
     if attribute is None:
         return None

@@ -61,9 +61,9 @@ def body_field(path: str) -> KeyStrategy:
     """A string or whole number in the JSON body, found by a JMESPath expression: `transfer_id`, `detail.order.id`.
 
     A number's key is its digits: 42, 42.0 and 4.2e1 give `42`, as in RFC 8785. So does the string "42": producers that
-    disagree about the type mean the same order. Their payloads differ, so the second message is refused, not run.
+    disagree about the type still mean the same key. Their payloads differ, so the second message is refused, not run.
 
-    A body with a repeated name in one object has no usable key, because another reader may take the other value. Raises
+    A body with a repeated name in one object has no usable key, because readers differ in which value they take. Raises
     ValueError at once for a path that is not valid JMESPath. A name with a hyphen needs quotes: `'"order-id"'`.
     """
     expression = compiled(path, "body_field")
@@ -89,7 +89,7 @@ def _found(what: str, find: Callable[[], Any]) -> Any:
 
 
 _INEXACT = 2**53
-"""From this number on, JSON readers may round several whole numbers to one float."""
+"""From this number on, JSON readers may round different whole numbers to the same float."""
 
 
 def _digits(number: float, path: str) -> str:
@@ -149,11 +149,12 @@ def _s3_event_id(record: Mapping[str, Any]) -> str:
 
 
 def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
-    """The fingerprint for a key strategy.
+    """The fingerprint of a message's payload, for a key strategy.
 
-    For messageIds, it covers the body's bytes, because SQS ties a messageId to one exact body. Under other keys,
-    producers may write one payload in several ways. For S3's own notifications about one event, AWS promises only that
-    the parts of their key are the same. Raises UnusableKey if a field to compare is missing.
+    For messageIds, it covers the body's bytes, because SQS ties a messageId to one exact body. For other keys, it
+    covers the canonical form, because producers may write one payload in several ways. For S3's own notifications, it
+    covers only the parts of their key, because AWS promises no more to be the same. Raises UnusableKey if a field to
+    compare is missing.
     """
     if strategy is message_id:
         return sha256(message.raw_body.encode("utf-8", "surrogatepass")).hexdigest()

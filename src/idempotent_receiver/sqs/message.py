@@ -16,9 +16,9 @@ class InvalidEvent(ValueError):
 class Message:
     """One SQS message.
 
-    `attributes` and `message_attributes` are as Lambda delivers them. `attempt` counts the handler's runs for this key,
-    from 1; `receive_count` counts SQS's deliveries. `sent_at` is None if the event has no timestamp. `key`, `record_id`
-    and `attempt` are set once the key is claimed.
+    `attributes` and `message_attributes` are as Lambda delivers them. `attempt` counts the attempts at its key, from 1;
+    `receive_count` counts SQS's deliveries. `sent_at` is None if the event has no timestamp. `key`, `record_id` and
+    `attempt` are set in the copy that the handler gets.
     """
 
     id: str
@@ -97,7 +97,7 @@ def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Mess
 
 def lined_up(messages: Iterable[Message]) -> list[Message]:
     """Each message once, even if the event repeats it. On a standard queue, messages with the most receives come first,
-    so that no message is left over again and again.
+    so that no message is repeatedly left unstarted.
     """
     once = list({(message.id, message.raw_body): message for message in messages}.values())
     if any(message.fifo for message in once):

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 _OWN_FAULTS = frozenset({"InvalidMessageContents", "MessageTooLong"})
-"""The SQS error codes that refuse one message for good. Any other refusal, such as a missing permission, can be fixed
-and must not dead-letter ten thousand messages.
+"""The SQS error codes for a message that can never be accepted. The cause of any other code, such as a missing
+permission, can be fixed and must not dead-letter ten thousand messages.
 """
 
 _INVALID_FOR_ALL = frozenset({"InvalidAddress", "InvalidClientTokenId", "InvalidSecurity"})
@@ -40,7 +40,7 @@ def send_messages(
         why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
         if of_one:
             return [SendAnswer(False, why)] * len(messages)
-        why += ": check that it exists, and allow sqs:SendMessage"
+        why += ": check that the queue exists, and allow sqs:SendMessage"
         return [SendAnswer(False, why, of_queue=True)] * len(messages)
     failed = failed_entries(answer, len(entries))
     return [

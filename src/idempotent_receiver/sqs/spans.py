@@ -2,8 +2,8 @@
 with the store.
 
 Imported only for a consumer with a tracer. Attributes follow the semantic conventions for messaging (1.44, in
-development); the library's own start with `idempotent_receiver.`. None contains a body, a key or an error's text. If
-the tracer raises, only spans are lost.
+development); the library's own start with `idempotent_receiver.`. No attribute contains a body, a key or an error's
+text. If the tracer raises, only spans are lost.
 """
 
 import re
@@ -130,7 +130,7 @@ class BatchSpans:
         self._safely(span.end)
 
     def _safely(self, call: Callable[..., T], *args: Any, **options: Any) -> T | None:
-        """The tracer's answer; None if it raises, which is logged once per batch."""
+        """The tracer's result, or None if it raises, which is logged once per batch."""
         try:
             return call(*args, **options)
         except Exception as error:  # noqa: BLE001  # a tracer, its samplers and its processors may raise anything

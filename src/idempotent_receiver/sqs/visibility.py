@@ -1,4 +1,4 @@
-"""Schedules a failed message's redelivery: changes visibility timeouts ten at a time, within a second, best effort."""
+"""Schedules failed messages' redelivery: changes visibility timeouts, ten per request, within a second, best effort."""
 
 import math
 from collections import deque
@@ -39,8 +39,8 @@ class Backoff:
     each receive and is at most `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
 
     While the store is unavailable, the bound grows ninefold with each receive, and the wait is at least three quarters
-    of it. With the defaults, four waits exceed a quarter of an hour, so that an outage does not use up a valid
-    message's five receives.
+    of the bound. With the defaults, four waits exceed a quarter of an hour, so that a shorter outage does not use up a
+    valid message's five receives.
 
     Raises ValueError for times that are negative, infinite or not numbers.
     """
@@ -52,7 +52,7 @@ class Backoff:
         options.require_numbers(first_seconds=self.first_seconds, longest_seconds=self.longest_seconds)
 
     def seconds(self, receive_count: int, clock: Clock) -> int:
-        """Seconds to wait after this many receives, at least 1."""
+        """Seconds to wait after `receive_count` receives, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
 
     def outage_seconds(self, receive_count: int, clock: Clock) -> int:
@@ -80,8 +80,8 @@ def visibility_seconds(
             # Not before the lease ends: an earlier delivery would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
             if wait > LONGEST_VISIBILITY_SECONDS:
-                # No worker holds a key this long: an operator is resending the message with another body and may finish
-                # at any time.
+                # No worker's claim lasts this long: an operator is resending the message with a different body and may
+                # finish at any time.
                 return backoff.outage_seconds(message.receive_count, clock)
             return max(0, wait)
         case NotStarted():

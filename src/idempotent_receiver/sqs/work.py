@@ -66,7 +66,7 @@ def _is_s3_test(message: Message) -> bool:
 
 def _no_key(error: BaseException) -> Failure:
     text = why_unusable(error)
-    # An exit may come from a signal to the process at this moment, which says nothing about the message.
+    # A SystemExit may come from a signal to the process, which says nothing about the message.
     return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
 
 

@@ -388,7 +388,7 @@ def test_a_backoff_that_raises_changes_no_answer(caplog: pytest.LogCaptureFixtur
     wrapped = sqs_consumer(MemoryStore(), sqs=sqs, backoff=Broken(), logger=logging.getLogger())(handle_most)  # type: ignore[arg-type]
 
     assert failed_ids(wrapped(event(sqs_record("1", '{"fails": 1}'), sqs_record("2")), Context())) == ["1"]
-    assert "the backoff raised, so the queue's visibility timeout holds" in caplog.text
+    assert "the backoff raised, so the queue's visibility timeout applies" in caplog.text
 
 
 async def key_from_elsewhere(message: Message) -> str:
@@ -428,7 +428,7 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
         *[("logger must be a Powertools", {"logger": SimpleNamespace(**{name: print})}) for name in ("info", "error")],
         *[("metrics must be", {"metrics": SimpleNamespace(**{f"{name}_metric{s}": 1})}) for name, s in METRICS],
-        *[("results must be a S3Results", {"results": SimpleNamespace(**{name: print})}) for name in ("put", "get")],
+        *[("results must be an S3Results", {"results": SimpleNamespace(**{name: print})}) for name in ("put", "get")],
         ("logger must be a Powertools Logger", {"logger": 3}),
         ("metrics must be Powertools Metrics", {"metrics": 3}),
         *[("concurrency must be a whole number of at least 1", {"concurrency": wrong}) for wrong in (2.5, 0, -1)],
@@ -440,7 +440,7 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         *[("lease_margin_seconds must be", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
         # Of an environment variable, "false" would store what errors say.
         ("error_texts must be True or False", {"error_texts": "false"}),
-        ("results must be a S3Results", {"results": S3Results}),
+        ("results must be an S3Results", {"results": S3Results}),
         (r"envelope\('detail\['\) is not a JMESPath", {"envelope": "detail["}),
     ],
 )

@@ -467,7 +467,7 @@ def test_a_batch_that_fails_as_a_whole_ends_its_spans(tracing: Tracing, monkeypa
 
 @pytest.mark.parametrize("wrong", [trace, "orders", Tracing], ids=["the module", "a name", "a class"])
 def test_what_is_no_tracer_is_refused_at_set_up(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="tracer must be OpenTelemetry's"):
+    with pytest.raises(TypeError, match="tracer must be an OpenTelemetry tracer"):
         sqs_consumer(MemoryStore(), tracer=wrong)
 
 

@@ -227,7 +227,7 @@ def test_stuck_says_what_an_operator_lacks_who_may_not_send(receiver: Receiver, 
         ran = receiver(f"stuck --table records --send {QUEUED} --yes")
     assert ran.code == 1
     assert f"message 1: SendMessageBatch on {queue} failed: ClientError AccessDeniedException" in ran.out
-    assert "check that it exists, and allow sqs:SendMessage" in ran.out
+    assert "check that the queue exists, and allow sqs:SendMessage" in ran.out
 
 
 def test_stuck_asks_before_it_sends(receiver: Receiver, stack: Stack, typed: Any) -> None:

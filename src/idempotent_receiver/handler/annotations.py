@@ -25,7 +25,7 @@ def wants_transaction(function: Callable[..., Any], store: object) -> str | None
     hints = hints_of(function, name)
     names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
     for one in inspect.signature(function).parameters:
-        # An optional parameter would never get one, so writes that depend on it would never happen.
+        # An optional parameter would never get a Transaction, so writes that depend on it would never happen.
         if Transaction in get_args(hints.get(one)):
             raise TypeError(f"{name}: annotate {one!r} as Transaction, not as optional: every call gets one")
     if len(names) > 1:

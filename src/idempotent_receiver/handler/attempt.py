@@ -21,8 +21,8 @@ MOST_RUNS = 8
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One run within an attempt at a key. `attempt` counts from 1; a claim whose handler never started does not count.
-    `owner` is the invocation that makes the attempt.
+    """One run of the handler within an attempt for a key. `attempt` counts from 1; a claim whose handler never started
+    does not count. `owner` is the invocation that makes the attempt.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Attempt:
         return () if self._transaction is None else self._transaction.checks()
 
     def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
-        """Add these text attributes to each message sent so far, if they fit. The message's own attributes win."""
+        """Add these text attributes to each message sent so far, if they fit. A message's own attributes win."""
         if self._transaction is not None:
             self._transaction.pass_on(attributes, system_attributes)
 
@@ -225,7 +225,7 @@ def marked(data: str) -> dict[str, str] | None:
 
 
 def serialised(result: object) -> str | None:
-    """The result as JSON text; None if there is none; a marker if it is not JSON.
+    """The result as JSON text; None if the result is None; a marker if it cannot be serialised.
 
     Never raises an `Exception`: the effect took place, and an unserialisable result must not undo it.
     """

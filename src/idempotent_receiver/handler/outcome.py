@@ -2,7 +2,7 @@
 
 `transitions.py` decides the answer to a claim or a settlement, and `exchange.py` carries it out. This module turns each
 answer into an outcome, or into a failure to record first. The entry point decides what to do about it, such as sending
-a dead letter or raising an exception. `deadline` supplies the time for judging a lost claim.
+a dead letter or raising an exception. A `deadline` argument supplies the time for judging a lost claim.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The effect already took place in another delivery. If `lost`, its worker took over this worker's claim."""
+    """The effect already took place in another delivery. If `lost`, the other worker took over this worker's claim."""
 
     record: Record
     lost: bool = False
@@ -72,7 +72,7 @@ class SettleFailed:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFailed:
-    """The store could not be reached; no handler ran."""
+    """The store gave no definite answer to the claim; no handler ran."""
 
     why: str
 
@@ -163,9 +163,9 @@ def of_release(answer: SettleResult | Unknown, held: Claimed, deadline: Deadline
 
 
 def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | None = None) -> Ending:
-    """The ending of a run whose claim was lost: it follows from the winner's record, as for a new claim.
+    """The ending of a run whose record has changed. If the record holds an answer, that decides, as for a new claim.
 
-    An unclaimed run had no claim to lose: it ends with its own `failure` if any, or else as a new claim would.
+    Otherwise, a claimed run ends with `lost`; an unclaimed run ends with its own `failure`, or as a new claim would.
     """
     answer = transitions.decide(lost.found, run.claim, (), deadline.now_ms)
     match answer:
@@ -182,8 +182,8 @@ def of_loss(lost: ClaimLost, run: Basis, deadline: Deadline, failure: Failure | 
 
 
 def as_outcome(ending: Ending) -> Outcome:
-    """The outcome of a message. Its claim never treats failures as answers, and `mismatch` has already turned another
-    payload into a failure.
+    """The outcome of a message. A message's claim never treats failures as answers, and `mismatch` has already turned
+    `OtherPayload` into a failure.
     """
     assert not isinstance(ending, (answers.AlreadyFailed, OtherPayload))  # a message's ending is neither
     return ending
@@ -205,6 +205,6 @@ def uncommitted(
 
 
 def mismatch(answer: OtherPayload) -> Failure:
-    """The failure of a message whose key was used for another payload."""
+    """The failure of a message whose key was used for a different payload."""
     text = f"the key was used for another payload: fingerprint {answer.expected} then, {answer.found} now"
     return Failure(type="FingerprintMismatch", text=text, permanent=True, started=False)

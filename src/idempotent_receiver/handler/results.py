@@ -1,8 +1,8 @@
 """Results too large for their record: stored in S3 and read back for a replay.
 
 A result is stored before its record is completed, under a name that is unique to this claim. If the completion is then
-refused, nothing refers to the object. Objects expire by the bucket's own lifecycle rule, which must not expire them
-before the records.
+refused, nothing refers to the object. Objects expire by the bucket's own lifecycle rule, which must keep them at
+least as long as the records.
 """
 
 import gzip
@@ -36,8 +36,8 @@ class Results(Protocol):
 
 
 class ResultGone(Exception):
-    """A result is no longer available; the text names the location. With `retry`, it may still exist but could not be
-    read.
+    """A result is no longer available; the text names the location. With `retry`, the result may still exist but could
+    not be read.
     """
 
     def __init__(self, text: str, *, retry: bool = False) -> None:
@@ -87,7 +87,7 @@ class S3Results:
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code")
-            # S3's own errors and throttling, because SlowDown is a 503.
+            # A retry may help after S3's own errors and throttling: SlowDown is a 503, too.
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             raise ResultGone(f"the result should be in {url}, but S3 answered {code}", retry=status >= 500) from error
         except BotoCoreError as error:
@@ -119,7 +119,7 @@ def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Resul
 
 
 def fetched(record: Record, results: Results | None) -> str | None:
-    """The result of a COMPLETED record as JSON text; None if it has none. Raises ResultGone."""
+    """The result of a COMPLETED record as JSON text; None if there is no result. Raises ResultGone."""
     place = None if record.data is None else marked(record.data)
     if place is None:
         return record.data

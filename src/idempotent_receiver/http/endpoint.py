@@ -3,7 +3,7 @@
 Follows the IETF draft *The Idempotency-Key HTTP Header Field* and Stripe's conventions:
 
 ====================================================== ===============================================================
-a request with, or that finds                          response
+what the request has or finds                          response
 ====================================================== ===============================================================
 GET, HEAD or OPTIONS, with or without a key            the unprotected handler's
 no key                                                 400, or the unprotected handler's if no key is `required`
@@ -11,10 +11,10 @@ a key that cannot be used                              400
 no earlier request under its key                       the handler's, stored if its status `is_final`
 the same request, answered                             the stored one, byte for byte, with `Idempotency-Replayed: true`
 the same request, still running                        409 with `Retry-After`, after a wait if one is configured
-another request under the same key                     422
+a different request under the same key                 422
 the same request, whose response was not stored        410
-a lease that ended while the handler ran               the winner's, or 409 while the winner is still running
-the same, but the winner failed and may be retried     503 with `Retry-After`
+a claim lost to another request while the handler ran  that request's, or 409 while it is still running
+the same, but that request failed and may be retried   503 with `Retry-After`
 no answer from the store; too little time left         503 with `Retry-After`
 a record that this version cannot read                 500
 ====================================================== ===============================================================
@@ -106,25 +106,26 @@ def http_endpoint(
     run then gets its own copy of the event.
     GET, HEAD and OPTIONS requests are not protected: nothing is claimed or stored, and a `Transaction` refuses writes.
 
-    `key` finds a request's key: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The store
-    needs a namespace. `scope` is a callable that returns the key's owner for an event (an authoriser's claim, an API
-    key), so that no tenant ever sees another's response. By default, or with None, all clients share their keys. With
-    `payload_key(...)`, `scope` is mandatory, because two clients may well send the same payload.
+    `key` finds a request's key: `header(name)`, `payload_key(...)` for clients that send no key, or a callable. The
+    store needs a namespace. `scope` is a callable that returns the key's owner for an event (an authoriser's claim, an
+    API key), so that no tenant ever sees another's response. By default, or with None, all clients share their keys.
+    With `payload_key(...)`, `scope` must be given, because two clients may well send the same payload.
     Unless `required`, a request without a key is not protected.
     `payload` selects the part of the body that must be the same under one key. Method, path and query string (except
-    for parameters in its `without_query`) must be the same too. None compares nothing.
+    for parameters in its `without_query`) must be the same too. With `payload=None`, nothing is compared.
     `wait_seconds` is how long a request waits for one that is still running before it gets 409, and
     `retry_after_seconds` is the delay in that response.
     Every response that the handler *returns* is stored, 4xx and 5xx included, unless `is_final` rejects its status. By
-    default, it rejects statuses that ask for the same request again, later or with other credentials. The `Transaction`
-    is then not committed, and the request may be retried. 502 and 504 may follow an effect, so they are stored.
-    `is_final=lambda status: True` stores all. If `is_final` raises, that is logged and the response is stored.
-    An exception is raised to Lambda, and the request may be retried. With `on_exception="replay"`, the response is 500
-    without the exception's text, now and for every retry.
+    default, it rejects statuses that ask for the same request again, later or with other credentials. For those,
+    the `Transaction` is not committed, and the request may be retried. 502 and 504 may follow an effect, so they are
+    stored. `is_final=lambda status: True` stores all responses. If `is_final` raises, that is logged and the response
+    is stored.
+    A handler's exception is raised to Lambda, and the request may be retried. With `on_exception="replay"`, the
+    response is 500 without the exception's text, now and for every retry.
     `headers` is a callable that returns headers for the library's own responses to an event, such as CORS headers. The
     handler's responses keep their own.
-    `results` stores responses that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
-    `end_process_at_deadline` is for Lambda Managed Instances, where a timeout does not stop a run: it ends the process.
+    `results`, such as `S3Results(bucket, client)`, stores responses that would make a record larger than 350 KB.
+    `end_process_at_deadline` ends the process: for Lambda Managed Instances, where a timeout does not stop a run.
     `metrics`, such as Powertools' `Metrics`, counts replays, conflicts and failures; without it, nothing is counted.
 
     Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process cannot be
@@ -154,8 +155,8 @@ def http_endpoint(
     if scope is _NOT_SAID:
         if isinstance(key, Payload):
             raise ValueError(
-                "a key made from the payload needs a scope, or one client gets the answer to another's equal request: "
-                "scope=lambda event: ... returns the request's owner; scope=None if all clients share their requests"
+                "a key made from the payload needs a scope, or one client gets the response to another's identical "
+                "request: scope=lambda event: ... for the request's owner; scope=None if all clients share responses"
             )
         scope = None
     options.require_callables(is_final=is_final)
@@ -239,7 +240,7 @@ class _Endpoint:
         def handle(attempt: Attempt) -> HandlerResponse:
             if self.transaction is None:
                 return with_numbers(self.function(event, context))
-            # The handler runs again if data that it read has changed, and it may have changed its event.
+            # The handler runs again if data that it read has changed, and it may have modified its event.
             return with_numbers(self.function(copied_event(event), context, **{self.transaction: attempt.transaction}))
 
         call = self.calls.begin(key, fingerprint, context)
@@ -250,7 +251,7 @@ class _Endpoint:
 
     def _unprotected(self, event: Any, context: Any, why: str) -> HandlerResponse:
         """The response to a request without a record. A handler that takes a transaction gets one that refuses writes
-        and says `why`, because nothing would commit it.
+        and says `why`, because nothing would commit them.
         """
         refusing = Transaction()
         refusing.seal(why)
@@ -309,7 +310,7 @@ class _Endpoint:
             retry = isinstance(error, ResultGone) and error.retry
             return self._own(responses.unread() if retry else responses.gone(), event, request)
         if not isinstance(response, dict) or "statusCode" not in response:
-            # Expanded as API Gateway would do it, so that it has headers.
+            # Expanded as API Gateway would do, so that there are headers to add the mark to.
             body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
             response = in_form_of(request, responses.json_response(HTTPStatus.OK, body, {}))
         return marked_as_replayed(response, multi_value=request.multi_value)

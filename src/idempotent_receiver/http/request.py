@@ -141,7 +141,7 @@ def header(name: str) -> Callable[[Any], str]:
     Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
     Source: https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
-    require_text(name, "name", "a header's, such as 'Idempotency-Key'")
+    require_text(name, "name", "the name of a header, such as 'Idempotency-Key'")
 
     def key(event: Any) -> str:
         request = request_of(event)
@@ -199,7 +199,7 @@ def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
 
 
 def _boundary(content_types: Sequence[str]) -> bytes | None:
-    """The boundary in a form's content type; None if it is not a form, or does not name exactly one."""
+    """The boundary in a form's content type; None for other types, or if there is not exactly one boundary."""
     if len(content_types) != 1 or (form := _FORM_TYPE.fullmatch(content_types[0])) is None:
         return None
     told = [quoted or plain for name, quoted, plain in _PARAMETER.findall(form[1]) if name.lower() == "boundary"]

@@ -28,7 +28,7 @@ REPLAYED = "Idempotency-Replayed"
 """The header that marks a replayed response."""
 
 RETRY_AFTER_SECONDS = 1
-"""The default delay before a retry: most handlers finish within it."""
+"""The default delay before a retry: most handlers finish within that time."""
 
 
 def json_response(status: int, body: str, headers: Mapping[str, str]) -> HttpResponse:
@@ -47,8 +47,8 @@ def problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: in
 
 
 def with_numbers(response: Any) -> Any:
-    """A handler's response with each Decimal replaced by the number that Lambda would send. Otherwise, it would be a
-    string in the replay. A response with non-JSON numbers, or one nested too deeply, is unchanged.
+    """A handler's response with each Decimal replaced by the number that Lambda would send. Otherwise, a Decimal
+    would be a string in the replay. A response with non-JSON numbers, or one nested too deeply, is unchanged.
     """
     try:
         return _with_numbers(response)
@@ -68,7 +68,7 @@ def _with_numbers(value: Any) -> Any:
 
 
 def with_headers(response: HttpResponse, headers: Headers | None, event: Any, telemetry: Telemetry) -> HttpResponse:
-    """The response with the headers that `headers` returns for the event. Its own headers take precedence. If `headers`
+    """The response with the headers that `headers` returns for the event. The response's own headers win. If `headers`
     raises or returns anything but str, that is logged and the response is sent without them, because its content
     matters more.
     """
@@ -112,7 +112,7 @@ def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> 
 def without_answer(
     ended: Ending | Unknown, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS
 ) -> HttpResponse:
-    """The response if the handler returned none. If another request is in progress, the response asks the client to
+    """The response if the handler returned nothing. If another request is in progress, the response asks the client to
     retry after `retry_after_seconds`, or when the other request's lease ends if that is sooner.
     """
     match ended:
@@ -132,8 +132,8 @@ def without_answer(
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record for this key cannot be read", detail)
         case _:
             # The outcome could not be recorded, the transaction could not be committed, the store could not be reached,
-            # or too little time was left. In the last two cases, this request had no effect, but an earlier one with
-            # its key may have had one.
+            # or too little time was left. In the last two cases, this request had no effect, but an earlier
+            # request with the same key may have had one.
             return unsettled()
     retry_after_seconds = max(1, min(retry_after_seconds, -(-left_ms // 1000)))
     detail = "Try again later: you will get that request's response."

@@ -1,4 +1,4 @@
-"""The state transitions of a key, and the interface to the table that holds its record. Public for custom stores."""
+"""The state transitions of a key, and the interface to the table that holds its record. Public, for custom stores."""
 
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Change, Record, Status

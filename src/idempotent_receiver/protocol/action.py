@@ -15,7 +15,7 @@ _WORDS = re.compile(r"#?\w+")
 
 
 class ConditionFailed(Exception):
-    """A condition of the handler's transaction failed, and the handler gave no error for it."""
+    """A condition of the handler's transaction failed without an `otherwise`, or an item read kept changing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Action:
     arguments: Mapping[str, Any]
     otherwise: BaseException | None = None
     read: Read | None = None
-    """The earlier read of the item. The action's condition includes that this read is still valid."""
+    """The earlier read of the item. The action's condition includes a check that this read is still valid."""
     conditional: bool = True
     """Whether the handler gave a condition of its own, besides the one for the read."""
 
@@ -36,7 +36,7 @@ class Action:
 
     @property
     def changes(self) -> frozenset[str] | None:
-        """The attributes that this action may change, plus other words in its expression; None for all."""
+        """The attributes that this action may change, plus other words in its expression; None means all."""
         if self.kind != "Update":
             return None
         names = self.arguments.get("ExpressionAttributeNames", {})
@@ -63,8 +63,8 @@ class Items:
     """Finds the item of each action. A transaction may not have two actions on one item, and concurrent transactions on
     one item conflict.
 
-    A Put does not say which of its attributes form the key, so they are learnt from other actions on that table, once
-    there has been one. A read is the best source: DynamoDB has accepted its key. `key_names` gives the key attributes
+    A Put does not say which of its attributes form the key, so they are learnt from earlier actions on that
+    table. A read is the best source, because DynamoDB has accepted its key. `key_names` gives the key attributes
     of tables known in advance.
     """
 

@@ -28,7 +28,7 @@ class HeldElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class OtherPayload:
-    """The key was used for another payload."""
+    """The key was used for a different payload."""
 
     expected: str
     found: str
@@ -36,25 +36,25 @@ class OtherPayload:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The record cannot be read by this version, and is left untouched."""
+    """A record that this version cannot read, and leaves untouched."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """The effect took place, but its worker's lease ended before SQS had confirmed the messages to send."""
+    """The effect took place, but the worker's lease ended before SQS had confirmed the messages to send."""
 
     record: Record
 
 
-NOT_SENT_HERE = Unreadable("it belongs to a consumer with messages to send: use another namespace")
+NOT_SENT_HERE = Unreadable("the record belongs to a consumer with messages to send: use a different namespace")
 """A call's answer in place of `Unsent`: the record belongs to a consumer, not to the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """The key may be claimed by replacing `seen`, or by an insert if that is None."""
+    """The key may be claimed by replacing `seen`, or by an insert if `seen` is None."""
 
     seen: Record | None
 
@@ -68,7 +68,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class ClaimLost:
-    """The record no longer has the worker's version; `found` is the record now, if any."""
+    """The record no longer has the worker's version; `found` is the current record, if any."""
 
     found: Record | None
 

@@ -1,8 +1,8 @@
 """The exchange between a transition and a store: read, decide, write, repeat until there is an answer.
 
 One loop serves peeks, claims, settlements and transactions, for one record or many. `transitions.py` decides and the
-store executes. This module only handles answers that were lost, refused or throttled: it reads records in doubt,
-retries after a pause, and gives up at a bound. An exception from a store is not an answer: it ends the operations at
+store executes. This module only handles lost answers, refused writes and throttling: it reads records in doubt,
+retries after a pause, and gives up at a limit. An exception from a store is not an answer: it ends the operations at
 once.
 """
 
@@ -29,13 +29,13 @@ from idempotent_receiver.protocol.store import (
 from idempotent_receiver.protocol.transitions import Claim, Settlement
 
 MOST_CONFLICTS = 12
-"""Rounds that an operation may lose to another worker's progress."""
+"""How many rounds an operation may lose to other workers' writes."""
 
 CLAIM_RETRIES = 3
 """Retries of a claim while the store fails. Few, because no handler has run: a redelivery is better."""
 
 SETTLE_RETRIES = 99
-"""Retries of a settlement. The effect took place and must be recorded, so only the deadline ends them."""
+"""Retries of a settlement. The effect took place and must be recorded, so only the deadline ends the retries."""
 
 _FIRST_PAUSE_SECONDS = 0.025
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -66,9 +66,9 @@ class Operation(Generic[AnswerT]):
     """One transition awaiting its answer, which is reported to `on_done`.
 
     `seen` is the assumed record: a wrong guess only costs a round trip. The handler's own `actions` commit with the
-    change. Such a change is fixed once and resent unchanged, because a transaction's token allows only one content. The
-    answer is Unknown if the store gave no certain answer within bounds. `in_doubt` says that some write's result is
-    unknown.
+    change. Such a change is fixed once and resent unchanged, because a transaction's token must not be reused with
+    other content. The answer is Unknown if the store gave no definite answer within the limits. `in_doubt` says that
+    the result of some write is unknown.
     """
 
     transition: Transition[AnswerT]
@@ -93,7 +93,7 @@ class Operation(Generic[AnswerT]):
         return self.answer
 
     def advance(self, now_ms: int, version: str) -> None:
-        """Decide from the record seen: an answer, or the next change, with the version generated for it."""
+        """Decide, from the record seen, on an answer or on the next change, which gets the fresh `version`."""
         assert not isinstance(self.seen, Unread)
         step = self.transition.step(self.seen, self.sent_versions, now_ms, version)
         if not isinstance(step, Change):
@@ -127,8 +127,8 @@ class Operation(Generic[AnswerT]):
                 self.answer = written  # type: ignore[assignment]  # only a commit can give this answer
 
     def count_round(self, max_retries: int) -> None:
-        """Count a round without an answer, and give up at the bounds. Losing to another transaction counts like losing
-        to another worker's progress.
+        """Count a round without an answer, and give up at the limits. Losing to another transaction counts as a
+        conflict, not as an error.
         """
         self.rounds += 1
         self.error_count += self.error is not None and not self.contended
@@ -149,9 +149,9 @@ def ask(
     max_retries: int = CLAIM_RETRIES,
     actions: Sequence[Action] = (),
 ) -> AnswerT | Unknown:
-    """Bring one transition to its answer: `Unknown` at the deadline, or after `max_retries` retries.
+    """Run one transition until it has an answer, which is `Unknown` at the deadline or after `max_retries` retries.
 
-    Never raises, whatever the store does. `assumed` is the `seen` of `Operation`; `actions` are the same.
+    Never raises, whatever the store does. `assumed` and `actions` become the `seen` and `actions` of an `Operation`.
     """
     operation = Operation(transition, assumed, actions=actions)
     exchange([operation], store, deadline, max_retries=max_retries)
@@ -172,7 +172,7 @@ def exchange(
     *,
     max_retries: int,
 ) -> list[Operation[AnswerT]]:
-    """Repeat rounds until every operation has its answer. If some are answered while others must pause after an error,
+    """Repeat rounds until every operation has an answer. If some are answered while others must pause after an error,
     returns the others, so that the answered ones need not wait. Ids must be distinct.
     """
     pending = list(operations)
@@ -195,7 +195,7 @@ def exchange(
 
 
 def _paused(rounds: int, deadline: Deadline) -> bool:
-    """Pause after a round: exponential backoff with full jitter. Returns False immediately if no time is left."""
+    """Pause after a round: exponential backoff with full jitter. Returns False at once if too little time is left."""
     longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(rounds, 10))
     pause = longest * deadline.clock.fraction()
     if pause >= deadline.left_seconds:
@@ -205,7 +205,7 @@ def _paused(rounds: int, deadline: Deadline) -> bool:
 
 
 def _claims_any(operations: Sequence[Operation[AnswerT]]) -> bool:
-    """Whether any is a claim: claims are not sent once their lease has ended or is about to end."""
+    """Whether any operation is a claim: claims are not sent once their lease has ended or is about to end."""
     return any(isinstance(operation.transition, Claim) for operation in operations)
 
 
@@ -266,11 +266,11 @@ def _write(
 
 
 def _end(operations: Sequence[Operation[AnswerT]], error: Exception) -> None:
-    """Stop after a store has raised.
+    """Stop the operations after the store has raised an exception.
 
     A store must turn its client's errors into answers. So an exception is a defect in the store, this library or the
     input, and would recur until the deadline. Whether a write took effect remains unknown, so a later write must name
-    the version that this one would have replaced.
+    the version that the uncertain write would have replaced.
     """
     failure = failure_of(error)
     for operation in operations:

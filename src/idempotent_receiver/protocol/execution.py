@@ -16,8 +16,8 @@ from idempotent_receiver.protocol.transitions import Attributes, Claimed, Settle
 class Conclusion(NamedTuple):
     """Records how a workflow execution ended, without a claim.
 
-    The record must be in progress, and belong to this execution or to none yet: an execution is named after its key.
-    `revises` is the version of a FAILED record that may also be replaced, once the reported problem is fixed.
+    The record must be in progress, with this `execution` or none yet: an execution is named after its key.
+    `revises` is the version of a FAILED record that may be replaced as well, once the reported problem is fixed.
     """
 
     id: str
@@ -29,7 +29,7 @@ class Conclusion(NamedTuple):
     def step(
         self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
     ) -> Change | SettleResult:
-        """The write that ends the execution's record, or the answer already there."""
+        """The write that records the execution's end, or the answer if there is nothing to write."""
         if seen is None or not self._open(seen):
             return Settled(seen) if seen is not None and seen.version in sent_versions else ClaimLost(seen)
         held = seen._replace(execution=self.execution)

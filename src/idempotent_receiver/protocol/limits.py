@@ -32,7 +32,7 @@ _NUMBERS = Context(
 
 UNSTORABLE = (
     "holds a value that DynamoDB cannot store: a number has at most 38 digits, is below 1E+126 and, if it is not 0, at"
-    " least 1E-130; a text has no lone surrogates"
+    " least 1E-130; a string has no lone surrogates"
 )
 
 
@@ -46,7 +46,7 @@ def number_text(value: int | Decimal) -> str:
 def bytes_of(value: object) -> int:
     """The minimum size that DynamoDB counts for a plain value: for a number, one byte per two digits, plus one.
 
-    Raises ArithmeticError for a number and UnicodeEncodeError for a text that DynamoDB cannot store.
+    Raises ArithmeticError for a number and UnicodeEncodeError for a string that DynamoDB cannot store.
     """
     match value:
         case str():
@@ -71,7 +71,7 @@ def item_bytes(item: Mapping[str, object]) -> int:
 
 
 def too_large(item: Mapping[str, object]) -> str | None:
-    """Why no table can hold an item. Raises as `bytes_of` does."""
+    """Why no table can hold the item; None if one can. Raises as `bytes_of` does."""
     if (size := item_bytes(item)) <= MOST_ITEM_BYTES:
         return None
     return f"its item has {size} bytes; DynamoDB allows {MOST_ITEM_BYTES} (400 KB): store large values elsewhere"
@@ -83,7 +83,7 @@ def bytes_in(action: Action) -> int:
 
 
 def excess(actions: Sequence[Action]) -> str | None:
-    """Why the actions exceed DynamoDB's limits: one item, or all values together. Raises as `bytes_of` does."""
+    """Why an item, or all values together, would exceed DynamoDB's limits, if so. Raises as `bytes_of` does."""
     for number, action in enumerate(actions, 1):
         if (why := too_large(action.arguments.get("Item", {}))) is not None:
             return f"{action.named(number)}: {why}"
@@ -96,7 +96,7 @@ def excess(actions: Sequence[Action]) -> str | None:
 
 
 def key_refusal(name: str, value: object, most: int = MOST_KEY_BYTES) -> str | None:
-    """Why an item cannot have this value in this key attribute."""
+    """Why an item cannot have `value` in its key attribute `name`; None if it can."""
     size = len(value.encode()) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 1
     if 0 < size <= most:
         return None
@@ -104,7 +104,7 @@ def key_refusal(name: str, value: object, most: int = MOST_KEY_BYTES) -> str | N
 
 
 def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
-    """Why each record, given as its values with the id first, must not be sent; None if it may be.
+    """For each record, given as its values with the id first: why it must not be sent, or None if it may be.
 
     DynamoDB would refuse the whole batch, or confuse keys: a lone surrogate has no UTF-8 form, and AWS's own engine
     turns each into "?", which could merge two keys.

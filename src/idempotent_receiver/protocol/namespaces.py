@@ -1,8 +1,8 @@
 """Namespaces separate the functions that share a table.
 
-A record's id is `{namespace}#{key}` or, without a namespace, the key itself. Neither a namespace nor a key without one
-may contain `#`, so no two pairs share an id, even if a client chose the key. Within a process, a namespace belongs to
-one function.
+A record's id is `{namespace}#{key}` or, without a namespace, the key itself. Neither a namespace nor a key without a
+namespace may contain `#`, so no two pairs share an id, even if a client chose the key. Within a process, a namespace
+belongs to one function.
 """
 
 import weakref
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def checked(namespace: object) -> str | None:
-    """A store's namespace. Raises TypeError or ValueError for a namespace that would not keep ids distinct."""
+    """A store's namespace, checked. Raises TypeError or ValueError for a namespace that would not keep ids distinct."""
     if namespace is None:
         return None
     if not isinstance(namespace, str):
@@ -59,8 +59,8 @@ def take(store: Any, user: str, name: str, source: str | None = None) -> None:
     if first != user and (source is None or source != first_source):
         remedy = f'store.named("{name}")' if hasattr(store, "named") else "a store with a namespace of its own"
         raise ValueError(
-            f"one namespace, one function: {store.namespace!r} is already taken by {first}, and {user} would get its "
-            f"results for any key that both use. Give {user} {remedy}"
+            f"one namespace, one function: {store.namespace!r} is already taken by {first}, and {user} would get that "
+            f"function's results for any key that both use. Give {user} {remedy}"
         )
 
 
@@ -69,7 +69,7 @@ def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | 
 
     The user name is the module and qualified name, because a reload, a test or a factory creates another object for the
     same function. The source names the file, because a test may load the module under another name. Both contain a
-    lambda's first line, because all lambdas share one name.
+    lambda's first line number, because all lambdas share one name.
     """
     found: Any = function
     while isinstance(found, partial):

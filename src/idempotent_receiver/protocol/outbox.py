@@ -1,7 +1,7 @@
-"""The messages that a handler sends: they stay in its record until SQS has confirmed them.
+"""The messages that a handler sends, which stay in the record until SQS has confirmed them.
 
-They are written together with the record of success, so they are sent if and only if the effect took place. Nothing is
-sent here.
+They are written together with the record of success, so they are sent if and only if the effect took place. This
+module sends nothing.
 """
 
 import json
@@ -14,9 +14,9 @@ from idempotent_receiver.errors import misuse
 from idempotent_receiver.protocol.values import named_type, plain_copy
 
 MOST_OUTBOX_BYTES = 64 * 1024
-"""The most that one record may send. Writing the record and marking it as sent each cost one write unit per KB."""
+"""The most bytes of messages in a record. Writing the record and marking it as sent each cost one write unit per KB."""
 
-NOBODY_REDELIVERS = "this entry point cannot send, because its calls are not redelivered: only sqs_consumer can"
+NOBODY_REDELIVERS = "this entry point cannot send, because its calls are not redelivered: send from an sqs_consumer"
 NO_CLIENT = "pass the consumer a client: sqs_consumer(store, sqs=boto3.client('sqs'))"
 """Reasons why a transaction cannot send."""
 
@@ -56,7 +56,7 @@ class Outgoing(NamedTuple):
         return self.queue_url.endswith(".fifo")
 
     def with_attributes(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> "Outgoing":
-        """The message with these text attributes added, if they fit. Its own attributes win over them."""
+        """The message with these text attributes added, if they fit. The message's own attributes take precedence."""
         arguments, system = dict(self.arguments), "MessageSystemAttributes"
         arguments[system] = {**_texts(system_attributes), **arguments.get(system, {})}
         together = {**_texts(attributes), **arguments.get("MessageAttributes", {})}
@@ -70,7 +70,7 @@ def _texts(attributes: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def outgoing(queue_url: object, body: object, arguments: Mapping[str, Any]) -> Outgoing:
-    """The message, after checking and copying it. Raises TypeError or ValueError for anything that SQS would reject."""
+    """The message, checked and copied. Raises TypeError or ValueError for anything that SQS would reject."""
     if not isinstance(queue_url, str) or not _URL.fullmatch(queue_url):
         raise misuse(TypeError(f"Transaction.send: QueueUrl takes a queue URL; it is {named_type(queue_url)}"))
     if "MessageDeduplicationId" in arguments:
@@ -170,7 +170,7 @@ def to_text(sent: Sequence[Outgoing]) -> str:
 
 
 def from_text(text: str | None) -> list[Outgoing]:
-    """The messages in a record's outbox. Raises an exception if someone has edited it into something invalid."""
+    """The messages in a record's outbox. Raises an exception if someone has edited them so that they are invalid."""
     found = [
         outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
         for entry in json.loads(text or "")

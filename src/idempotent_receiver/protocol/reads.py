@@ -38,17 +38,17 @@ class ReadItem(dict[str, Any]):
         return super().__contains__(name) or self._ask(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The attribute, or `default` if there is none."""
+        """The attribute, or `default` if it is missing."""
         return super().get(name, default) if name in self else default
 
     def pop(self, name: str, *default: Any) -> Any:
-        """Remove the attribute from this copy and return it; if there is none, `default` or a KeyError."""
+        """Remove the attribute from this copy and return it; if it is missing, return `default` or raise KeyError."""
         if name not in self and default:
             return default[0]
         return super().pop(name)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """The attribute; if there is none, `default`, which is set on this copy."""
+        """The attribute; if it is missing, `default`, which is then set on this copy."""
         if name not in self:
             self[name] = default
         return self[name]
@@ -59,10 +59,10 @@ class ReadItem(dict[str, Any]):
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """One read: `item` is the item found, or None. It is not shared.
+    """One read: `item` is the item found, or None; the handler gets only copies.
 
-    Once it is `checked`, `names` are the attributes that must not change, present or absent; None means all of the
-    item's attributes and the `missing` ones that the handler looked up.
+    Once the read is `checked`, `names` are the attributes that must not change, present or absent; None means all of
+    the item's attributes and the `missing` ones that the handler looked up.
     """
 
     table: str
@@ -80,9 +80,9 @@ class Read:
         return here and all(name in source and source[name] == value for name, value in self.key.items())
 
     def taken(self, names: frozenset[str] | None, *, check: bool) -> ReadItem | None:
-        """A copy for the handler with these attributes, or all if None. If `check`, they are checked from now on.
+        """A copy for the handler with the attributes `names`, or all if that is None. If `check`, they must not change.
 
-        Raises ValueError if their condition would exceed DynamoDB's limits.
+        Raises ValueError if the condition on them would exceed DynamoDB's limits.
         """
         if check:
             checked = None if names is None or self.names is None else self.names | names
@@ -105,7 +105,7 @@ class Read:
         return ReadItem(held, ask)
 
     def condition(self, used: Collection[str] = ()) -> dict[str, Any]:
-        """The condition that the data read is unchanged, as an action's arguments. Avoids the placeholders `used`."""
+        """The condition that the data read is unchanged, as an action's arguments. Avoids placeholders in `used`."""
         mark = "r"
         while any(placeholder[1:].startswith(mark) for placeholder in used):
             mark += "_"
@@ -160,7 +160,7 @@ def with_ints(value: Any) -> Any:
 
 
 def names_of(attributes: Any) -> frozenset[str] | None:
-    """The attributes that `attributes=` names: for a pydantic model, its fields and all their aliases; None for all.
+    """The attributes that `attributes=` names: for a pydantic model, its fields and all their aliases; None means all.
 
     Raises TypeError for anything but names or a model, and ValueError if there are no names.
     """

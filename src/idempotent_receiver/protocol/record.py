@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from idempotent_receiver.errors import UnusableKey
 
 DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
-"""Thirty days: moves to and from a dead-letter queue restart SQS's own retention of up to fourteen."""
+"""Thirty days, because moves to and from a dead-letter queue restart SQS's own retention of up to fourteen days."""
 
 
 class Status(StrEnum):
@@ -30,9 +30,9 @@ class Record(NamedTuple):
 
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
     lease's end). `attempts` is the number of times that the handler may have started. `execution` is the ARN of the
-    workflow execution that has the key, and `input` the input to start one. `resent` is a `Resend` as JSON, `outbox`
-    the messages that a SENDING record has to send. `unreadable` is never stored: it says why the stored attributes are
-    not a record, and becomes the answer of `decide`.
+    workflow execution that has the key, and `input` the input of one still to be started. `resent` is a `Resend` as
+    JSON, `outbox` the messages that a SENDING record has to send. `unreadable` is never stored: it says why the stored
+    attributes are not a valid record, for `decide` to answer `Unreadable`.
     """
 
     id: str
@@ -53,17 +53,17 @@ class Record(NamedTuple):
 
     @property
     def lease_until_ms(self) -> int | None:
-        """When the claim ends. Without a context, Powertools writes no lease; then the record's expiration counts."""
+        """When the lease ends. Without a context, Powertools writes no lease, so the record's expiration counts."""
         if self.in_progress_expiration is not None:
             return self.in_progress_expiration
         return None if self.expiration is None else self.expiration * 1000
 
     def expired(self, now_ms: int) -> bool:
-        """Whether the record counts as absent. The attribute decides, because DynamoDB deletes items days later."""
+        """Whether the record counts as absent. `expiration` decides, because DynamoDB deletes items days later."""
         return self.expiration is not None and self.expiration * 1000 <= now_ms
 
     def differs(self, fingerprint: str | None) -> bool:
-        """Whether the record is for another payload. Powertools' MD5 fingerprints cannot be compared with SHA-256."""
+        """Whether the record is for a different payload. Powertools' MD5 fingerprints are not comparable to SHA-256."""
         if self.validation is None or fingerprint is None:
             return False
         incomparable = self.version is None and len(self.validation) == 32
@@ -173,7 +173,7 @@ MOST_KEY_BYTES = 2048
 
 
 def record_id(namespace: str | None, key: str) -> str:
-    """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same id.
+    """The id of a key's record: the key, or `{namespace}#{key}`. No other pair of namespace and key has this id.
 
     Raises UnusableKey for a key that contains `#` if there is no namespace: it could be another record's id.
     """

@@ -1,8 +1,8 @@
 """Lease renewal for runs that outlast their first lease.
 
 Outside Lambda, no platform ends a process at its deadline. So leases are short, and a `Renewal` extends them while the
-handler runs. Renewals and the settlement replace the same record from two threads: the settlement is given each version
-before the renewal that writes it is sent, and may replace any of them.
+handler runs. Renewals and the settlement replace the same record from two threads: the settlement learns each version
+before the renewal that writes it is sent, and may replace any of these versions.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.transitions import expiration_of
 
 
 class Renewal(NamedTuple):
-    """Extends the claim's lease to `lease_ms` from now. `held` is the record that the claim or last renewal wrote."""
+    """Extends the claim's lease to `lease_ms` from now. `held` is the record that the claim or latest renewal wrote."""
 
     held: Record
     lease_ms: int
@@ -28,7 +28,7 @@ class Renewal(NamedTuple):
     def step(
         self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
     ) -> Change | SettleResult:
-        """The write that renews the lease, or the answer already there."""
+        """The write that renews the lease, or the answer if there is nothing to write."""
         if seen is not None and seen.version in sent_versions:
             return Settled(seen)
         if not unchanged(seen, self.held):

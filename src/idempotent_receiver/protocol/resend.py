@@ -1,4 +1,4 @@
-"""The record of a dead letter's key when an operator resends the dead letter with another body.
+"""The record of a dead letter's key when an operator resends the dead letter with a different body.
 
 **The order.** Claim the old key for the resend, send the new body under its new key, complete the old key, delete the
 dead letter. A crash leaves a claim that names the new key, never a message that could take effect with two bodies:
@@ -6,11 +6,11 @@ copies of the old body meet the claim, fail and wait; they are never dropped. Co
 message. Sending without a claim could run it twice.
 
 **The claim** is a record in progress, leased for its whole retention, with a `Resend` in it. It keeps the record's
-earlier error and attempts, because no handler starts. Any operator may continue with the same body or take the resend
-back: one transaction completes the new key, only if it is free, and restores the old one.
+earlier error and attempts, because no handler starts. Any operator may continue with the same body, or take the resend
+back: one transaction then completes the new key, only if that is free, and restores the old one.
 
 **The new key** is checked in the claim's own transaction (`check_open`). If it were read before the claim, it could be
-closed in between; then the message would be lost, or its claim would never end.
+closed in between; then the message would be lost, or the claim would never end.
 """
 
 import json
@@ -26,10 +26,10 @@ from idempotent_receiver.protocol.transitions import Claim, Settlement, complete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resend:
-    """A dead letter's resend with another body. The ids are the record ids of its old and new keys.
+    """A dead letter's resend with a different body. The ids are the record ids of its old and new keys.
 
-    `fingerprint` is the new body's. `operator` and `why` are for people. The old record holds the resend from the claim
-    on; the new record holds it only if the resend was taken back.
+    `fingerprint` is the new body's. `operator` owns the claim; `why` is for people. The old key's record holds the
+    resend from the claim onwards; the new key's record holds it only if the resend was taken back.
     """
 
     old_id: str
@@ -48,8 +48,8 @@ class Resend:
 
 
 def resend_of(record: Record) -> Resend | None:
-    """A record's resend; None if there is none or it is unreadable. A library version that does not know the attribute
-    leaves it in place when claiming the key, and becomes the owner.
+    """A record's resend; None if it is absent, unreadable, or the record has a different owner: a library version that
+    does not know the attribute leaves it in place when claiming the key.
     """
     try:
         found = json.loads(record.resent or "null")
@@ -77,8 +77,8 @@ def taken_back(record: Record) -> Resend | None:
 
 
 class ResendClaim(NamedTuple):
-    """Claims the key of a dead letter with this `fingerprint` for a resend. Finding the same resend's claim from an
-    earlier command is `Settled` too.
+    """Claims the key of a dead letter with this `fingerprint` for a resend. If an earlier command has claimed
+    the key for the same resend, the answer is `Settled` too.
     """
 
     resend: Resend
@@ -93,7 +93,7 @@ class ResendClaim(NamedTuple):
     def step(
         self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
     ) -> Change | Settled | Refusal:
-        """The write that claims the key, or the existing answer."""
+        """The write that claims the key, or the answer if there is nothing to write."""
         claim = Claim(self.id, self.fingerprint, self.resend.operator, 0)
         match decide(seen, claim, (), now_ms):  # the resend, not a version, identifies this claim's write
             case Claimable():
@@ -132,8 +132,8 @@ class ResendClaim(NamedTuple):
 def check_open(resend: Resend, table_name: str, now_ms: int) -> Action:
     """The check to commit with the claim: the new key's record must admit the new body.
 
-    It must not be completed, used for another payload, closed by a take-back, or itself resent or claimed for a resend:
-    in a cycle no message would run.
+    It must not be completed, used for a different payload, closed by a take-back, or itself resent or claimed for a
+    resend: in a cycle of resends, no message would run.
     """
     names = {"#e": "expiration", "#r": "resent", "#s": "status", "#v": "validation"}
     values = {":now": now_ms // 1000, ":done": Status.COMPLETED.value, ":body": resend.fingerprint}
@@ -150,7 +150,7 @@ def complete_resend(claimed: Record, retention_seconds: int) -> Settlement:
 
 
 def take_back(claimed: Record, now_ms: int, retention_seconds: int) -> Settlement:
-    """Restore the old key. Commit it with `put_closed`, or the new body may run as well."""
+    """Restore the old key. Commit this together with `put_closed`; otherwise the new body might run as well."""
     outcome: dict[str, Any] = {"owner": None, "resent": None, "error": claimed.error}
     if claimed.error is None:
         outcome["in_progress_expiration"] = now_ms  # released: its next delivery claims it

@@ -1,8 +1,8 @@
 """The interface between the protocol and a table: three methods that take many records and return an answer for each.
 
 A store is a compare-and-swap table and decides nothing: `transitions.decide` says whether a key is free, claimed or
-completed. A single record is a batch of one. If a store does not know, it answers `Unknown`, and the protocol finds out
-with a consistent read. An exception from a store is a defect and is not retried.
+completed. A single record is a batch of one. If a store does not know the result, it answers `Unknown`, and the
+protocol finds out with a consistent read. An exception from a store is a defect and is not retried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class Conflict:
 class Unknown:
     """It is unknown whether the request took effect, or what the table holds. `why` is for people.
 
-    `retry` is false if a read was refused for good, for example because a permission is missing.
+    `retry` is false if a read was refused permanently, for example because a permission is missing.
     """
 
     why: str
@@ -57,8 +57,8 @@ class Unknown:
 class NotApplied:
     """The write certainly had no effect.
 
-    `retry` says whether it may succeed later, `contended` that another transaction was in the way. `own` says that the
-    cause lies in this commit, not in others: the store named one of its actions or cannot send one.
+    `retry` says whether it may succeed later, `contended` that another transaction was in the way. `own` says that this
+    commit is the cause, not others: the store named one of this commit's actions, or cannot send one.
     """
 
     why: str
@@ -71,7 +71,7 @@ class NotApplied:
 class ActionFailed:
     """A transaction was refused because the condition of action `index` (from 0) failed; nothing took effect.
 
-    `stale` says that the data that the handler had read there has changed.
+    `stale` says that the data that the handler had read from that action's item has changed.
     """
 
     index: int
@@ -79,7 +79,7 @@ class ActionFailed:
 
 
 def action_failed(actions: Sequence[Action], met: Mapping[int, PlainItem | None]) -> ActionFailed:
-    """The answer when conditions failed. `met` maps the index of each such action to the item that it met.
+    """The answer if conditions failed. `met` maps the index of each action whose condition failed to its item, if any.
 
     A stale read comes first: with current data, the handler might not have requested the other actions.
     """
@@ -97,8 +97,8 @@ class RecordStore(Protocol):
 
     They turn each of their client's errors into an answer. A refused write is `NotApplied`. A request that timed out,
     was cut off or got an unreadable response is `Unknown`, because it may have taken effect; so is a failed read. An
-    exception counts as a defect: the messages or calls concerned fail at once, with its type and location, and are not
-    retried. So a network error that escapes costs a delivery that `Unknown` would save.
+    exception counts as a defect: the messages or calls concerned fail at once, with the exception's type and location,
+    and the request is not retried. So a network error that escapes costs a delivery that `Unknown` would save.
     """
 
     namespace: str | None
@@ -125,7 +125,7 @@ class TransactionalStore(RecordStore, Protocol):
         """Write each commit's change and all its actions, or nothing of that commit. Record ids are distinct.
 
         The store may group commits into requests, but each has its own answer, and none fails because of another. A
-        repeated commit takes effect once. Actions that no transaction may contain are `NotApplied` and are not sent.
+        repeated commit takes effect once. A commit that no transaction may contain is `NotApplied`, and is not sent.
         """
 
 

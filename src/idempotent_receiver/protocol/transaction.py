@@ -1,7 +1,7 @@
 """A handler's reads, and the writes that it wants committed together with its completion. Collected here; sent by a
 store.
 
-Values are plain Python and copied, so that later changes do not affect them.
+Values are plain Python and are copied, so later changes to the caller's objects have no effect.
 """
 
 import threading
@@ -41,7 +41,7 @@ _ENDED = (
 )
 
 Fetch = Callable[[str, PlainItem], PlainItem | None]
-"""Reads the item with a key from a table with a consistent read. Raises an exception if it cannot."""
+"""Reads an item by table and key, with a consistent read. Raises an exception if it cannot."""
 
 
 def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
@@ -56,12 +56,13 @@ class Transaction:
     plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Each call checks and copies them: an
     invalid argument raises TypeError or ValueError at once, and later changes to your dicts have no effect.
 
-    Nothing is written before the handler has returned. Conditions are evaluated then, so `otherwise` gives the error
-    for a failed condition: a `PermanentError` goes to the dead-letter queue, anything else (the default) is retried.
+    Nothing is written before the handler has returned. Conditions are evaluated then, so `otherwise` is the error to
+    raise for a failed condition. A `PermanentError` sends the message to the dead-letter queue; after any other error,
+    or by default, the message is retried.
     After the handler has returned, each method raises RuntimeError: an action that a thread or task adds later could
     not be committed.
 
-    At most 99 actions, on distinct items, none on the message's own record. An item that is only read counts as one.
+    At most 99 actions, on distinct items, none on the message's own record. An item that is only read counts, too.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
     """
 
@@ -76,9 +77,9 @@ class Transaction:
         self._sealed: str | None = None
         self._adding = threading.Lock()
         self._waiting = 0
-        """The number of reads without an answer."""
+        """The number of reads still without an answer."""
         self.unread: BaseException | None = None
-        """The first error from a `get`. After it nothing may commit: the handler may rely on the missing item."""
+        """The first error from a `get`, if any. Then nothing may commit: the handler may rely on the missing item."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -96,7 +97,7 @@ class Transaction:
             self._sends = [message.with_attributes(attributes, system_attributes) for message in self._sends]
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
-        """Accept no more actions, and return the requested ones with the checks of the reads. Called when the handler
+        """Accept no more actions, and return the requested ones and the checks of the reads. Called when the handler
         has returned or raised.
 
         `why` is the text of the RuntimeError that later calls raise.
@@ -167,12 +168,12 @@ class Transaction:
         serialises to JSON; `MessageAttributes`, `MessageGroupId`, `DelaySeconds` and `MessageSystemAttributes` are as
         in SendMessage.
 
-        The message stays in this record until SQS has confirmed it. It is sent at least once, each time with the same
+        The message stays in the record until SQS has confirmed it. It is sent at least once, each time with the same
         key, so consumers that use this library recognise a repeated send as a duplicate. On a FIFO queue the key is
         also the deduplication id. At most 64 KB per transaction; each KB costs two write units.
 
-        Raises TypeError or ValueError for anything that SQS would reject, and RuntimeError where calls are not
-        redelivered.
+        Raises TypeError or ValueError for anything that SQS would reject, and RuntimeError if calls are not redelivered
+        or the consumer has no SQS client.
         """
         if self._no_sends is not None:
             raise misuse(RuntimeError(f"Transaction.send: {self._no_sends}"))
@@ -225,7 +226,7 @@ class Transaction:
         return error
 
     def _known(self, table: str, key: PlainItem) -> Read | None:
-        """The item's read, if there is one. Raises if the item can no longer be read."""
+        """The earlier read of the item, if any. Raises an error if the item can no longer be read."""
         self._require_open("get")
         for number, action in enumerate(self._actions, 1):
             if Read(table, key, None).covers(action.arguments["TableName"], source_of(action)):
@@ -240,7 +241,7 @@ class Transaction:
         if otherwise is not None and not isinstance(otherwise, BaseException):
             raise misuse(
                 TypeError(
-                    f"otherwise must be an error, like PermanentError('overdrawn'); it is {named_type(otherwise)}"
+                    f"`otherwise` must be an error, like PermanentError('overdrawn'); it is {named_type(otherwise)}"
                 )
             )
         action = Action(kind, given, otherwise)
@@ -266,7 +267,7 @@ class Transaction:
             raise misuse(ValueError(text))
 
     def _read_by(self, action: Action) -> Read | None:
-        """The read whose item an action writes or checks."""
+        """The read of the item that an action writes or checks."""
         if not self._reads:
             return None
         table, source = action.arguments["TableName"], source_of(action)
@@ -280,7 +281,7 @@ class Transaction:
         return [read for read in self._reads if read.checked and read not in written]
 
     def _guarded(self, action: Action) -> Action:
-        """The action, which fails if the data read from its item has changed."""
+        """The action, with a condition that fails if the data read from its item has changed."""
         if (read := self._read_by(action)) is None:
             return action
         arguments, own = with_condition(action.arguments, read), "ConditionExpression" in action.arguments

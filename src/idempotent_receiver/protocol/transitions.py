@@ -9,11 +9,11 @@ record counts as absent. The names match those in Powertools' tables, which have
 it replaces. That rule serves as
 
 * a fence: a worker that lost its claim names a version that is gone, and is refused;
-* a take-over lock: if two workers saw one stale record, one replaces it, and the version that the other names is gone;
+* a take-over lock: if two workers saw the same stale record, one replaces it; the other names a version that is gone;
 * a guard against delay: a request based on an older version is refused, however late it arrives.
 
 A writer whose answer was lost recognises its own new version in the record. A consistent read settles any other doubt:
-a record that was not read is never assumed to be free or completed.
+a key whose record was not read is never assumed to be free or completed.
 
 **The one decision.** `decide` says what a claim may do with the record that it meets; the first match wins:
 
@@ -23,10 +23,10 @@ a claim meets                                                          answer
 attributes that are not a record: foreign types, no status             Unreadable
 nothing, or a record past its expiration                               Claimable
 an unreadable record: unknown status, INPROGRESS without an end        Unreadable
-a different fingerprint from its own, in any status                    OtherPayload
+a fingerprint different from the claim's, in any status                OtherPayload
 COMPLETED                                                              AlreadyCompleted
 SENDING, lease live                                                    HeldElsewhere
-SENDING, lease over                                                    Unsent: the claimer sends and marks it
+SENDING, lease over                                                    Unsent: this worker sends, then marks it
 the version that this very claim wrote                                 Claimed: its answer was lost
 INPROGRESS, lease live                                                 HeldElsewhere
 FAILED, where failures are answers                                     AlreadyFailed
@@ -35,8 +35,8 @@ FAILED, or INPROGRESS with its lease over                              Claimable
 
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
 started or should start again. A record with messages to send is first SENDING, with a lease; once SQS has confirmed
-them, `mark` makes it COMPLETED. If that version is gone, the answer is `ClaimLost`. A record that has vanished is not
-recreated. After `ClaimLost`, an unclaimed run may start `once_more`.
+them, `mark` makes it COMPLETED. If the version to replace is gone, the answer is `ClaimLost`. A record that has
+vanished is not recreated. After `ClaimLost`, an unclaimed run may start `once_more`.
 
 **Transitions.** `Peek`, `Claim`, `Settlement` and the transitions in `renewal.py` and `execution.py` share one
 interface, so that one loop (`exchange.exchange`) brings each to its answer. `id` is the record's id. `step` takes the
@@ -88,7 +88,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """The run has no claim. The record `over`, as read or assumed absent, still stands; others may run concurrently.
+    """The run has no claim. `over`, the record read or assumed absent, still stands; other runs may be concurrent.
 
     `record` is the record that a claim would have written; only the run's end is written.
     """
@@ -109,8 +109,8 @@ PeekAnswer = Claimable | Refusal
 class Claim(NamedTuple):
     """Claims a key until `lease_until_ms` (epoch) for the `owner`, whose payload has this `fingerprint`.
 
-    With `failures_are_answers`, a FAILED record is an answer, not a reason to retry. `input` starts a workflow. A lease
-    that will be renewed lasts `lease_ms` from its write instead.
+    With `failures_are_answers`, a FAILED record is an answer, not a reason to retry. `input` is for starting a
+    workflow. A lease that will be renewed instead lasts `lease_ms` from its write.
     """
 
     id: str
@@ -125,7 +125,7 @@ class Claim(NamedTuple):
     def step(
         self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
     ) -> Change | ClaimAnswer:
-        """The write that claims the key, or the answer already there."""
+        """The write that claims the key, or the answer if there is nothing to write."""
         answer = decide(seen, self, sent_versions, now_ms)
         return self.change(seen, now_ms, version) if isinstance(answer, Claimable) else answer
 
@@ -163,10 +163,10 @@ class Claim(NamedTuple):
 
 
 def once_more(lost: ClaimLost, run: Unclaimed, now_ms: int, version: str) -> Unclaimed | None:
-    """The basis on which an unclaimed run that assumed no record may start again.
+    """The basis on which an unclaimed run may start again after wrongly assuming that there was no record.
 
-    It is the record that the run's completion found, if a redelivery could run on it. None if the run may not start
-    again, or already has.
+    It is the record that the run's completion found, if a redelivery could run on that record. None if the run may not
+    start again, or already has.
     """
     found = lost.found
     if run.over is not None or found is None:
@@ -206,8 +206,8 @@ _WHILE_RUNNING = dict.fromkeys(("in_progress_expiration", "error", "input", "out
 class Settlement(NamedTuple):
     """Ends a run with the attributes in `outcome`: `held` with these attributes replaces `standing`.
 
-    For a claim, `standing` is `held` itself or its latest renewal. `version` is set in advance if something is already
-    named after it.
+    For a claim, `standing` is `held` itself or its latest renewal. `version` is set in advance if a stored result
+    is already named after it.
     """
 
     held: Record
@@ -225,7 +225,7 @@ class Settlement(NamedTuple):
     def step(
         self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
     ) -> Change | SettleResult:
-        """The write that ends the claim, or the answer already there."""
+        """The write that ends the claim, or the answer if there is nothing to write."""
         if seen is not None and seen.version in sent_versions:
             return Settled(seen)
         standing = seen if seen is not None and seen.version in self.renewed else self.standing
@@ -245,7 +245,7 @@ class Settlement(NamedTuple):
 
 
 def decide(seen: Record | None, claim: Claim, sent_versions: Collection[str], now_ms: int) -> Claimable | ClaimAnswer:
-    """What `claim`, which sent the versions `wrote`, may do with the record that it meets. Follows the module's table
+    """What `claim`, which has sent `sent_versions`, may do with the record that it meets. Follows the module's table
     row by row.
     """
     if seen is not None and seen.unreadable is not None:
@@ -264,7 +264,7 @@ def decide(seen: Record | None, claim: Claim, sent_versions: Collection[str], no
     held = None if lease is None or lease <= now_ms else HeldElsewhere(lease)
     if seen.status == Status.SENDING:
         return held or Unsent(seen)
-    # Before the live lease: what this claim wrote has one, too.
+    # Checked before the live lease, because the record that this claim wrote has one, too.
     if seen.version in sent_versions:
         return Claimed(seen, claim)
     if seen.status == Status.INPROGRESS and held is not None:
@@ -293,8 +293,8 @@ def mark(sending: Record, retention_seconds: int) -> Settlement:
 
 
 def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:
-    """The handler failed, or never `started`: FAILED with the error as JSON text. If it never started, the record keeps
-    no fingerprint, so that a corrected payload can use the same key.
+    """The handler failed, or never `started`: FAILED with the error as JSON text. If no attempt has started, the record
+    keeps no fingerprint, so that a corrected payload can use the same key.
     """
     outcome = {**failed(error), **({} if started else _without_attempt(run))}
     return settlement(run, outcome)
@@ -330,7 +330,7 @@ def _without_attempt(run: Basis) -> Attributes:
 
 
 def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
-    """When the record expires, in epoch seconds: when its retention ends, but never before its lease, because an
+    """When the record expires, in epoch seconds: when its retention ends, but never before its lease ends, because an
     expired record counts as absent even if its lease is live.
     """
     until_ms = max(now_ms + retention_seconds * 1000, lease_until_ms or 0)

@@ -1,6 +1,6 @@
 """The arguments of actions, and the plain values in them: str, int, Decimal, bytes, bool, None, list, dict and set.
 
-DynamoDB's limits on digits, texts and bytes are not checked here.
+DynamoDB's limits on digits, strings and bytes are not checked here.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _KEPT = frozenset({str, int, bytes, bool, type(None)})
 """The most common types. Their values are immutable, so they need no copy."""
 
 ValuePlace = str | tuple["ValuePlace", str | int]
-"""Where a value is: a name, or a name or index within another place. It becomes text only for an error, because names
+"""Where a value is: a name, or a name or index within another place. It is made text only for an error, because names
 may be long and a list may hold thousands of values.
 """
 

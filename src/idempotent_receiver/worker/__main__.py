@@ -182,15 +182,15 @@ def queue_of(consumer: Consumer, url: str) -> PolledQueue:
 
 
 def require_records(store: RecordStore, id: str) -> None:
-    """Raises ValueError if the store refuses reads, as when the table is missing: no message could succeed."""
+    """Raises ValueError if the store refuses reads, perhaps because the table is missing: no message could succeed."""
     for found in store.read([id]):
         if isinstance(found, Unknown) and not found.retry:
             raise ValueError(f"the records cannot be read: {found.why}")
 
 
 def _told() -> TextIO:
-    """The supervisor's messages. They arrive on standard input, which is then replaced with an empty one: otherwise a
-    program started by a handler, such as ffmpeg, might read it, hang, and consume the messages.
+    """The supervisor's messages. They arrive on standard input, which is then replaced with an empty stream: otherwise
+    a program started by a handler, such as ffmpeg, might read it, hang, and consume the messages.
     """
     told = os.fdopen(os.dup(sys.stdin.fileno()))
     with Path(os.devnull).open() as nothing:

@@ -19,7 +19,7 @@ class InFlight:
         self._waiting: set[str] = set()
         self._began: dict[str, float] = {}
         self.run_seconds: float | None = None
-        """The longest recent run; it decays by a quarter with each run that ends. None before the first."""
+        """The longest recent run; it decays by a quarter with each run that ends. None before the first run ends."""
 
     def hold(self, records: Sequence[dict[str, Any]]) -> None:
         """Add received messages."""

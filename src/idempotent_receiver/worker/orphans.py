@@ -1,7 +1,7 @@
 """Cleans up after a dead process: releases its claims and returns its messages to the queue.
 
 Messages whose handlers had started become visible after a backoff, because one of them may have killed the process.
-The others become visible at once, so that they are not received together with it every time.
+The others become visible at once, so that they are not received together with that message every time.
 """
 
 import logging
@@ -30,7 +30,7 @@ def give_back(
     backoff: Backoff,
 ) -> dict[str, int]:
     """Release a dead process's claims, and return its messages to the queue. Returns the visibility timeout, in
-    seconds, of each message that had started. Best effort: if this fails, leases and visibility timeouts run out.
+    seconds, of each message whose handler had started. Best effort: if this fails, leases and timeouts run out.
     """
     try:
         _release(orphans, store, clock)

@@ -56,7 +56,7 @@ class PolledQueue:
     def delete(self, handles: Sequence[str]) -> list[str]:
         """Delete messages; returns the handles that SQS did not confirm."""
         entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
-        answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]  # they are
+        answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
         return [handles[place] for place in failed_entries(answer, len(handles))]
 
     def change(self, visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -34,7 +34,7 @@ from idempotent_receiver.worker.suspects import Suspects
 logger = logging.getLogger("idempotent_receiver.worker")
 
 SHORTEST_RUN_SECONDS = 0.001
-"""The duration that shorter runs count as."""
+"""The minimum duration that a run counts as."""
 
 PROCESS_LOOK_SECONDS = 0.5
 """The interval between a process's checks for draining and for overdue handlers."""
@@ -117,7 +117,7 @@ class Process:
     def run_alone(self, id: str, seconds: float) -> None:
         """For `seconds` from now, run this message alone whenever it is received, because a process died running it.
 
-        Zero clears this.
+        With zero `seconds`, run it normally again.
         """
         self._suspects.keep(id, seconds)
 
@@ -134,10 +134,10 @@ class Process:
 
     def _most(self, room: int) -> int:
         """How many messages to receive: as many as can start now or, if more, as should finish within a second at
-        measured speed. Without measurements, receives none ahead, because the first message may run for hours.
+        measured speed. Receives none ahead until a run has been measured, because the first may last for hours.
 
-        One while there are suspects: messages received together with one that kills the process use up a receive. A
-        FIFO queue would deliver the suspect with its group's next messages.
+        Only one while there are suspects: messages received together with one that kills the process use up a receive.
+        A FIFO queue would deliver the suspect with its group's next messages.
         """
         if self._suspects:
             return 1
@@ -170,7 +170,7 @@ class Process:
 
     def _apart(self, records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
         """The records that may run together, and those that run alone afterwards: each suspect, on a FIFO queue with
-        its group. None are returned to SQS, because each receive brings a message closer to the dead-letter queue.
+        its group. No record is returned to SQS, because each receive brings a message closer to the dead-letter queue.
         """
         alone: dict[str, list[dict[str, Any]]] = {
             _line(record): [] for record in records if record["messageId"] in self._suspects
@@ -219,7 +219,7 @@ class Process:
 
 
 def _line(record: dict[str, Any]) -> str:
-    """What must keep its order: the message group on a FIFO queue, otherwise only the message itself."""
+    """The unit that must stay in order: the message group on a FIFO queue, otherwise only the message itself."""
     fifo = record["eventSourceARN"].endswith(".fifo")
     return str(record["attributes"]["MessageGroupId"] if fifo else record["receiptHandle"])
 

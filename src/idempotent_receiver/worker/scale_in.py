@@ -56,7 +56,7 @@ class ScaleInProtection:
             self._clock.sleep(SCALE_IN_LOOK_SECONDS)
 
     def look(self) -> None:
-        """Request protection if a message has been running since the last check; otherwise drop it."""
+        """Request protection if a message has been running since the last check; otherwise end the protection."""
         running = self.running
         lasting, self._seen = running & self._seen, running
         now, asked = self._clock.monotonic_seconds(), self._asked_seconds

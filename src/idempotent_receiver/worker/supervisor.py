@@ -31,9 +31,9 @@ WRONG_USAGE = 2
 SHORT_LIFE_SECONDS = 10.0
 LONGEST_RESTART_PAUSE_SECONDS = 30.0
 FULL_PIPE_BYTES = 60_000
-"""If a pipe held this much, it may have been full and reports lost."""
+"""If a pipe held this much, it may have been full, and reports may be lost."""
 MOST_ORPHANS = 40
-"""The most messages that a new process returns for dead ones: they are part of its command line."""
+"""The most messages of dead processes that a new process returns: they are part of its command line."""
 MOST_SUSPECTS = 200
 """The most suspects passed to a new process: they are part of its command line, too."""
 
@@ -77,7 +77,7 @@ class Child:
 
     def status(self) -> int | None:
         """The exit status once the process and everything it started are dead; None while it runs."""
-        # Reap it only after its group is killed: its process id, also the group's id, may be reused from then on.
+        # Reap the process only after killing its group: reaping frees the process id, which is also the group's id.
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         self.kill()
@@ -260,7 +260,7 @@ class Supervisor:
         return False
 
     def _healthy(self) -> bool:
-        """Whether a process is working, or loading to replace one that was, which takes as long as the first start."""
+        """Whether a process is working, or loading to replace one that was; loading takes as long as at startup."""
         return any(child.works or self._last_worked for child in self._children)
 
     def _pause(self, lived_seconds: float) -> None:
@@ -270,7 +270,7 @@ class Supervisor:
         self._not_before_seconds = self._clock.monotonic_seconds() + pause
 
     def _suspect(self, id: str, seconds: float) -> None:
-        """Make every process run this message alone for `seconds`, as one process died running it; zero clears this."""
+        """Make every process run this message alone for `seconds`, because one died running it; zero clears this."""
         if seconds > 0 or id in self._suspects:
             self._suspects.keep(id, seconds)
             for child in self._children:

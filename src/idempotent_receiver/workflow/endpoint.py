@@ -1,7 +1,7 @@
 """The entry point for a workflow: an HTTP request with a key starts one execution, whose record answers every retry.
 
 ========================================= ============================================================================
-a request with, or that finds             response
+what the request has or finds             response
 ========================================= ============================================================================
 a method other than POST, GET and HEAD    405; nothing was stored
 a missing or refused key or body          400; nothing was stored
@@ -9,7 +9,7 @@ no earlier request under its key          202 with its location, once an executi
 an execution that is still running        202 with its ARN, or 409 if configured
 an execution that succeeded               200 with the stored result
 an execution that failed                  the stored error, with its status
-another request under the same key        422
+a different request under the same key    422
 no answer from store or Step Functions    503; retry with the same key
 ========================================= ============================================================================
 """
@@ -37,8 +37,8 @@ from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, a
 
 Parse = Callable[[bytes], Any]
 """Converts a body to the state machine's payload, as plain JSON values or a pydantic model. Raises PermanentError with
-a text for the client. For any ValueError, such as those of `json.loads` and pydantic, the response gives the locations
-and kinds of the problems, but no values.
+a message for the client. For any ValueError, such as one from `json.loads` or pydantic, the response gives at most the
+locations and kinds of the problems, never values.
 """
 
 RETRY_SECONDS = 5
@@ -149,7 +149,7 @@ def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> Perman
 
 
 def _not_allowed() -> HttpResponse:
-    detail = "POST starts an execution, and GET of its location reports it."
+    detail = "POST starts an execution, and a GET request to its location reports its state."
     refusal = problem(HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed", detail)
     return {**refusal, "headers": {**refusal["headers"], "Allow": "GET, HEAD, POST"}}
 

@@ -1,7 +1,7 @@
 """Executions of a state machine, one per key: their names, their records, and queries about them.
 
-An execution's name is derived from the key, and its record's id from that name. So starting twice is harmless, and each
-can be found from the other without a search.
+An execution's name is derived from the key, and its record's id from that name. So starting twice is harmless, and
+an execution and its record can each be found from the other without a search.
 """
 
 import json
@@ -35,8 +35,8 @@ MOST_INPUT_BYTES = 256 * 1024
 """StartExecution's limit."""
 
 NEVER_STARTED = "NeverStarted"
-"""The error type in a record whose execution was abandoned. If a late request starts it anyway, repairing its effects
-may revise the record.
+"""The error type in the record of an execution that could not be started. If a late request starts it after all,
+repairing its effects may revise the record.
 """
 
 
@@ -116,7 +116,7 @@ class Workflow:
         return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
 
     def deadline(self, milliseconds: int) -> Deadline:
-        """The deadline this many milliseconds from now, such as the Lambda context's remaining time."""
+        """The deadline `milliseconds` from now, for example the Lambda context's remaining time."""
         return Deadline.after(self.clock, milliseconds)
 
     def start_of(self, name: str, fingerprint: str, payload: Any) -> Start:
@@ -140,13 +140,13 @@ class Workflow:
     def conclude(
         self, execution: str, outcome: Attributes, deadline: Deadline, revises: str | None = None
     ) -> SettleResult | Unknown:
-        """Write an execution's outcome to its record, if that is still open. `revises` is as in `Conclusion`."""
+        """Write an execution's outcome to its record, if the record is still open. `revises` is as in `Conclusion`."""
         id = self.id_of(execution.rpartition(":")[2])
         conclusion = Conclusion(id, execution, outcome, self.retention_seconds, revises)
         return ask(conclusion, Unread(), self.store, deadline, max_retries=SETTLE_RETRIES)
 
     def describe(self, execution: str) -> "DescribeExecutionOutputTypeDef | Unknown | None":
-        """Step Functions' description of an execution; None if the ARN does not exist."""
+        """Step Functions' description of an execution; None if there is no such execution."""
         try:
             return self.client.describe_execution(executionArn=execution)
         except self.client.exceptions.ExecutionDoesNotExist:

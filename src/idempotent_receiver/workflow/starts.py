@@ -87,7 +87,7 @@ def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str
         return orphan
     if found.execution is not None:
         return orphan.fail("ExecutionGone", "its execution is no longer known and wrote no outcome", 500, arn)
-    # Checked again under the claim: another starter may have started it and died.
+    # Checked again under the claim: another starter may have started the execution and died.
     never = f"no execution could be started in {MOST_STARTS} attempts"
     return orphan.adopt() or orphan.fail(NEVER_STARTED, never, 500, arn)
 
@@ -146,7 +146,7 @@ class ClaimedStart:
             return self.fail("FingerprintMismatch", other, 422, arn)
         if found["status"] == "SUCCEEDED":
             return self.settle(transitions.complete(self.claimed, found.get("output")), arn)
-        # If it failed without an outcome, its lease ends now: the next sweep finds it and repairs its effects.
+        # If it failed and recorded no outcome, its lease ends now: the next sweep finds it and repairs its effects.
         return self._hand_over(self.workflow.longest_seconds if found["status"] == "RUNNING" else 0)
 
     def fail(self, type: str, text: str, status: int, execution: str) -> StartAnswer:

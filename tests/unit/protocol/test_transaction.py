@@ -84,7 +84,7 @@ def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() ->
 @pytest.mark.parametrize("otherwise", [PermanentError, "overdrawn", 7])
 def test_otherwise_must_be_an_error(otherwise: Any) -> None:
     """A class or a string would silently be retried for ever."""
-    with pytest.raises(TypeError, match=r"otherwise must be an error, like .*; it is an? (type|str|int)$"):
+    with pytest.raises(TypeError, match=r"`otherwise` must be an error, like .*; it is an? (type|str|int)$"):
         Transaction().delete(**DELETE, otherwise=otherwise)
 
 

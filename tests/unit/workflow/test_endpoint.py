@@ -259,7 +259,7 @@ def test_only_a_post_starts_an_execution(api: Api, method: str) -> None:
 
     assert (answer["statusCode"], answer["headers"].get("Allow")) == (405, "GET, HEAD, POST")
     assert answer["headers"]["Content-Type"] == "application/problem+json"
-    assert answer["body"]["detail"] == "POST starts an execution, and GET of its location reports it."
+    assert answer["body"]["detail"] == "POST starts an execution, and a GET request to its location reports its state."
     assert (api.machines.executions, api.store.items) == ({}, {})
 
 

@@ -14,7 +14,7 @@ from app.transfer_service import TransferService
 from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
 from idempotent_receiver.dynamodb import client_config
 
-# Shared, because a session's second client takes a fraction of the first client's creation time.
+# Shared, because a session creates its second client in a fraction of the time that the first takes.
 _session = boto3.Session()
 _dynamodb = _session.client("dynamodb", config=client_config())
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})

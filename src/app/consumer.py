@@ -24,7 +24,7 @@ from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 from idempotent_receiver.dynamodb import client_config
 
-# Shared, because a session's second client takes a fraction of the first client's creation time.
+# Shared, because a session creates its second client in a fraction of the time that the first takes.
 _session = boto3.Session()
 # Sending a dead letter or changing a visibility timeout must not hold up the batch.
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
@@ -34,7 +34,7 @@ sqs = _session.client("sqs", config=_quick)
 idempotent_handler = sqs_consumer(
     store,
     sqs=sqs,
-    dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # set by an edit of the template
+    dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # set by editing the template
     effects=os.environ.get("EFFECTS") or "any",
     envelope="detail || Message",  # from EventBridge or SNS, if any
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,

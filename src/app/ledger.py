@@ -4,8 +4,8 @@ The queue's consumer posts both legs at once. The workflow posts them one at a t
 between, and a step may run late, after the transfer was given up. The entries themselves therefore enforce the order:
 
 * the first leg debits the payer; if the transfer was given up first, it is an entry with amount 0;
-* the second leg credits the payee or refunds the payer. Both have the same `entry_id`, so only the first to be posted
-  is ever written, however late the other one is;
+* the second leg credits the payee or refunds the payer. Credit and refund have the same `entry_id`, so only the
+  first to be posted is ever written, however late the other is posted;
 * a leg's `entry_id` contains only the transfer's id, and every leg describes its transfer. So a second transfer with
   the same id finds the first transfer's legs, cannot post its own, and is not mistaken for the first.
 
@@ -57,7 +57,7 @@ class Ledger:
         self._enter(tx, second_leg(transfer.transfer_id), payer, transfer, +transfer.amount)
 
     def void(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post a first leg with amount 0, unless there is one, so that a late debit takes nothing."""
+        """Post a first leg with amount 0, unless a first leg exists, so that a late debit takes nothing."""
         self._enter(tx, first_leg(transfer.transfer_id), transfer.from_account, transfer, 0)
 
     def _receive(self, transfer: Transfer, tx: Transaction) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def entries(key: str, record: "Record | None") -> Iterator[tuple[None, str]]:
-    """The entries for a message's transfer. They have no times, because entries are final."""
+    """The entries for a message's transfer, without times, because the table stores none."""
     transfer_id = _posted(record) or key
     dynamodb = boto3.client("dynamodb")
     for id in (first_leg(transfer_id), second_leg(transfer_id), receipt(transfer_id)):
@@ -30,6 +30,6 @@ def entries(key: str, record: "Record | None") -> Iterator[tuple[None, str]]:
 
 
 def _posted(record: "Record | None") -> str | None:
-    """The transfer's id from the consumer's result; for a message from the API, it is also the key."""
+    """The transfer's id from the consumer's result. For a message from the API, that id is also the key."""
     result = None if record is None or record.data is None else json.loads(record.data)
     return result.get("posted") if isinstance(result, dict) else None

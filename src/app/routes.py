@@ -42,7 +42,7 @@ def tenant(event: Any) -> str:
 def callers(environment: Mapping[str, str]) -> Callable[[Any], str]:
     """Identify callers by their signature, or by LOCAL_CALLER under `sam local`, where requests are unsigned.
 
-    A request cannot choose its caller: both variables are set for the process, and a deployed function has neither.
+    A request cannot choose its caller: LOCAL_CALLER and AWS_SAM_LOCAL are set for the process, never in a deployment.
     """
     unsigned = environment.get("LOCAL_CALLER") if environment.get("AWS_SAM_LOCAL") == "true" else None
     return lambda event: tenant(event) or unsigned or ""
@@ -91,11 +91,11 @@ def requested_transfer(event: Any, transfer_id: str = PLACEHOLDER_ID) -> Transfe
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body has fields other than {', '.join(sorted(REQUEST_FIELDS))}")
     fields = {**document.value, "transfer_id": transfer_id}
     if isinstance(fields.get("amount"), float) and fields["amount"].is_integer():
-        fields["amount"] = int(fields["amount"])  # to JSON, 5.0 is the integer 5
+        fields["amount"] = int(fields["amount"])  # in JSON, 5.0 is the integer 5
     try:
         return Transfer.model_validate(fields)
     except ValidationError as error:
-        # If each field is valid, the combination is not.
+        # Only Transfer's own validator, which compares valid fields, raises a `value_error`.
         fields_valid = all(each["type"] == "value_error" for each in error.errors())
         status = HTTPStatus.UNPROCESSABLE_ENTITY if fields_valid else HTTPStatus.BAD_REQUEST
         raise Refused(status, str(invalid_body(error, Transfer.model_fields))) from None

@@ -24,7 +24,7 @@ class Given:
     names: Collection[str]
 
     def without(self, *names: str) -> "Given":
-        """The same without these arguments."""
+        """A copy without these arguments; `names` stays the same."""
         return replace(self, documents={name: each for name, each in self.documents.items() if name not in names})
 
 
@@ -63,7 +63,7 @@ class Arguments:
         counting = {name: self._counting(name, value) for name, value in values.items() if name not in contexts}
         documents = {name: document_of(value, name) for name, value in counting.items()}
         names = [name for name in self._parameters if name not in contexts]
-        # The default object itself counts as not given, even without a JSON form.
+        # An argument that is the default object itself counts as not given, even if it has no JSON form.
         same = [name for name in documents.keys() & defaults.keys() if values[name] is self._parameters[name].default]
         return Given(documents, names).without(*(name for name in same if _has_odd(documents[name])))
 
@@ -102,12 +102,12 @@ class Arguments:
             what = f"argument {odd.path!r}" if odd.path in self._parameters else f"{odd.path!r} among the arguments"
             raise UnusableKey(
                 f"{self._name}: {what} (a {odd.kind}) has no JSON form, so it cannot distinguish two calls. "
-                f'Leave it out, {option}(without=["{odd.path}"]), or make it data, such as a dataclass'
+                f'Leave it out with {option}(without=["{odd.path}"]), or make it data, such as a dataclass'
             )
         return payload.fingerprint(document)
 
     def _whole(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
-        """All arguments that differ from their defaults, as one unambiguous document, and the part that counts."""
+        """All arguments that differ from their defaults, as one unambiguous document, and the payload to apply."""
         given = given.without(
             *(name for name, each in given.documents.items() if self._is_default(name, each, payload))
         )
@@ -121,7 +121,7 @@ class Arguments:
         return alone, document
 
     def _selected(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
-        """The document that has the fields: the arguments as given or, failing that, all by name, with defaults."""
+        """The document that has the `fields`: the arguments as given or, failing that, all by name, with defaults."""
         documents, lead = given.documents, self._lead(given)
         alone = documents.keys() == {lead}
         found = (self._alone(lead, payload), documents[lead]) if alone else (payload, _joined(documents))
@@ -133,23 +133,23 @@ class Arguments:
         return found
 
     def _lead(self, given: Given) -> str:
-        """The argument that is the payload when given alone: always the same one, or two calls could merge."""
+        """The argument that is the payload when given alone: always the same one, or different calls could merge."""
         required = [name for name in given.names if name in self._required]
         return next(iter([*required, *given.names]), "")
 
     def _alone(self, lead: str, payload: Payload) -> Payload:
-        """The payload for a single argument: the paths that begin with its name or with no argument's name."""
+        """The payload for `lead` alone: it leaves out paths that begin with its name or with no argument's name."""
         fields = [path for path in payload.without if path.partition(".")[0] not in self._parameters]
         return replace(payload, without=(*_within(lead, payload), *fields))
 
     def _reads_like_several(self, part: object, lead: str, names: Collection[str]) -> bool:
-        """Whether several arguments could form this document, or the document that it wraps under the lead's name."""
+        """Whether several arguments could form this document, or the document nested in it under the name `lead`."""
         if not isinstance(part, dict) or not self._required & set(names) <= part.keys() <= set(names):
             return False
         return part.keys() != {lead} or self._reads_like_several(part[lead], lead, names)
 
     def _is_default(self, name: str, document: Document, payload: Payload) -> bool:
-        """Whether an argument's fingerprint equals its default's. `==` would not do: True equals 1, an array raises."""
+        """Whether an argument's fingerprint equals its default's. `==` would not do: True equals 1, arrays raise."""
         default, counting = self._defaults.get(name), Payload(without=_within(name, payload))
         if default is None or any(each.is_json and any(odd_in(counting.part(each))) for each in (default, document)):
             return False
@@ -192,8 +192,8 @@ class Arguments:
 
 
 def is_context(argument: object) -> bool:
-    """Whether it is a Lambda context or a stand-in. A mock has every attribute, so the method must also return a
-    number.
+    """Whether `argument` is a Lambda context or a stand-in. A mock has every attribute, so the method must also return
+    a number.
     """
     left = getattr(argument, "get_remaining_time_in_millis", None)
     return callable(left) and not inspect.iscoroutinefunction(left) and isinstance(left(), int | float)

@@ -1,8 +1,8 @@
 """Calls with a waiting caller: one key, one claim, one run, in the caller's own thread.
 
 For HTTP endpoints and any other function. As for a batch, `transitions.py` decides what may happen, `exchange.py`
-carries it out, and `outcome.py` interprets it; a single call needs no queues or jobs. Each entry point decides what a
-call's ending means to its caller.
+carries it out, and `outcome.py` interprets the answer; a single call needs no queues or jobs. Each entry point decides
+what a call's ending means for the caller.
 """
 
 from collections.abc import Callable, Sequence
@@ -145,8 +145,9 @@ class KeyedCall:
             self._settle(transitions.release(self._claimed, self.deadline.now_ms, started=self._runs > 1))
 
     def settle(self, handled: Handled, *, keep: bool = True) -> Ending | Attempt:
-        """Record how the attempt ended. Returns how the call ended, or the next run if data that it had read has
-        changed. If `keep` is false, neither the result nor the transaction is written, and the key may be retried.
+        """Record how the attempt ended. Returns how the call ended, or the attempt to run next if data that the
+        function read has changed. If `keep` is false, neither the result nor the transaction is written, and the key
+        may be retried.
         """
         claimed = cast(Claimed, self._claimed)
         ended = self._ended(claimed, handled, keep=keep)
@@ -167,7 +168,7 @@ class KeyedCall:
                 return self._fail(claimed, failure, error, checks if is_answer else ())
 
     def too_late(self) -> bool:
-        """Whether too little time is left to start anything, by the clock that leaves less."""
+        """Whether too little time is left to start anything, by whichever clock leaves less."""
         return self.deadline.moment().left_to_start_seconds <= self._calls.stop_margin_seconds
 
     def _waited(self, longest: float, until: float) -> bool:
@@ -209,7 +210,7 @@ class KeyedCall:
         return self._allow_retry(claimed, failure)
 
     def _allow_retry(self, claimed: Claimed, failure: Failure, error: BaseException | None = None) -> Ending | Attempt:
-        """Allow a retry: by a FAILED record or, where that would be an answer, by ending the lease."""
+        """Allow a retry: by a FAILED record or, if FAILED would be the answer, by ending the lease."""
         if not self._calls.failures_are_answers:
             return self._fail(claimed, failure, error)
         release = transitions.release(claimed, self.deadline.now_ms, started=True)

@@ -29,8 +29,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks, and the operating system's entropy.
 
-    Every call draws from the system: a generator in this process would repeat its numbers in copies made by a snapshot
-    or a fork.
+    Every call draws from the system: a generator in this process would repeat its numbers in copies of the process made
+    by a snapshot or a fork.
     """
 
     def epoch_ms(self) -> int:
@@ -49,7 +49,7 @@ class SystemClock:
         return secrets.randbelow(1 << 53) / (1 << 53)
 
     def versions(self, count: int) -> Sequence[str]:
-        """128 random bits each, in hexadecimal. One call draws all, because each call can yield to another thread."""
+        """`count` strings of 128 random bits, in hexadecimal, drawn at once: each draw can yield to another thread."""
         drawn = secrets.token_hex(16 * count)
         return [drawn[start : start + 32] for start in range(0, len(drawn), 32)]
 
@@ -89,13 +89,13 @@ class Deadline:
 
     @classmethod
     def of_invocation(cls, context: Any, clock: Clock) -> "Deadline":
-        """The deadline of the invocation with this Lambda context. Raises TypeError if the context provides none."""
+        """The deadline of the invocation with this Lambda context. Raises TypeError if the context has no deadline."""
         require_context(context)
         return cls.after(clock, context.get_remaining_time_in_millis())
 
     @classmethod
     def after(cls, clock: Clock | None, milliseconds: int) -> "Deadline":
-        """The deadline that many milliseconds from now, by the system's clock if none is given."""
+        """The deadline `milliseconds` from now. `clock` defaults to the system's."""
         clock = SystemClock() if clock is None else clock
         return cls(clock, clock.epoch_ms(), clock.monotonic_seconds(), milliseconds / 1000)
 

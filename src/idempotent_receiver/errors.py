@@ -5,7 +5,7 @@ Exception
 │   └── InvalidBody             the body does not match the handler's annotation
 ├── RetryLater                  for handlers to raise: redeliver the message after a delay
 ├── ConditionFailed             a transaction's condition failed, and it had no `otherwise`
-├── IdempotencyError            raised by a function in `idempotent` instead of its result
+├── IdempotencyError            raised by an `idempotent` function that has no result to return
 │   ├── InProgress              another call under this key is still running
 │   ├── FingerprintMismatch     the key was used for another payload
 │   ├── LostClaim               the lease ended while the function ran, and another call took over
@@ -81,7 +81,7 @@ class UnusableKey(ValueError):
 
 
 class IdempotencyError(Exception):
-    """A call without a result to return. `key` is its key."""
+    """The call has no result to return. `key` is the call's key."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}")
@@ -98,7 +98,7 @@ class InProgress(IdempotencyError):
 
 class FingerprintMismatch(IdempotencyError):
     """The key was used for another payload (`OtherPayload` in the protocol): `expected` is the first payload's
-    fingerprint, `found` this one's.
+    fingerprint, `found` this payload's.
     """
 
     def __init__(self, key: str, expected: str, found: str) -> None:
@@ -176,8 +176,8 @@ _DELAY = "_idempotent_receiver_delays"
 
 
 def misuse(error: _Error, *, shown: str | None = None) -> _Error:
-    """Mark an error as one that this library raises for a handler's mistake. Its text, or `shown` instead, is stored
-    and logged, so it may name arguments, attributes and types but must not contain a value.
+    """Mark an error as one that this library raises for a handler's mistake. Its text, or `shown` if given, is
+    stored and logged, so it may name arguments, attributes and types but must not contain a value.
     """
     vars(error)[_SHOWN] = str(error) if shown is None else shown
     return error
@@ -216,7 +216,7 @@ def _held(error: BaseException) -> dict[str, Any]:
 def _telling(error: BaseException) -> BaseException:
     """The error itself; for a group, such as `asyncio.TaskGroup` raises, the member that decides on a retry.
 
-    One permanent error makes a retry useless. Only if all errors are delays is one returned: the longest.
+    A permanent error wins, because it makes a retry useless. If all errors are delays, the longest delay wins.
     """
     single: list[BaseException] = []
     left = [error]

@@ -1,6 +1,6 @@
 """The entry point for any function: called again with the same key, it returns its first result.
 
-Inside Lambda the lease ends with the invocation: the deadline comes from the context among the arguments, or from the
+Inside Lambda, the lease follows the invocation's deadline, which comes from the context among the arguments or from the
 claim that encloses the call. Outside Lambda, `lease_seconds` limits how long a claim lasts.
 """
 
@@ -54,8 +54,8 @@ def idempotent(
 
     `payload` says which part of the arguments must be the same under one key: by default all except a Lambda
     context and `self`, in their JSON form. An argument equal to its default counts as not given. If only the first
-    required argument is given, it is the payload itself; several form an object, by name. None compares nothing.
-    Arguments without a JSON form, such as a client, must be left out by name:
+    required argument is given, it is the payload itself; several form an object, by name. `payload=None` compares
+    nothing. Arguments without a JSON form, such as a client, must be left out by name:
     `payload=Payload(without=["session", "order.client"])`, or `key=payload_key(without=...)` if the key is made from
     the payload; on a method, a payload key must leave out `self` as well.
     `lease_seconds`, required outside Lambda, is how long a call may run before another can take over its key. Inside
@@ -67,8 +67,8 @@ def idempotent(
 
     The wrapped function raises the function's own exceptions. Without a result to return, it raises InProgress,
     FingerprintMismatch, LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable. Before anything
-    runs, it raises UnusableKey for arguments that cannot be distinguished from others. Raises TypeError or ValueError
-    at set-up for options that cannot work.
+    runs, it raises UnusableKey for arguments that cannot be distinguished from others. `idempotent` itself raises
+    TypeError or ValueError at set-up for options that cannot work.
     """
     if lease_seconds is not None:
         options.require_lease(lease_seconds)
@@ -138,7 +138,7 @@ class _Wrapped:
             if not isinstance(begun, Attempt):
                 return self._result(begun, call.key)
             if call.too_late():
-                # After the claim, a handler that did not await blocked the loop, or the machine was suspended.
+                # Since the claim, other code blocked the event loop, or the machine was suspended.
                 await _to_its_end(call.release)
                 return self._result(outcome.NotStarted(), call.key)
             result = None
@@ -174,7 +174,7 @@ class _Wrapped:
                 "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass the context to the function"
             )
             raise errors.misuse(TypeError(text))
-        # Nothing ends this process at the deadline, so the lease ends there, which fences off a call still running.
+        # Nothing ends this process at the deadline, so the lease ends there and fences off a call still running.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
         return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")
@@ -241,7 +241,7 @@ def _error(ended: Ending, key: str) -> BaseException:
         case outcome.ClaimFailed(why):
             return errors.StoreUnavailable(key, f"nothing ran: {why}", ran=False)
         case outcome.SettleFailed(why):
-            text = f"the function ran, and its outcome could not be recorded: {why}"
+            text = f"the function ran, but its outcome could not be recorded: {why}"
             return errors.StoreUnavailable(key, text, ran=True)
         case outcome.Unreadable(reason):
             return errors.RecordUnreadable(key, f"this version cannot read its record: {reason}")
@@ -252,8 +252,8 @@ def _error(ended: Ending, key: str) -> BaseException:
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:
-    """Wait for the store on another thread. If the caller is cancelled meanwhile, the job still finishes first: a claim
-    must be known, and a run must be recorded.
+    """Wait for the store on another thread. If the caller is cancelled meanwhile, the job still finishes first: a
+    claim's answer must be known, and a run must be recorded.
     """
     # Imported here because most functions do not need it.
     import asyncio  # noqa: PLC0415

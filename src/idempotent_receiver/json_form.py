@@ -29,7 +29,7 @@ class Odd:
 
 
 def document_of(value: object, path: str) -> Document:
-    """The form of an argument, or of its part at this path. Its value may contain `Odd`."""
+    """The form of an argument, or of its part at `path`. The document's value may contain `Odd`."""
     try:
         nested = list(_nested(value))
         if any(each is value for each in nested[1:]):
@@ -138,7 +138,7 @@ def _odd(value: object, path: str) -> Odd:
 
 
 def _within(path: str, name: str) -> str:
-    """The path to the part with this name, or its parent's path, closed, if no `without` path can reach the part."""
+    """The path to the part `name`; if no `without` path can reach that part, the parent's path, closed."""
     if path.endswith(_CLOSED):
         return path
     return f"{path}{_CLOSED}" if "." in name else f"{path}.{name}"

@@ -18,7 +18,7 @@ SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
 
 
 def require_store(store: object, way_in: str) -> None:
-    """Raise TypeError unless it is a store, and TypeError or ValueError unless its namespace is valid."""
+    """Raise TypeError unless `store` is a store, and TypeError or ValueError unless its namespace is valid."""
     made = not isinstance(store, type)
     if made and all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
         checked(getattr(store, "namespace", None))
@@ -32,7 +32,7 @@ _MARKED: list[tuple[object, tuple[str, ...]]] = [(payload_key, ())]
 
 
 def key_for(*ways_in: str) -> Callable[[Function], Function]:
-    """Mark a key strategy as valid for these entry points only. With none, mark a factory, whose call makes one."""
+    """Mark a key strategy as valid for these entry points only or, if none are given, as a factory of strategies."""
 
     def mark(function: Function) -> Function:
         _MARKED.append((function, ways_in))
@@ -46,8 +46,8 @@ def _is_for(key: object, way_in: str) -> bool:
 
 
 def require_key(key: object, store: Any, message_id: object) -> None:
-    """Raise TypeError unless it makes keys from messages, or ValueError if it needs a namespace and the store has
-    none.
+    """Raise TypeError unless `key` makes keys from messages, or ValueError if it needs a namespace that the store
+    lacks.
     """
     why = (
         ": call it with a name" if not _is_for(key, "sqs_consumer")
@@ -74,14 +74,14 @@ def require_namespace(store: Any) -> None:
 
 
 def require_payload(payload: object, key: object, message_id: object) -> None:
-    """Raise TypeError unless it is a Payload or None, or ValueError for a Payload if messageIds are the keys."""
+    """Raise TypeError unless `payload` is a Payload or None, or ValueError for a Payload if messageIds are the keys."""
     require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
     if payload is not None and key is message_id:
         raise ValueError("payload needs a key other than messageId, because SQS ties a messageId to one exact body")
 
 
 def require_call_key(key: object, way_in: str) -> None:
-    """Raise TypeError unless it makes keys for this entry point's calls."""
+    """Raise TypeError unless `key` makes keys for this entry point's calls."""
     if not callable(key) or not _is_for(key, way_in):
         header = "header(name), " if way_in == "http_endpoint" else ""
         raise TypeError(
@@ -90,7 +90,7 @@ def require_call_key(key: object, way_in: str) -> None:
 
 
 def require_scope(scope: object, way_in: str) -> None:
-    """Raise TypeError unless it returns an HTTP event's owner; None means that all callers share keys."""
+    """Raise TypeError unless `scope` can return an HTTP event's owner; None means that all callers share keys."""
     if scope is not None and (not callable(scope) or isinstance(scope, Payload) or not _is_for(scope, way_in)):
         raise TypeError(
             "scope must be a callable from the event to the request's owner, such as an authoriser's claim or "
@@ -140,7 +140,7 @@ def _converts_values(meta: Any) -> bool:
 
 
 def require_dead_letter_queue(url: object, sqs: object) -> None:
-    """Raise ValueError for a dead-letter queue that nothing could be sent to."""
+    """Raise ValueError for a dead-letter queue to which nothing could be sent."""
     if url is None:
         return
     if sqs is None:
@@ -150,7 +150,7 @@ def require_dead_letter_queue(url: object, sqs: object) -> None:
 
 
 def require_count(value: object, option: str) -> None:
-    """Raise ValueError unless it is a positive integer."""
+    """Raise ValueError unless `value` is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{option} must be a whole number of at least 1; it is {value!r}")
 
@@ -203,8 +203,8 @@ def require_queue_retention(retention_seconds: int) -> None:
 
 
 def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
-    """Raise TypeError for a value that lacks one of these attributes, or for a class instead of an instance. None
-    means the default.
+    """Raise TypeError for a value that lacks one of the attributes `names`, or for a class instead of an instance.
+    None is accepted: it means the default.
     """
     uncalled = isinstance(value, type) and "__call__" not in names
     if value is not None and (uncalled or not all(hasattr(value, name) for name in names)):

@@ -80,8 +80,8 @@ class Payload:
     `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; missing fields are ignored. For a
     function's arguments, a path names an argument, `"session"`, or a part of one, `"order.client"`; any other path
     names a field of the single argument. `without_query` names an HTTP request's query string parameters to leave out:
-    all others count, whatever the `fields`. Two payloads are the same if the parts that count are equal. Used as a key
-    strategy, a Payload makes the fingerprint the key.
+    all others count, whatever `fields` selects. Two payloads are the same if the parts that count are equal. Used as a
+    key strategy, a Payload makes the fingerprint the key.
 
     Raises ValueError if `fields` is not a JMESPath expression, and TypeError if names are not a sequence of strings.
     """
@@ -108,8 +108,8 @@ class Payload:
         digest = sha256()
         parameters = [part for pair in query if pair[0] not in self.without_query for part in pair]
         if parameters:
-            # Without a query nothing is added, so that earlier records keep their fingerprints. The hashed text then
-            # begins with a digit, so no body can imitate a query.
+            # A request without a query adds nothing here, so that earlier records keep their fingerprints. Its hashed
+            # text begins with a digit, not with `?`, so no body can imitate a query.
             digest.update(f"?{len(parameters)}:".encode())
         for part in (*parameters, *context):
             # Prefixed with its length, so that no two contexts join to the same text.
@@ -166,8 +166,8 @@ def payload_key(
 
     For clients and producers that send no key of their own: the same payload is the same request, so two distinct
     requests must differ in something that counts. Over HTTP, method, path and query string count too, except
-    for parameters in `without_query`; the default `payload` ignores those too. But it compares fields that are not part
-    of the key, so a difference in them is a mismatch: give `payload` the same exceptions,
+    for parameters in `without_query`, which the default `payload` also ignores. But the default `payload` compares
+    fields that are not part of the key, and a difference in them is a mismatch: give `payload` the same exceptions,
     `payload=Payload(without=["sent_at"])`. For a function, `without` must name `self` and values without a JSON form.
 
         payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
@@ -176,7 +176,7 @@ def payload_key(
 
 
 def compiled(path: str, name: str) -> Any:
-    """A compiled JMESPath expression. Raises ValueError if the text is not one."""
+    """A compiled JMESPath expression. Raises ValueError if `path` is not one."""
     try:
         return jmespath.compile(path)
     except (JMESPathError, TypeError, AttributeError):

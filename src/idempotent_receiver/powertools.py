@@ -42,11 +42,11 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
         if event_key_jmespath is not None:
             data = _selected(event_key_jmespath, data)
         if _is_missing(data):
-            raise UnusableKey(f"no data for Powertools' key: {event_key_jmespath!r} finds nothing")
+            raise UnusableKey(f"no data for Powertools' key with event_key_jmespath={event_key_jmespath!r}")
         try:
             text = json.dumps(data, sort_keys=True)
         except (TypeError, ValueError, RecursionError):
-            raise UnusableKey("Powertools' key needs JSON data, and this is not JSON") from None
+            raise UnusableKey("Powertools' key needs JSON data, but the data is not JSON") from None
         return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
 
     return key

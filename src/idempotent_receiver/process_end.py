@@ -38,7 +38,7 @@ def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
         _call("timer_delete", _created())
     except (OSError, AttributeError) as error:
         raise RuntimeError(
-            "end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), not available here "
+            "end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), which this system lacks "
             f"({sys.platform}): omit the option where Lambda's timeout ends the process"
         ) from error
     return _process_ends_at
@@ -70,7 +70,7 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
 
 
 class Timer:
-    """A kernel timer that ends this process. Raises OSError or RuntimeError if none can be created."""
+    """A kernel timer that ends this process. Raises OSError or RuntimeError if the timer cannot be created."""
 
     def __init__(self) -> None:
         if os.getpid() == 1:
@@ -81,7 +81,7 @@ class Timer:
         self._timer = _created()
 
     def arm(self, seconds: float) -> None:
-        """End the process after that many seconds, or at once if they are not positive. Replaces an earlier timer."""
+        """End the process after `seconds`, or at once if `seconds` is not positive. Replaces an earlier time."""
         nanoseconds = max(1, int(seconds * 1e9))  # zero would disarm it
         once = struct.pack("@qqqq", 0, 0, *divmod(nanoseconds, 10**9))  # struct itimerspec: no interval, one delay
         _call("timer_settime", self._timer, 0, once, None)

@@ -69,7 +69,7 @@ SPENT = {
     "longest_handler": "LongestHandlerMilliseconds",
     "settle": "SettleMilliseconds",
 }
-"""The metrics of how a batch's time was spent."""
+"""The metrics that show how a batch's time was spent."""
 
 Fields = Mapping[str, Any]
 
@@ -105,8 +105,8 @@ class Line(NamedTuple):
 
 
 def metrics_factory(metrics: Metrics | None, log: Log | None) -> Callable[[], Metrics]:
-    """The source of each batch's metrics. By default each batch gets new ones, because Powertools' `Metrics` share
-    their values across the process.
+    """The source of each batch's metrics. By default, each batch gets a new object, because Powertools'
+    `Metrics` objects share their values across the process.
 
     If Powertools does the logging, its metrics are imported now, which is cheaper than during the first batch.
     Otherwise the first batch imports them.
@@ -198,7 +198,7 @@ class Telemetry:
         self._try_to_write(ERROR, text, {**fields, "error_type": type(error).__name__})
 
     def report_too_short(self, seconds: float, stop_margin_seconds: float) -> None:
-        """Log that an invocation was too short for any message, as all of this function's are."""
+        """Log that an invocation was too short to start any message, as all invocations of this function will be."""
         text = "the invocation is too short to start anything: raise the function's timeout above stop_margin_seconds"
         self._try_to_write(ERROR, text, {"seconds": seconds, "stop_margin_seconds": stop_margin_seconds})
 
@@ -264,7 +264,7 @@ def line_of(outcome: Outcome) -> Line:
         case ended.Failed(failure, recorded):
             return _failed(failure, recorded=recorded)
         case ended.ClaimLost():
-            text = "the claim was lost to another worker, which has not completed it"
+            text = "the claim was lost to another worker, which has not completed yet"
             return Line(ERROR, text, {"error_type": "ClaimLost"}, ("LostClaims", "Failed"))
         case ended.SettleFailed(why):
             text = "the handler ran, but its outcome could not be recorded"

@@ -1,7 +1,7 @@
 """refund: refund money that was taken but has not arrived, and prevent any later debit.
 
 It runs when the transfer's progress is unknown, so it reads the ledger first. If a debit or credit is posted between
-that read and this step's own posting, this posting's condition fails, and the retry reads the new leg.
+that read and this step's own posting, the posting's condition fails, and the retry reads the new leg.
 """
 
 from typing import Any

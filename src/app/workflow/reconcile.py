@@ -22,7 +22,7 @@ Reconciled = Literal["settled", "completed", "returned", "person", "stranger"]
 DIED = ("FAILED", "TIMED_OUT", "ABORTED")
 NEEDS_A_PERSON = "NeedsAPerson"
 _REFUND_CALLS = 3
-"""The number of refund calls: a late debit or credit may be posted between a call's read and its own posting."""
+"""The most refund calls made: a late debit or credit may be posted between a call's read and its own posting."""
 
 
 class NotReconciled(Exception):
@@ -76,7 +76,7 @@ def _reconciled(closed: Closed, found: Record | None, deadline: Deadline, contex
     try:
         arrived = _refunded(transfer, context)["arrived"]
     except Exception as error:
-        # If final, another transfer's refund used this id, so money taken here cannot be refunded automatically.
+        # If final, another transfer's refund used this id, so money that was taken cannot be refunded automatically.
         final = isinstance(error, PermanentError | FingerprintMismatch)
         if revises is not None or final:
             _call_a_person()

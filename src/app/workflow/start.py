@@ -22,7 +22,7 @@ def transfer_of(body: bytes) -> dict[str, Any]:
     except ValidationError as error:
         raise invalid_body(error, _names) from None
     if transfer.receipt:
-        raise PermanentError("a request cannot be a receipt: the workflow sends that itself")
+        raise PermanentError("a request cannot be a receipt: the workflow sends the receipt itself")
     return transfer.model_dump(mode="json", exclude={"receipt"})
 
 

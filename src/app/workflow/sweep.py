@@ -29,7 +29,7 @@ from idempotent_receiver.workflow import (
 
 _PAGE = 25
 _STOP_SECONDS = 8.0
-"""With less time left, the invocation starts no further record."""
+"""With less time left, the invocation recovers no further orphan."""
 
 _COUNTED_AS = {
     Started: "started",

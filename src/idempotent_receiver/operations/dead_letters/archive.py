@@ -1,7 +1,7 @@
 """The archive: a bucket with one object per dead letter.
 
 Each object is named after the dead-letter queue and the messageId. No consumer reads an archive, so dead letters in it
-need not be held. It outlives its stack: a dead letter archived from one queue may be restored to another.
+need not be held. An archive outlives its stack: a dead letter archived from one queue may be restored to another.
 """
 
 import json
@@ -27,8 +27,8 @@ SEQUENCE_DIGITS = 40
 
 
 def document(decision: Decision) -> dict[str, Any]:
-    """A dead letter as JSON: its `message` in Lambda's event format, and everything known about it except the messages
-    that its record has to send.
+    """A dead letter as JSON: its `message` in Lambda's event format, and everything known about it except its record's
+    outgoing messages.
     """
     of = decision.dead_letter
     record = None if decision.record is None else decision.record._replace(outbox=None)._asdict()
@@ -42,8 +42,8 @@ def document(decision: Decision) -> dict[str, Any]:
 
 
 class Archive:
-    """The archived dead letters of one dead-letter queue, found by its name. `stray` lists objects that are not dead
-    letters.
+    """The archived dead letters of one dead-letter queue, found by the queue's name. `stray` lists objects that are not
+    dead letters.
     """
 
     more = True
@@ -65,7 +65,7 @@ class Archive:
         return f"s3://{self.bucket}/{self._prefix}"
 
     def put(self, decision: Decision, **told: str) -> None:
-        """Store a dead letter, with details of the act."""
+        """Store a dead letter, with the details of the act in `told`."""
         text = json.dumps({**document(decision), **told}, ensure_ascii=True)
         self.s3.put_object(
             Bucket=self.bucket,
@@ -75,7 +75,7 @@ class Archive:
         )
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Up to `most` dead letters not taken yet, in their original order."""
+        """Up to `most` dead letters not yet taken, sorted by FIFO sequence number."""
         taken: list[Raw] = []
         size = 0
         while len(taken) < most and size < MAX_BYTES_A_ROUND and not stopped():
@@ -87,7 +87,7 @@ class Archive:
             self.seen.update(each["MessageId"] for each in found)
             taken += found
             size += sum(len(each["Body"]) for each in found)
-        # S3 lists objects by name; sorting restores the order of FIFO groups.
+        # S3 lists objects by name; sorting restores the order within FIFO groups.
         return sorted(taken, key=lambda each: each["Attributes"].get("SequenceNumber", "").zfill(SEQUENCE_DIGITS))
 
     def unseen(self) -> int:
@@ -120,7 +120,7 @@ class Archive:
                 yield each["Key"]
 
     def _read(self, name: str) -> Raw | None:
-        """The dead letter with this name; None for a stray object, or if another command has taken it."""
+        """The dead letter in the object `name`; None if the object is stray or another command has deleted it."""
         try:
             body = self.s3.get_object(Bucket=self.bucket, Key=name)["Body"].read()
         except ClientError as error:

@@ -26,8 +26,8 @@ class Cause:
 
 
 def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, *, conflict: bool) -> Cause:
-    """Why a dead letter failed, given its key's record `found`. In a `conflict`, that record belongs to another
-    message.
+    """Why a dead letter failed, given its key's record `found`. If `conflict` is true, that record belongs to
+    a different message.
     """
     stamp = dead_letter.stamp
     if dead_letter.malformed is not None:

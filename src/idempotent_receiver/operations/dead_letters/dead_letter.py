@@ -21,7 +21,7 @@ from idempotent_receiver.sqs.received import lambda_record
 class DeadLetter:
     """A dead letter.
 
-    `unkeyed` is the reason that it has no key, `malformed` the reason that it could not be read; in both cases
+    `unkeyed` says why it has no usable key, `malformed` why it could not be read; in both cases
     `message.key` and `fingerprint` are empty. `source` is the ARN of the queue where it failed, if SQS or the stamp
     names one. `since_ms` is the message's earliest known time (epoch). `raw` is the message as received.
     """
@@ -74,14 +74,14 @@ class DeadLetter:
         """The message to send back to the queue. Raises NoRoom if its stamp does not fit.
 
         On a FIFO queue, retries of the send share a deduplication id. If the message fails again, its next redrive uses
-        a new one.
+        a new id.
         """
         return self._copy(self.returning, f"redrive-{self.id}")
 
     def restored(self) -> dict[str, Any]:
         """The message to send back to the dead-letter queue. Raises NoRoom if its stamp does not fit.
 
-        It then belongs to this consumer, whichever queue it was archived from.
+        If its source is known, it then belongs to this consumer, whichever queue it was archived from.
         """
         queue = None if self.source is None else self.message.queue_arn
         return self._copy(replace(self.staying, queue=queue), f"restore-{self.id}")
@@ -89,9 +89,9 @@ class DeadLetter:
     def edited(self, body: str) -> Raw:
         """The dead letter with another body and a key derived from that body, the old key and the original messageId.
 
-        The derived key is stable, even after archiving, restoring or redriving, and editing again never yields an
-        earlier key. A key strategy that reads the message takes the key from there instead. The message is new, so its
-        stamp has no time and no failure.
+        Archiving, restoring or redriving does not change the derived key, and another edit never yields an earlier key.
+        A key strategy that reads the message's content ignores the derived key. The edited message is new, so its stamp
+        has no time and no failure.
         """
         first_id = self.staying.original_id
         key = _digest(first_id, self.key, body)

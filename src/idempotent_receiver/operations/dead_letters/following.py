@@ -14,11 +14,11 @@ from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
 
 READS_A_SECOND = 1000
-"""Limits record reads while following. Each look costs one read unit per record."""
+"""The limit on record reads while following. Each look costs one read unit per record."""
 
 
 class ReturnedMessage(NamedTuple):
-    """A message sent back to the consumer; `version` is its record's before that, None without a record."""
+    """A message sent back to the consumer; `version` is its record's before the send, None if it had no record."""
 
     record_id: str
     key: str
@@ -51,8 +51,8 @@ def fate(before: ReturnedMessage, found: Record | Unknown | None, now_ms: int) -
 def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seconds: int, *, dead: bool) -> Fate | None:
     """What became of a message after an act in the history; None if the act sent nothing to the consumer.
 
-    `dead` says whether its key has had a dead letter since. A record written before the act describes the earlier
-    failure; its write time is derived from its expiry.
+    `dead` says whether a dead letter with its key has appeared since. A record written before the act describes the
+    earlier failure; its write time is derived from its expiry.
     """
     if act.verb != Verb.MOVED or act.outcome == ActOutcome.REFUSED:
         return None
@@ -92,7 +92,7 @@ class Following:
         return [each for id, each in self.returned.items() if self.fates[id] not in SETTLED]
 
     def looks(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Iterator[Counter[Fate]]:
-        """Look repeatedly until all fates are final, time is up, or `stopped()`; yields the counts after each look."""
+        """Look until all fates are final, time is up or `stopped` returns true; yields the counts after each look."""
         queue, clock = self._queue, self._queue.clock
         until = clock.monotonic_seconds() + seconds
         # Held messages are invisible to others and to the alarm.
@@ -116,8 +116,8 @@ class Following:
             self.fates[id] = fate(self.returned[id], record, now_ms)
 
     def _look_for_the_dead(self) -> None:
-        """Find messages that are back in the dead-letter queue, under a new messageId. A completed message may have a
-        copy there.
+        """Find messages that are back in the dead-letter queue, under a new messageId. A completed message stays
+        completed, even if it has a copy there.
         """
         while taken := self._session.take():
             for id in (each.dead_letter.record_id for each in taken):

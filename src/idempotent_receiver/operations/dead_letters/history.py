@@ -1,13 +1,13 @@
 """The history: a table of operators' acts. Each act is written before it is carried out and confirmed afterwards.
 
-An unconfirmed act may have happened: its process ended before confirming it. The history never holds bodies.
+An act without an outcome may have happened: its process ended before confirming it. The history never holds bodies.
 
 =========== =============================================================================
 attribute   content
 =========== =============================================================================
 key         partition key: the id of the dead letter's record, or its messageId if
             unkeyed; for `paused` and `resumed`, the queue's ARN
-act         sort key: when it began (ISO 8601, UTC), and a random part
+act         sort key: when the act began (ISO 8601, UTC), and a random part
 other       if the act involves two records, the id of the other one
 mirror      true in the second item of such an act, where the two ids are swapped
 the rest    the fields of `Act`; once confirmed, `outcome`, `code`, `ended` (epoch ms)
@@ -41,7 +41,7 @@ PARALLEL = 8
 MAX_WRITE_TRIES = 10
 MAX_PAUSE_SECONDS = 5.0
 MOST_WHY = 500
-"""In characters. An act then fits into one write unit unless its key is very long."""
+"""The longest `why`, in characters. An act then fits into one write unit unless its key is very long."""
 
 
 class NotKept(Exception):
@@ -63,7 +63,7 @@ class Verb(StrEnum):
 
 
 class ActOutcome(StrEnum):
-    """The result of an act. UNCONFIRMED means that AWS gave no definite answer, so it may have happened."""
+    """The result of an act. UNCONFIRMED means that AWS gave no definite answer, so the act may have happened."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -75,8 +75,8 @@ class Act:
     """An act on a dead letter or a queue: who did what, why, and under which plan.
 
     `key` is the record's id, or the messageId of a dead letter without a usable key. The queues are ARNs; `operator` is
-    the caller's ARN. For a resend, `other` is the id of the new key's record. The history stores a resend under both
-    ids; the copy under the new id is a `mirror`, with the old id as `other`.
+    the caller's ARN. For RESENT and TAKEN_BACK, `other` is the id of the new key's record. The history stores such
+    an act under both ids; the copy under the new id is a `mirror`, with the old id as `other`.
 
     `begin` sets `id`; `outcome` stays empty until the act is confirmed. A newer version may have written a `verb` or an
     `outcome` that this version does not know.
@@ -99,7 +99,7 @@ class Act:
 
     @property
     def at_ms(self) -> int:
-        """When it began (epoch, ms), by the operator's clock."""
+        """When the act began (epoch ms), by the operator's clock."""
         at, _, _ = self.id.partition("Z")
         return round(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp() * 1000)
 
@@ -122,7 +122,7 @@ class Act:
 
 
 def in_doubt(acts: Iterable[Act]) -> set[Act]:
-    """The acts that may have happened and that no later act repeated on the same dead letter or key."""
+    """The acts that may have happened, unless a later act on the same dead letter or key repeated or undid them."""
     known = list(acts)
     last: dict[tuple[str, str], str] = {}
     for act in known:
@@ -138,7 +138,7 @@ def in_doubt(acts: Iterable[Act]) -> set[Act]:
 
 
 class History:
-    """The history table; without a table, nothing is stored. Thread-safe.
+    """The history table. If `table` is None, nothing is stored. Thread-safe.
 
     Every method raises NotKept if DynamoDB refuses or cannot be reached. `foreign` counts the items
     read that are not acts.
@@ -175,8 +175,8 @@ class History:
 
     def between(self, since_ms: int, until_ms: int) -> Iterator[Act]:
         """The acts that began in this time range (end excluded), each once, in no particular order. Scans the table."""
-        # A sort key starts with its act's time, so it sorts after the bare time. One that does not start with a digit
-        # is foreign.
+        # A sort key starts with its act's time, so it sorts after the time alone. A key that does not start with a
+        # digit is foreign.
         texts = {":since": _iso(since_ms), ":until": _iso(until_ms), ":first": "0", ":beyond": ":"}
         asked = {
             "FilterExpression": f"{_BETWEEN} OR {_FOREIGN}",
@@ -234,7 +234,7 @@ class History:
 
 
 def _iso(epoch_ms: int) -> str:
-    """A time as in a sort key. Its length is fixed, so that text order is time order."""
+    """A time in the format of a sort key. The length is fixed, so that text order is time order."""
     seconds, milliseconds = divmod(epoch_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
 
@@ -258,7 +258,7 @@ def _item(act: Act) -> dict[str, Any]:
 
 
 def _act(item: dict[str, Any]) -> Act | None:
-    """The act in an item; None for a foreign item, without a verb or with a text or time that cannot be shown."""
+    """The act in an item; None for a foreign item: one without a verb, or with an invalid text or time."""
     try:
         texts: dict[str, Any] = {name: item[name]["S"] for name in _TEXTS if name in item}
         ended_ms = int(item["ended"]["N"]) if "ended" in item else None

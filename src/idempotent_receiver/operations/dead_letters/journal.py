@@ -13,7 +13,7 @@ from idempotent_receiver.operations.dead_letters.verbs import Disposition
 class Journal:
     """Writes one run's acts to the history, with its operator and plan. The queues are ARNs.
 
-    `why` is the operator's reason; without one, each act gets its decision's reason. The methods raise NotKept.
+    `why` is the operator's reason; if it is None, each act gets its decision's `why`. The methods raise NotKept.
     """
 
     history: History
@@ -28,7 +28,7 @@ class Journal:
         return self.history.begin([self._act(disposition, each) for each in decisions])
 
     def confirm(self, begun: Sequence[Act], failed: Mapping[str, tuple[ActOutcome, str]]) -> None:
-        """Record the results. `undone` maps the messageIds of failed acts to their outcome and AWS's code."""
+        """Record the results. `failed` maps the messageIds of failed acts to their outcome and AWS's code."""
         self.history.confirm([_ended(act, failed.get(act.message_id)) for act in begun])
 
     def _act(self, disposition: Disposition, decision: Decision) -> Act:

@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HeldLetter:
-    """A message that is held until either clock reaches its time: the monotonic clock may stop while a machine is
-    suspended.
+    """A held message. The hold ends when either clock reaches its time, because the monotonic clock may stop while a
+    machine is suspended.
     """
 
     receipt: str
@@ -86,7 +86,7 @@ class DeadLetterQueue:
 
     @property
     def more(self) -> bool:
-        """Whether there may be more messages behind those taken: SQS delivers at most ten of a FIFO group."""
+        """Whether there may be more messages behind those taken: SQS delivers at most ten of a FIFO group at a time."""
         return self.fifo or not self._exhausted
 
     def count(self) -> int:
@@ -99,7 +99,7 @@ class DeadLetterQueue:
         return max(0, hidden - len(self._held))
 
     def wait_for_others(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Wait until others hold nothing, for at most this session's hold time. Returns how many they still hold."""
+        """Wait up to `hold_seconds` until other sessions hold no messages. Returns how many they still hold."""
         until = self.clock.monotonic_seconds() + self.hold_seconds
         for _ in range(ceil(self.hold_seconds / POLL_SECONDS)):
             if stopped() or not self.held_elsewhere():
@@ -117,7 +117,7 @@ class DeadLetterQueue:
         return max(0, self.count() - len(self.seen - self._deleted))
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Take and hold about `most` messages at most (and 32 MiB of bodies) that were not taken before.
+        """Take and hold messages not yet taken: at most about `most` messages and 32 MiB of bodies.
 
         On a FIFO queue, this first releases all held messages, because SQS delivers nothing behind them.
         """
@@ -139,7 +139,7 @@ class DeadLetterQueue:
             size += sum(len(message["Body"]) for message in fresh)
             largest = max([largest, *(len(message["Body"]) for message in fresh)])
             known = 0 if fresh else known + 1
-            # Messages whose hold expired reappear; there may still be new ones behind them.
+            # Messages whose hold expired reappear; there may still be new messages behind them.
             if not all(answers) or known > len(self.seen) // A_CALL + 1:
                 self._exhausted = True
                 break
@@ -152,7 +152,7 @@ class DeadLetterQueue:
         return answers
 
     def _hold(self, seconds: int) -> Callable[[str], HeldLetter]:
-        """A function that makes a held message from its receipt, held from now on."""
+        """A function that makes a `HeldLetter`, held from now on, from a receipt handle."""
         until_seconds, until_ms = self.clock.monotonic_seconds() + seconds, self.clock.epoch_ms() + seconds * 1000
         return lambda receipt: HeldLetter(receipt, until_seconds, until_ms)
 
@@ -203,7 +203,7 @@ class DeadLetterQueue:
         for _ in range(MAX_TRIES):
             answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=self._entries(left))
             refused = failed_entries(answer, len(left))
-            # Ids that SQS refused for good earlier are not retried and stay refused.
+            # Ids that SQS refused permanently are not retried and stay refused.
             refused_before = {id: code for id, code in failed.items() if id not in left}
             failed = refused_before | {left[place]: entry["Code"] for place, entry in refused.items()}
             left = [left[place] for place, entry in refused.items() if not entry["SenderFault"]]

@@ -69,7 +69,7 @@ class Records:
         return None if found is None or found.expired(self.clock.epoch_ms()) else found
 
     def require_writable(self, id: str) -> None:
-        """Raise NotResent if the operator may not write the record: a claim could then never be completed."""
+        """Raise NotResent if the operator lacks permission to write the record: its claim could never be completed."""
         (version, never) = self.clock.versions(2)
         probe = Record(id=id, status="", version=version)
         (answer,) = self.store.replace([Change(probe, probe._replace(version=never))])
@@ -107,7 +107,7 @@ class NewBody:
                 case AlreadyCompleted():
                     raise NotResent("it has already completed: have the producer send a new message")
                 case Unsent():
-                    raise NotResent("its effect took place, but its messages are not sent: use `dlq redrive`")
+                    raise NotResent("its effect took place, but its messages have not been sent: use `dlq redrive`")
                 case HeldElsewhere():
                     going_on = self._goes_on(found, letter, new)
         self._require_free(new, going_on=going_on or decision.verdict not in OWN_RECORD)
@@ -117,7 +117,7 @@ class NewBody:
         """Whether an earlier command began to send this body. Raises NotResent for any other claim on the key."""
         begun = None if found is None else resending(found)
         if begun is None:
-            raise NotResent("a worker holds its claim and may still complete the old body: wait until the lease ends")
+            raise NotResent("a worker holds its claim and may still handle the old body: wait until the lease ends")
         if not begun.same_body(self._resend(letter, new)):
             raise NotResent(
                 f"{begun.operator} began to send it with another body, as {begun.new_id}: send that body again, or "
@@ -147,7 +147,7 @@ class NewBody:
                 )
 
     def before(self, decision: Decision) -> None:
-        """Claim the dead letter's key, if the new key accepts the body. If it raises NotResent, nothing has changed."""
+        """Claim the dead letter's key, if the new key accepts the body. If this raises NotResent, send nothing."""
         new = self.check(decision)
         if decision.verdict not in OWN_RECORD:
             return
@@ -165,7 +165,7 @@ class NewBody:
                 raise NotResent("the record of the old or the new key has just changed: run the command again")
 
     def after(self, decision: Decision) -> None:
-        """Complete the dead letter's key. Raises NotResent if that is not confirmed: the dead letter must then stay."""
+        """Complete the dead letter's key. Raises NotResent if this is not confirmed: the dead letter must then stay."""
         claimed = self.claimed.get(decision.dead_letter.id)
         if claimed is None:
             return
@@ -225,7 +225,7 @@ class TakingBack:
         back = take_back(claimed, now_ms, records.retention_seconds)
         new = records.read(begun.new_id)
         if new is not None and taken_back(new) is not None:
-            return ask(back, claimed, records.store, records.deadline())  # another dead letter's resend was taken back
+            return ask(back, claimed, records.store, records.deadline())  # another dead letter's take-back closed it
         (version,) = records.clock.versions(1)
         closed = put_closed(begun, records.store.table_name, now_ms, records.retention_seconds, version)
         return commit(back, [closed], records.store, records.deadline())

@@ -28,9 +28,9 @@ WAVE_SECONDS = 0.25
 """A wave has about as many messages as the rate allows in this time, in whole batches, to avoid bursts."""
 
 BEYOND_LIMIT = "over --limit: run again"
-DECLINED = "it was not confirmed"
+DECLINED = "the operator did not confirm it"
 UNFINISHED = "the run ended first"
-STAYS_BEHIND = "an earlier dead letter of its group stays"
+STAYS_BEHIND = "an earlier dead letter in its group stays"
 
 
 class DeadLetterResult(NamedTuple):
@@ -88,7 +88,7 @@ class Summary:
 
 
 OnProgress = Callable[[Summary], None]
-"""Called after every wave."""
+"""Called after every wave and at the end of a run."""
 
 
 @dataclass
@@ -115,17 +115,17 @@ class Run:
         """All messages sent back to the consumer, by record id."""
         self._pending: dict[str, Decision] = {}
         self._stopped_lines: set[str] = set()
-        """Where a redrive failed: messages behind it, which SQS delivers in the next round, must stay."""
+        """The lines in which a redrive failed: later messages, which SQS delivers in the next round, must stay."""
         self._due_seconds = 0.0
 
     def plan(self) -> Plan:
-        """A plan for the selected dead letters that SQS delivers now. Changes nothing."""
+        """A plan for the selected dead letters that can be taken now. Carries out nothing."""
         return self._planned(self.session.take(stopped=self.stopped))
 
     def carry_out(self, plan: Plan, on_progress: OnProgress = lambda summary: None) -> None:
         """Carry out the plan, then plan and process the dead letters that appear behind it.
 
-        The plan is emptied along the way: bodies are large, and none is kept after its dead letter is processed.
+        The plan is emptied along the way, so that no large body is kept after its dead letter is processed.
         """
         following: Plan | None = plan
         for _ in range(MAX_ROUNDS):
@@ -141,7 +141,7 @@ class Run:
         on_progress(self.summary)
 
     def _following(self) -> Plan | None:
-        """The plan for dead letters that have appeared since; None if there are none."""
+        """The plan for dead letters that have appeared since; None if nothing has appeared."""
         taken = self.session.take(stopped=self.stopped)
         return self._planned(taken) if taken else None
 
@@ -183,7 +183,7 @@ class Run:
 
     def _all(self, disposition: Disposition, on_progress: OnProgress) -> None:
         """Process the decisions in waves. A wave sends back one message per FIFO group, so that nothing overtakes a
-        refused one.
+        refused message.
         """
         lines: dict[str, deque[Decision]] = {}
         for each in (each for each in self._pending.values() if self.dispositions[each.verdict] == disposition):

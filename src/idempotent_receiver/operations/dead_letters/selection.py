@@ -17,7 +17,7 @@ from idempotent_receiver.sqs.dead_letter import NoRoom
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Decisions about selected dead letters: those to carry out, and those that stay because of the limit, a change
-    since the plan, or their verdict.
+    since the plan was saved, or their verdict.
     """
 
     decisions: list[Decision]
@@ -72,7 +72,7 @@ class SavedPlan:
 
     The history stores `id` with every act. `command` is the command that the plan is for, `made_at` an ISO 8601 time,
     `queue` and `dead_letter_queue` are ARNs. `options` come from the command that made the plan. The plan holds no
-    bodies, only the hash of a new body, which must be given again.
+    bodies. Of a new body it holds the hash, so the body must be given again.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -128,7 +128,7 @@ class Selection:
 
     @classmethod
     def of_plan(cls, letters: Iterable[PlannedLetter]) -> Self:
-        """Exactly these dead letters."""
+        """A selection of exactly these dead letters."""
         planned = {each.message_id: each for each in letters}
         return cls(planned=planned, limit=len(planned))
 
@@ -157,7 +157,7 @@ class Selection:
         return [each for id, each in (self.planned or {}).items() if id not in seen]
 
     def plan(self, decisions: list[Decision], acted: int, dispositions: Dispositions) -> Plan:
-        """A plan for the selected dead letters, after `acted` others. Those without a disposition stay."""
+        """A plan for the selected dead letters; `acted` others already count towards the limit."""
         due: list[Decision] = []
         changed: list[Decision] = []
         staying: list[Decision] = []

@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknow
 
 
 class Source(Protocol):
-    """Where dead letters come from: a queue, where taking holds them, or an archive, which no consumer reads."""
+    """Where dead letters come from: a queue, which holds what is taken, or an archive, which no consumer reads."""
 
     clock: Clock
     workers: Workers
@@ -45,7 +45,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Takes, reads and judges dead letters. Leaving it releases everything it holds."""
+    """Takes, reads and judges dead letters. Exiting the session releases everything it holds."""
 
     source: Source
     reader: Reader
@@ -59,7 +59,7 @@ class Session:
         self.source.release()
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Decision]:
-        """Take about `most` dead letters at most that were not taken before, and decide on each."""
+        """Take dead letters not yet taken, at most about `most` of them, and decide on each."""
         received = self.source.take(most, stopped)
         now_ms = self.source.clock.epoch_ms()
         taken = [self.reader.read(raw, now_ms) for raw in received]

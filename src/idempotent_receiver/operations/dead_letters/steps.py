@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ActFailure(NamedTuple):
-    """Why something failed or is uncertain: a reason, AWS's code, and the error if it must end the run."""
+    """Why an act failed or is uncertain: a reason, AWS's code, and the error if it must end the run."""
 
     outcome: ActOutcome
     code: str
@@ -30,7 +30,7 @@ class ActFailure(NamedTuple):
 
     @classmethod
     def of(cls, error: RequestFailed, what: str = "AWS") -> "ActFailure":
-        """What a failed request means."""
+        """The failure of an act, given a failed request to `what`."""
         code = code_of(error)
         if refused(error):
             return cls(ActOutcome.REFUSED, code, f"{what} refused it: {code}", error)
@@ -49,8 +49,8 @@ class Steps:
     source: Source
 
     def carry_out(self, disposition: Disposition, held: Sequence[Decision]) -> tuple[ActFailures, ActFailures]:
-        """Take the steps. Returns two kinds of failure: dead letters not known to be processed, and those processed but
-        not deleted.
+        """Take the steps. Returns two kinds of failure: dead letters not confirmed as processed, and those processed
+        but not deleted.
         """
         failed: ActFailures = {}
         if disposition.record is not None:

@@ -10,18 +10,18 @@ that cannot be read at all                                                   MAL
 whose queue is unknown                                                       FOREIGN: stays
 without a usable key                                                         UNKEYED: stays
 whose record could not be read, or is in a form unknown to this version      UNREADABLE: stays
-whose record has another fingerprint, in any status                          CONFLICT: stays, and is listed
+whose record has a different fingerprint, in any status                      CONFLICT: stays, and is listed
 whose record is claimed for a resend that did not finish                     RESENDING: stays
 whose record a resend has completed                                          RESENT: dropped
-whose record is COMPLETED, with its fingerprint                              DONE: dropped
+whose record is COMPLETED, with the same fingerprint                         DONE: dropped
 whose record is COMPLETED, without a fingerprint                             MOVE: the consumer recognises it
-that failed for good, by its stamp or by its record                          PERMANENT: stays, unless included
+that failed for good, according to its stamp or record                       PERMANENT: stays, unless included
 older than the record retention                                              TOO_OLD: stays, unless forced
 with no room for our stamp                                                   NO_ROOM: stays
 any other                                                                    MOVE
 ============================================================================ =============================
 
-`transitions.decide` answers the claim, as it does for the consumer itself.
+`transitions.decide` says what the consumer's own claim would find.
 """
 
 from dataclasses import asdict, dataclass
@@ -72,8 +72,8 @@ ACTS = (Verdict.MOVE, Verdict.DONE, Verdict.RESENT)
 class Rules:
     """Which dead letters belong to the consumer, and what the operator allows.
 
-    `archived` dead letters may come from another stack's queue; `force` admits them. `payload_known` means that
-    fingerprints are computed as in the consumer.
+    `archived` dead letters may come from another stack's queue; `force` admits them, and dead letters
+    that are TOO_OLD. `payload_known` means that fingerprints are computed as in the consumer.
     """
 
     queue_arn: str
@@ -86,8 +86,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A dead letter with its verdict and the reason for it. `reason`, `group` and `error_type` describe its failure.
-    `record` is its key's record, if it could be read.
+    """A dead letter with its verdict; `why` explains the verdict. `reason`, `group` and `error_type` describe the
+    failure. `record` is the key's record, if it could be read.
     """
 
     dead_letter: DeadLetter
@@ -193,14 +193,14 @@ def _met(found: Record | None, now_ms: int) -> str:
     if unsent(found, now_ms):
         return "its effect took place, but its messages may not have been sent: the consumer will send them"
     if found.status == Status.FAILED:
-        return f"it failed at attempt {found.attempts or 1} and may be tried again"
+        return f"it failed on attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):
         return "it was released before its handler started"
     return "its claim was never settled, and its lease has ended"
 
 
 def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bool:
-    # Only permanent failures carry a reason; the stamp for a redrive omits it.
+    # A stamp has a reason only after a permanent failure; a redrive's stamp omits it.
     if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
         return True
     return found is not None and not found.expired(now_ms) and permanent(found)

@@ -71,13 +71,13 @@ NAMED = frozenset({Verdict.FOREIGN})
 """Verdicts acted on only if the message or its group is named, because it may be another consumer's."""
 
 NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
-"""Verdicts without a resend to take back, whatever a redrive would do."""
+"""Verdicts on dead letters whose resend has not begun, so that there is nothing to take back."""
 
 _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 
 
 def redrive_dispositions(queue_url: str) -> Dispositions:
-    """What a redrive does: it drops completed messages, and sends those that may run back to the queue."""
+    """What a redrive does: it drops completed messages, and sends back to the queue those that may run."""
     moved = Disposition(
         verb=Verb.MOVED,
         becomes="back to the queue",
@@ -121,7 +121,7 @@ def archive_dispositions(keep: Callable[[Decision], None]) -> Dispositions:
 
 def delete_dispositions() -> Dispositions:
     """What deleting does."""
-    deleted = Disposition(verb=Verb.DELETED, becomes="deleted for good", undeleted="delete it again")
+    deleted = Disposition(verb=Verb.DELETED, becomes="deleted permanently", undeleted="delete it again")
     return dict.fromkeys(_OURS - {Verdict.RESENDING}, deleted)
 
 
@@ -146,7 +146,7 @@ def take_back_dispositions(taking_back: RecordSide) -> Dispositions:
     """What taking back a resend does."""
     back = Disposition(
         verb=Verb.TAKEN_BACK,
-        becomes="as before its resend: a message already sent by it counts as done",
+        becomes="as before its resend: if the new body was sent, it counts as done",
         record=taking_back,
         deletes=False,
     )

@@ -22,7 +22,7 @@ _REFUSING = ("AccessDenied", "KMS", "Kms", "InvalidClientToken", "UnrecognizedCl
 
 
 def refused(error: RequestFailed) -> bool:
-    """Whether AWS certainly did nothing: it refused the whole request because of permissions, key or content."""
+    """Whether AWS certainly did nothing: it refused the whole request because of permissions, a key or the content."""
     if not isinstance(error, ClientError):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)

@@ -35,7 +35,7 @@ def test_redrive_tells_its_plan_and_does_it_and_keeps_who_did_what_to_which_and_
     assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == ({FLAKY}, {CONFLICT, CLOSED})
     assert {(each["key"], each["verb"], each["outcome"], each["why"]) for each in stack.acts} == {
         (DONE, "dropped", "done", "its record is COMPLETED, with the same payload"),
-        (FLAKY, "moved", "done", "it failed at attempt 5 and may be tried again"),
+        (FLAKY, "moved", "done", "it failed on attempt 5 and may be tried again"),
     }
     for each in stack.acts:
         assert (each["queue"], each["dead_letter_queue"]) == (stack.arn, stack.dead_arn)
@@ -81,7 +81,10 @@ def test_redrive_without_a_yes_does_nothing(receiver: Receiver, stack: Stack, an
     assert (ran.code, ran.json["confirmed"], ran.json["moved"]) == (1, False, 0)
     assert "Move or drop 2 dead letters? [y/N]" in ran.err
     assert {each["key"] for each in ran.json["left"]} == DEAD
-    assert {each["key"] for each in ran.json["left"] if each["why"] == "it was not confirmed"} == {DONE, FLAKY}
+    assert {each["key"] for each in ran.json["left"] if each["why"] == "the operator did not confirm it"} == {
+        DONE,
+        FLAKY,
+    }
     assert "Nothing was done: 1 dead letter left in place." in receiver.on(f"dlq redrive --key {FLAKY}").out
     assert stack.untouched()
 

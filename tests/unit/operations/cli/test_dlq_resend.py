@@ -146,7 +146,7 @@ def test_a_second_body_for_what_has_no_key_and_was_sent_already_is_warned_of(
         ({"status": {"S": "COMPLETED"}}, "it has already completed"),
         (
             {"status": {"S": "INPROGRESS"}, "in_progress_expiration": {"N": "9999999999000"}},
-            "a worker holds its claim and may still complete the old body",
+            "a worker holds its claim and may still handle the old body",
         ),
     ],
     ids=["done, of a payload that its record does not tell", "claimed"],

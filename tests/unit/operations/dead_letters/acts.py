@@ -22,7 +22,7 @@ def act(key: str = "bank#k1", **changed: Any) -> Act:
         queue=QUEUE,
         dead_letter_queue=f"{QUEUE}-dead",
         operator=OPERATOR,
-        why="it failed at attempt 5 and may be tried again",
+        why="it failed on attempt 5 and may be tried again",
         plan="p1",
     )
     return replace(made, **changed)

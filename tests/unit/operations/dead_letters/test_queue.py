@@ -45,7 +45,7 @@ def test_what_sqs_refuses_is_not_overtaken_by_its_group_and_other_groups_go_on()
     assert names_in(bank.queue) == ["throttled-00", "throttled-01", "throttled-03", "throttled-05"]
     assert [left.why for left in summary.left] == [
         "SQS refused its copy: ReceiptHandleIsInvalid",
-        "an earlier dead letter of its group stays",
+        "an earlier dead letter in its group stays",
     ]
 
 
@@ -60,7 +60,7 @@ def test_what_comes_up_in_a_later_round_does_not_overtake_what_an_earlier_one_le
     assert names_in(bank.queue) == [f"throttled-{number:02}" for number in range(refused)]
     assert {left.why for left in summary.left} == {
         "SQS refused its copy: ReceiptHandleIsInvalid",
-        "an earlier dead letter of its group stays",
+        "an earlier dead letter in its group stays",
     }
     assert len(summary.left) + summary.unseen == 25 - refused
 

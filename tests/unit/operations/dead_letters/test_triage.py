@@ -87,8 +87,8 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
     [
         (None, Verdict.MOVE, "no record"),
         (EXPIRED, Verdict.MOVE, "expired"),
-        (TRANSIENT, Verdict.MOVE, "failed at attempt 5"),
-        (DELAYED, Verdict.MOVE, "failed at attempt 5"),
+        (TRANSIENT, Verdict.MOVE, "failed on attempt 5"),
+        (DELAYED, Verdict.MOVE, "failed on attempt 5"),
         (ORPHAN, Verdict.MOVE, "never settled"),
         (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
@@ -109,7 +109,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (UNREAD, Verdict.UNREADABLE, "could not be read: throttled"),
         # An error that cannot be read is not permanent.
         *(
-            (record("FAILED", error=error), Verdict.MOVE, "failed at attempt 5")
+            (record("FAILED", error=error), Verdict.MOVE, "failed on attempt 5")
             for error in (None, "", "no JSON", "[]", '"x"', '{"permanent": "yes"}', "{" * 100_000)
         ),
     ],

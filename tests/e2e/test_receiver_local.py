@@ -456,7 +456,7 @@ TWO_FUNCTIONS = TEMPLATE + TEMPLATE[TEMPLATE.index("  Consumer:") :].replace("  
             BY_MAKEFILE.replace("ContextPath: .", "ContextPath: src"),
             "does not exist: correct ContextPath",
         ),
-        (PLAIN, TWO_FUNCTIONS, "which function? use --function: Consumer, Other"),
+        (PLAIN, TWO_FUNCTIONS, "which function? use --function with one of: Consumer, Other"),
     ],
 )
 def test_what_keeps_a_trial_from_beginning_is_told_with_its_remedy(

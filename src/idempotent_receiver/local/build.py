@@ -1,6 +1,6 @@
 """Builds a function's code for this machine: with the project's Makefile, or from requirements.txt and the code folder.
 
-Every build has its own folder, never SAM's, because `sam deploy` would deploy that one.
+Every build has its own folder, never SAM's build folder, which `sam deploy` would deploy.
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ NOT_FOR_HOST = (
 
 
 def build(code: Path, folder: Path, project: Path) -> Path:
-    """Build the code at this CodeUri once, into its own subfolder of `folder`; return the path.
+    """Build the code in the folder `code` once, into its own subfolder of `folder`; return the path.
 
     requirements.txt is next to the code or, if shared by all functions, in the project's folder.
 

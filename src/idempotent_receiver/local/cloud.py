@@ -26,7 +26,7 @@ from idempotent_receiver.local.server import Server, ServerError, running
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 PORT = 4566
-"""The default port of a long-lived local cloud, for people's commands and a project's own files."""
+"""The default port of a long-lived local cloud, which people's commands and a project's own files refer to."""
 LSOF_SECONDS = 5.0
 
 # A proxy in the environment must not be used for loopback.
@@ -47,7 +47,7 @@ def interpreter() -> str:
 class Ministack:
     """How to start ministack and recognise that it is ready. `python` is an interpreter that has it installed.
 
-    It listens on loopback and, if needed, on one more address for functions in containers.
+    Ministack listens on loopback and at `also_at`, where functions in containers reach it.
     """
 
     def __init__(self, python: str | None = None, *, also_at: str = LOOPBACK) -> None:
@@ -75,7 +75,7 @@ class Ministack:
         }
 
     def ready(self, port: int) -> bool:
-        """Whether it responds."""
+        """Whether ministack responds."""
         return is_ministack(f"http://{LOOPBACK}:{port}")
 
 
@@ -97,7 +97,7 @@ class Cloud:
 
     @property
     def alive(self) -> bool:
-        """Whether it is running: until the block ends, unless it crashes. Always true for a cloud given by its URL."""
+        """Whether the cloud is still running or was given by its URL. False after a crash, and after the block ends."""
         return self._server is None or self._server.alive
 
     @property
@@ -129,14 +129,14 @@ class Cloud:
         return "" if self._server is None else self._server.log()
 
     def close(self) -> None:
-        """Close its clients."""
+        """Close the cloud's clients."""
         for client in self._clients.values():
             client.close()
 
 
 @contextlib.contextmanager
 def embedded_cloud(program: Ministack | None = None, *, port: int | None = None) -> Iterator[Cloud]:
-    """Start a local cloud on this port or a free one. Its processes and files are removed however the block exits.
+    """Start a local cloud on `port`, or on a free port. Its processes and files are removed however the block exits.
 
     Raises ServerError if the cloud cannot start; if the port is in use, the error names the process that uses it.
     """

@@ -62,13 +62,14 @@ def _queue_url(cloud: Cloud, name: str) -> str:
 
 
 def chosen_function(names: Sequence[str], name: str | None) -> str:
-    """The function with this name, or the only one. Raises TrialError if there is no single match."""
+    """The function called `name` or, without a name, the only one. Raises TrialError unless exactly one matches."""
     told = ", ".join(names)
     if not names:
         raise TrialError("no function in the template consumes a queue: add an event of type SQS to one")
     matching = [each for each in names if name in (None, each)]
     if len(matching) != 1:
         raise TrialError(
-            f"{'which function?' if name is None else f'{name} does not consume a queue:'} use --function: {told}"
+            f"{'which function?' if name is None else f'{name} does not consume a queue;'} "
+            f"use --function with one of: {told}"
         )
     return matching[0]

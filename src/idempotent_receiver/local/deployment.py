@@ -42,7 +42,7 @@ class LocalClients(Clients, Protocol):
 
     @property
     def endpoint_url(self) -> str:
-        """The URL at which it listens."""
+        """The URL at which the local cloud listens."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def packaged(
     uri_of: Callable[[Path], str],
     built: Callable[[Target], str] | None = None,
 ) -> str:
-    """Return the template with its paths, which are relative to this folder, replaced and no other byte changed.
+    """Return the template with its paths, which are relative to `folder`, replaced and no other byte changed.
 
     Nested templates are packaged in the same way and uploaded. `uri_of` uploads code or definitions and returns their
-    address. `built` does so for a function that a Makefile builds; without it, the contents of CodeUri are uploaded.
+    address. `built` does the same for a function that a Makefile builds; if None, `uri_of` uploads its CodeUri.
     """
     read, edits = template_of(template), []
     for each in read.resources:
@@ -148,7 +148,7 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
 
 
 def _let_poll(clients: Clients, mapping: str) -> None:
-    # It cannot compare text with a number, and would never poll the queue.
+    # The local cloud cannot compare text with a number, and would never poll the queue.
     functions = clients.client("lambda")
     scaling = functions.get_event_source_mapping(UUID=mapping).get("ScalingConfig", {})
     if "MaximumConcurrency" in scaling:
@@ -157,14 +157,14 @@ def _let_poll(clients: Clients, mapping: str) -> None:
 
 
 def _let_delete(clients: Clients, table: str) -> None:
-    # It treats the text "false" as true.
+    # The local cloud treats the text "false" as true.
     dynamodb = clients.client("dynamodb")
     if dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled") == "false":
         dynamodb.update_table(TableName=table, DeletionProtectionEnabled=False)
 
 
 def _let_expire(clients: Clients, template: Template, stack: Stack) -> None:
-    # It ignores TimeToLiveSpecification.
+    # The local cloud ignores TimeToLiveSpecification.
     for each in template.resources:
         said = [each.said("Properties", "TimeToLiveSpecification", name) for name in ("AttributeName", "Enabled")]
         if each.type == "AWS::DynamoDB::Table" and said[1] == "true" and each.id in stack.resources:
@@ -212,7 +212,7 @@ def zipped(code: Path, overlay: Mapping[str, bytes] | None = None) -> bytes:
 
 
 def _source(path: Path) -> Path:
-    """The source of a bytecode file, which would take precedence over a replaced source; any other file itself."""
+    """The source of a bytecode file, which would take precedence over a replaced source; else the path itself."""
     if path.suffix != ".pyc":
         return path
     return path.parent.parent / f"{path.name.partition('.')[0]}.py"

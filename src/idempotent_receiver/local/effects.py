@@ -29,7 +29,7 @@ ContentByTable = Mapping[str, TableContent]
 
 
 class Attribute(NamedTuple):
-    """A table's attribute, with its path inside documents. Without a path: the number of items."""
+    """A table's attribute, with its path inside documents. An empty path stands for the table's number of items."""
 
     table: str
     path: str = ""
@@ -94,7 +94,7 @@ class Reference:
     changes: Mapping[str, Changes] = field(default_factory=dict)
 
     def differences(self, found: ContentByTable) -> list[Difference]:
-        """The differences between these tables and the reference."""
+        """The differences between `found` and the reference."""
         expected, present = self._contents(self.tables), self._contents(found)
         both = dict.fromkeys([*expected, *present])
         return [each for place in both for each in _differences(place, expected.get(place), present.get(place))]
@@ -126,7 +126,7 @@ def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
     both = {inner for path in {*one} & {*other} for inner in _inner(path)}
     incomparable = frozenset(_general(each, both) for each in differing)
     reference = Reference(last, incomparable, frozenset(_places(last) & _places(again)))
-    # The same values may end up in other items, such as the balances after equal amounts in another order.
+    # The same values may end up in different items: for example, running balances depend on the order.
     while swapped := {_general(Attribute(each.place.table, each.path), both) for each in reference.differences(again)}:
         reference = replace(reference, incomparable=reference.incomparable | swapped)
     changes: dict[str, dict[ItemPlace, Mapping[str, Decimal]]] = {}
@@ -153,7 +153,7 @@ def _inner(attribute: Attribute) -> Iterator[Attribute]:
 
 
 def _covering(table: str, path: str) -> Iterator[Attribute]:
-    """The attributes that exclude this path from comparison if they are incomparable."""
+    """The attributes that must all be comparable for `path` to be compared."""
     *documents, whole = _inner(Attribute(table, path))
     yield from (whole, *(each._replace(path=f"{each.path}.*") for each in documents))
 

@@ -39,8 +39,8 @@ class LocalProject:
         return template_of(self.text).consumers
 
     def deployed(self, cloud: Cloud, stack: str, *, text: str | None = None, witnessed: bool = False) -> Stack:
-        """Deploy the project to a cloud, from its template or an edited one, optionally with the witness next to its
-        code.
+        """Deploy the project to a cloud, from its template or from an edited `text`, optionally with the witness next
+        to its code.
 
         Raises DeployError and TrialError.
         """

@@ -1,6 +1,6 @@
 """The runs of a trial, each on a fresh local cloud.
 
-1. Without faults, one message at a time: shows how each changes the tables, and which always fail.
+1. Without faults, one message at a time: shows how each message changes the tables, and which always fail.
 2. With workers killed, and every message delivered at least twice. Takes as long as a lease; meanwhile:
 3. Without faults, in another order: differences from the first run say nothing about faults.
 4. One message in a batch fails once; the others do not.
@@ -50,8 +50,8 @@ class Found:
 
     @property
     def fine(self) -> bool:
-        """Whether each message ended correctly, and not all as dead letters, which would mean that the events do not
-        suit the handler.
+        """Whether every message ended correctly, with nothing missing or unexplained. If all ended as dead letters,
+        the events do not suit the handler, and this is False.
         """
         verdicts = {each.verdict for each in self.messages}
         return verdicts <= FINE and EffectVerdict.ONCE in verdicts and not self.missing and not self.unexplained
@@ -59,7 +59,7 @@ class Found:
 
 @dataclass(frozen=True)
 class TrialRuns:
-    """Performs the runs. `cloud` starts a local cloud, `tell` reports each step, and `progress` shows how far it is."""
+    """Performs the runs. `cloud` starts a local cloud, `tell` reports each step, and `progress` counts messages."""
 
     project: LocalProject
     samples: Sequence[Sample]
@@ -83,7 +83,7 @@ class TrialRuns:
         if not able:
             return found
         if any(names.intersection(step.names) and step.before != step.after for step in steps):
-            # Exclude what failing messages leave in the tables from the comparison.
+            # Exclude from the comparison what failing messages leave in the tables.
             _, steps, _ = self._alone("again, without the messages that always fail", able)
         with self._run("with workers killed: takes until their leases end", witness.KILLS) as killed:
             killed.send(able)
@@ -102,7 +102,7 @@ class TrialRuns:
         )
 
     def _alone(self, what: str, samples: Sequence[Sample]) -> tuple[Found, list[Step], list[Ended]]:
-        """The first run: one step per message, plus one for all messages that had to be redelivered."""
+        """A run without faults: one step per message, plus one for all messages that had to be redelivered."""
         with self._run(what, witness.NONE) as trial:
             steps, tables, ends = list[Step](), trial.tables(), time.monotonic() + ALONE_SECONDS
             with self.progress("out of queue", len(samples)) as say:
@@ -119,7 +119,7 @@ class TrialRuns:
         return Found(messages=ended, inside=trial.inside, claims=evidence.claims, missing=missing), steps, ended
 
     def _reordered(self, samples: Sequence[Sample]) -> ContentByTable:
-        """The run in another order: the groups are reversed, but keep their internal order."""
+        """The tables after a run in another order: the groups are reversed, but each keeps its internal order."""
         groups: dict[str, list[Sample]] = {}
         with self._run("without faults, in another order", witness.NONE) as trial:
             for place, sample in enumerate(samples):

@@ -21,7 +21,7 @@ class Sample:
     record: Mapping[str, Any]
 
     def sendable(self, *, fifo: bool) -> dict[str, Any]:
-        """The SendMessage arguments that send it as a new message."""
+        """The SendMessage arguments that send the sample as a new message."""
         attributes = {
             name: {
                 "DataType": value.get("dataType", "String"),

@@ -1,4 +1,4 @@
-"""Runs a server for a `with` block: on a free loopback port, and only as long as the calling process runs.
+"""Runs a server for a `with` block: on a loopback port, and only as long as the calling process runs.
 
 A supervisor (supervisor.py) owns the server's processes and temporary folder, and outlives this process if necessary.
 """
@@ -63,11 +63,11 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the server is still running: until it is closed, unless it crashes."""
+        """Whether the server is still running: false after `close`, and after a crash."""
         return self._supervisor.poll() is None
 
     def await_ready(self) -> None:
-        """Return once the server responds; raise `ServerError` if it ends or takes too long."""
+        """Return once the server responds; raise `ServerError` if it exits or takes too long."""
         deadline = time.monotonic() + START_SECONDS
         # `alive` last: another program on the port may look ready while our own server fails to bind.
         while not (self._program.ready(self.port) and self.alive):
@@ -80,7 +80,7 @@ class Server:
             time.sleep(START_POLL_SECONDS)
 
     def log(self) -> str:
-        """Return all its output so far; call it only while the server runs."""
+        """Return all the server's output so far; call this only while the server runs."""
         if self._folder is None:
             assert self._supervisor.stdout is not None
             self._folder = Path(self._supervisor.stdout.readline().strip())
@@ -110,7 +110,7 @@ class Server:
 
 @contextlib.contextmanager
 def running(program: Program, *, folder: Path, port: int | None = None) -> Iterator[Server]:
-    """Run the program in this folder, on this port or a free one; when the block ends, remove its processes and files.
+    """Run the program in `folder`, on `port` or a free port; when the block ends, remove its processes and files.
 
     If this process is killed or interrupted before it can clean up, the supervisor still does.
     """

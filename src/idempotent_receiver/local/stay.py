@@ -1,6 +1,6 @@
 """A project on a local cloud that keeps running, and the commands that work with it.
 
-Tables and queues are named by their logical ids. `sam local` resolves `!Ref` to these, so its containers find them.
+Tables and queues are named by logical id. `sam local` resolves `!Ref` to the logical id, so its containers find them.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class Stays:
 
 @contextlib.contextmanager
 def staying(project: LocalProject, port: int) -> Iterator[Stays]:
-    """Run the project on a local cloud at this port, until the block ends. Raises DeployError, TrialError and
+    """Run the project on a local cloud at `port`, until the block ends. Raises DeployError, TrialError and
     ServerError.
     """
     address = engine()
@@ -50,8 +50,8 @@ def staying(project: LocalProject, port: int) -> Iterator[Stays]:
 
 
 def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
-    """Suggested commands for a sample event, each after its description. A command's parts must not be split when
-    wrapped.
+    """Suggested commands for a sample event, each after its description. Lines may be wrapped between a command's
+    parts, but not within a part.
     """
     at = ["--endpoint-url", stays.cloud.endpoint_url, "--region", REGION]
     options, found = [" ".join(at[:2]), " ".join(at[2:])], list[tuple[str, list[str]]]()

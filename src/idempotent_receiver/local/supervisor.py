@@ -1,9 +1,9 @@
-"""Keeps one server running for as long as another process holds the other end of its standard input, then cleans up.
+"""Keeps one server running until the parent process writes to standard input, closes it or dies, then cleans up.
 
 Run it as its own program: `python supervisor.py COMMAND...`. Its parent may be interrupted at any instruction, or
 killed without a chance to clean up; in every case, the operating system closes the pipe. This process, which Ctrl-C
-does not reach, then ends the server and everything it started, and removes the folder whose path it printed at its
-start. Standard library only.
+does not reach, then ends the server and everything it started, and removes the folder whose path it printed at
+startup. Standard library only.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ LAST_WORDS_BYTES = 4_000
 
 
 def keep(command: Sequence[str]) -> int:
-    """Run the server until standard input has data or is closed. Returns 0, or 1 if the server ended first."""
+    """Run the server until standard input has data or is closed. Returns 0, or 1 if the server exited first."""
     folder = Path(tempfile.mkdtemp(prefix="local-server-"))
     try:
         print(folder, flush=True)
@@ -64,7 +64,7 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
     _signal_group(server.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.wait(TERMINATION_GRACE_SECONDS)
-    # Processes that it started hold no state worth a grace period, and must not survive if they hang.
+    # Processes that the server started hold no state worth a grace period, and must not survive if they hang.
     _signal_group(server.pid, signal.SIGKILL)
     server.wait()
 

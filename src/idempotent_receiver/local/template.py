@@ -102,7 +102,7 @@ class Template:
 
     def with_paths(self, new: Callable[[str, str], str | None]) -> "Template":
         """The template with new values for properties that name files. `new` is called with each property and its path;
-        None keeps the path.
+        the path stays if it returns None.
         """
 
         def edits(node: "Node") -> Iterator[Edit]:
@@ -161,7 +161,7 @@ def queues_in(text: str, account: str, region: str) -> str:
 
 
 def at(node: "Node | None", *path: str) -> "Node | None":
-    """The node at this path below another."""
+    """The node at `path` below `node`, if any."""
     for name in path:
         node = dict(event_entries(node)).get(name)
     return node

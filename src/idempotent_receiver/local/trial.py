@@ -100,7 +100,7 @@ class Trial:
         mappings.update_event_source_mapping(UUID=self.consumer.mapping, Enabled=True)
 
     def wait(self, seconds: float, say: Say = lambda done, of: None) -> bool:
-        """Wait until the queue is empty; returns whether it is.
+        """Wait up to `seconds` until the queue is empty. Returns whether it is.
 
         If workers are killed, messages whose key is not the messageId are sent once more meanwhile. Otherwise, failed
         messages are redelivered at once, because there is no lease to wait for.
@@ -118,9 +118,9 @@ class Trial:
         return quiet == QUIET_POLLS
 
     def wait_for(self, name: str, seconds: float) -> bool:
-        """Wait until an attempt for a message with this name has ended; returns whether one has.
+        """Wait up to `seconds` until an attempt for a message called `name` has ended. Returns whether one has.
 
-        In a FIFO queue, it may have to wait for a failing message in its group, which is redelivered at once.
+        In a FIFO queue, the message may have to wait for a failing message in its group, which is redelivered at once.
         """
         ids, ends = {id for id, each in self.sent.items() if each == name}, time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -179,7 +179,7 @@ class Trial:
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def left(self) -> int:
-        """The number of messages in the queue and in other functions' queues, which may receive some."""
+        """The number of messages in the queue, and in other functions' queues, to which the function may send."""
         counts = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         attributes = [self._attributes(url) for url in {each.queue_url for each in self.consumers}]
         return sum(

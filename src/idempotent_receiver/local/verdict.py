@@ -57,7 +57,7 @@ class Evidence:
 
     @property
     def claims(self) -> bool:
-        """Whether only one worker at a time runs a message. Without claims, two may, and only one of them commits."""
+        """Whether only one worker at a time runs a message. Without claims, two may run it, but only one commits."""
         return all(line.get("claims", True) for line in self.lines if line["what"] == "consumer")
 
     @cached_property
@@ -122,7 +122,7 @@ def worst(runs: Iterable[Iterable[Ended]]) -> list[Ended]:
 
 def _blamed(difference: Difference, messages: Sequence["_Message"]) -> list[tuple["_Message", EffectVerdict]]:
     """The messages that may have caused a difference, and how: of all that write to its place, those with the strongest
-    evidence.
+    evidence against them.
     """
     writers = [each for each in messages if difference.place in each.changes]
     able = [(each, each.blamed(difference)) for each in writers if each.share(difference)] or [
@@ -229,7 +229,7 @@ class _Message:
         return [line for line in answers if {*line["ids"], *line.get("lost", ())} & {*self.ids}]
 
     def _done(self) -> list[int]:
-        """The times at which a process that had run the message successfully gave such a response, or was about to."""
+        """The times at which a process that had run the message successfully acknowledged it, or was about to."""
         runs = [(line["process"], line["at_ms"]) for line in self._succeeded()]
         return [
             line["at_ms"]

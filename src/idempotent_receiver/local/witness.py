@@ -1,11 +1,11 @@
 """Wraps a deployed handler on the local cloud: records what happens to each message, and injects faults.
 
-A copy of this file next to the function's code serves as its handler. It writes notes as JSON lines to a file that
-survives the process, as does the function's output. There are three modes:
+A copy of this file next to the function's code serves as the function's handler. It writes notes as JSON lines to a
+file that survives the process, and copies the function's output to another. There are three modes:
 
 - No faults.
-- One message in the first batch fails once, in place of its handler. The others in the batch do not.
-- Workers are killed. The first message to reach its handler is offered to a second worker while the first one runs it;
+- One message in the first batch fails once, without reaching its handler. The others in the batch do not fail.
+- Workers are killed. The first message to reach its handler is offered to a second worker while the first runs it;
   then the first worker dies, after the handler has returned and before anything is recorded. The first worker to finish
   a batch dies just before responding, with everything recorded and nothing acknowledged. Every message's first
   acknowledgement is lost, so SQS redelivers it.
@@ -13,8 +13,8 @@ survives the process, as does the function's output. There are three modes:
 The local cloud deletes every message in a batch whose response AWS would reject. Here, such a response has the same
 effect as on AWS.
 
-It imports nothing from the library at the top level: the function may use another version, or none. With none, each
-delivery counts as a run.
+It imports nothing from the library at the top level: the function may use a different version, or none. Without the
+library, each delivery counts as a run.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ NONE, ONE_FAILS, KILLS = "none", "one fails", "kills"
 PING = {"receiver local": "are you there?"}
 """An event that only imports the handler."""
 MEETING_SECONDS, LONGEST_MEETING_SECONDS, MEETING_LOOK_SECONDS = 0.5, 3.0, 0.05
-"""How long the first handler waits after a second worker has received its message, how long it waits for that at most,
-and the interval between its checks.
+"""How long the first handler waits after a second worker has received its message, how long it waits at most for that
+delivery, and the interval between its checks.
 """
 
 settings: dict[str, Any] = json.loads(os.environ.get(VARIABLE, "{}"))
@@ -60,7 +60,7 @@ def lines() -> list[dict[str, Any]]:
 
 
 def first(name: str) -> bool:
-    """Whether this is the first call with this name in any process."""
+    """Whether this is the first call with `name` in any process."""
     try:
         (Path(settings["folder"]) / name).touch(exist_ok=False)
     except FileExistsError:
@@ -90,14 +90,14 @@ class Copied:
 
 
 def crash(place: str, done: Sequence[str] = ()) -> None:
-    """Kill this process without cleanup, like a crash. `done`: messages already handled, which SQS will redeliver."""
+    """Kill this process without cleanup, like a crash. SQS redelivers the messages in `done`, which were handled."""
     note("killed", place=place, ids=done)
     offer_again(deliveries.handles[id] for id in done)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def offer_again(handles: Iterable[str]) -> None:
-    """Make these messages visible at once. Has no effect on messages already redelivered."""
+    """Make the messages with these receipt handles visible at once. Has no effect on messages already redelivered."""
     import boto3  # noqa: PLC0415  # the function's own version, once its handler has been imported
     from botocore.exceptions import ClientError  # noqa: PLC0415
 
@@ -125,7 +125,7 @@ class Planned(Exception):  # the name appears in the log
 
 
 class Deliveries:
-    """The messages that this process has received: receipt handles by message id, and message ids by key."""
+    """The messages that this process has received: the latest batch's receipt handles, and all message ids by key."""
 
     def __init__(self) -> None:
         self.handles: dict[str, str] = {}
@@ -149,7 +149,7 @@ class Deliveries:
                 self.has_key(record["messageId"], json.loads(stamp)["key"])
 
     def has_key(self, id: str, key: str) -> None:
-        """Note a message's key if it differs from its id."""
+        """Note the key of a message whose key is not simply its id."""
         self.ids[key] = id
         note("keyed", id=id, key=key)
 

@@ -28,7 +28,7 @@ class Baseline:
         self._compare(run_again())
 
     def look_again(self) -> bool:
-        """Run once more, a second later. Returns False, without a run, if called before."""
+        """Run once more, a second later. Returns False, without running, if it was called before."""
         if self._looked_again:
             return False
         self._looked_again = True

@@ -54,10 +54,10 @@ class Watcher(Protocol):
         """The call is about to be made. Returns the seconds to wait first."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait this long before calling a synchronous fake."""
+        """Wait for `seconds` before calling a synchronous fake."""
 
     def arrives(self, call: Call, refuses: BaseException | None) -> None:
-        """The call is about to take effect. Raises `refuses` if it is to be refused."""
+        """The call is about to take effect. Raises `refuses` if the call is to be refused."""
 
     def after(self, call: Call, raises: BaseException | None) -> None:
         """The call was made. Raises `raises` if its answer is to be lost."""
@@ -159,13 +159,15 @@ class Calls:
 
 
 def _as_new(returns: Any) -> Any:
-    """A copy: changes that a handler makes to its answer must not affect other calls."""
+    """A copy of a container, so that a handler's changes to one call's answer do not affect other calls."""
     return deepcopy(returns) if isinstance(returns, dict | list | set) else returns
 
 
 def _require_key(key: object, name: str, signature: inspect.Signature | None) -> None:
     if key is not None and not isinstance(key, str) and not callable(key):
-        raise TypeError(f"key must name a parameter of {name}, or be a callable over its arguments; it is {key!r}")
+        raise TypeError(
+            f"key must name a parameter of {name}, or be a callable that takes its arguments; it is {key!r}"
+        )
     if not isinstance(key, str) or signature is None:
         return
     parameters = signature.parameters.values()
@@ -176,7 +178,7 @@ def _require_key(key: object, name: str, signature: inspect.Signature | None) ->
 
 
 def _error(option: str, given: object) -> BaseException | None:
-    """The error to raise. Raises TypeError for a value that is no error, or an error class that needs arguments."""
+    """The error to raise. Raises TypeError for a value that is not an error, or an error class that needs arguments."""
     if given is None or isinstance(given, BaseException):
         return given
     try:

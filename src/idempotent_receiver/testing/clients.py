@@ -96,12 +96,12 @@ class WorkerQueue:
         self._worker = worker
 
     def change_message_visibility_batch(self, **arguments: object) -> None:
-        """Accept and ignore any change."""
+        """Accept and ignore visibility changes."""
 
     def send_message(self, **arguments: Any) -> None:
         """Send a dead letter."""
         stamp = stamp_of({STAMP: {"stringValue": arguments["MessageAttributes"][STAMP]["StringValue"]}})
-        assert stamp is not None, "the library stamps each"
+        assert stamp is not None, "the library stamps every message"
         id, network = stamp.original_id, self._worker.run.network
         network.send(self._worker, f"sends {id} to the dead-letter queue", partial(network.dead_letters.add, id))
 
@@ -114,12 +114,12 @@ class WorkerQueue:
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 
     def _sent(self, queue_url: str, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Keep one copy of each message by key, as a consumer would, in a table that is compared like any other."""
+        """Keep one message per key, as an idempotent consumer would, in a table that is compared like any other."""
         sent = self._worker.run.memory.tables.setdefault("messages sent", Table("key"))
         for entry in entries:
             arguments = {name: value for name, value in entry.items() if name not in ("Id", "MessageDeduplicationId")}
             stamp = stamp_of({STAMP: {"stringValue": entry["MessageAttributes"][STAMP]["StringValue"]}})
-            assert stamp is not None, "the library stamps each"
+            assert stamp is not None, "the library stamps every message"
             sent.items[stamp.key,] = {"key": stamp.key, "QueueUrl": queue_url, **arguments}
 
 
@@ -132,7 +132,7 @@ class WorkerLog:
         self._worker = worker
 
     def debug(self, text: str, *, extra: Mapping[str, Any]) -> None:
-        """Ignore a text that gives no reason."""
+        """Ignore the text: debug texts never say why a message failed."""
 
     def error(self, text: str, *, extra: Mapping[str, Any]) -> None:
         """Note why a message failed."""

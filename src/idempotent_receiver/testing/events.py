@@ -94,7 +94,7 @@ def body_of(body: object) -> str:
 
 @dataclass
 class LambdaContext:
-    """Lambda's context for an invocation that times out this many seconds after its creation, by this clock."""
+    """Lambda's context for an invocation that times out `seconds` after its creation, according to `clock`."""
 
     seconds: float
     clock: Clock
@@ -113,7 +113,7 @@ class LambdaContext:
 
 
 def lambda_context(seconds: float = 30.0) -> LambdaContext:
-    """A Lambda context that times out after this many seconds. Raises ValueError unless they are positive."""
+    """A Lambda context that times out in `seconds`. Raises ValueError unless `seconds` is positive."""
     options.require_numbers(seconds=seconds)
     if not seconds:
         raise ValueError("seconds must be more than 0: an invocation with no time left starts nothing")

@@ -60,16 +60,16 @@ def explore(
 
     - tables or state that differ from the fault-free run
     - a message acknowledged before it is COMPLETED, or never acknowledged
-    - a fake called again with a different key or none, never called for a completed message, called only after a
-      fault, never awaited, or called with one key for two messages or two calls
+    - a fake called again with a different key or without one, never called for a completed message, called only after
+      a fault, never awaited, or called with one key for two messages or two calls
     - a fake's refusal without consequence: the message ends as if the call had succeeded
 
     Repeating a call with the same key is allowed. So are concurrent runs of a handler with `effects="transaction"`,
     which claims no messages but takes effect only once.
 
     Two more violations are allowed if you give a reason. `network="DynamoDB Local"` allows requests by the handler's
-    own clients; otherwise boto3 is refused, even under moto, and sockets do not connect. `no_effects="it only counts"`
-    allows a handler that touches no table, state or fake.
+    own clients; otherwise boto3 calls are refused, even under moto, and sockets do not connect.
+    `no_effects="it only counts"` allows a handler that touches no table, state or fake.
 
     The same input gives the same result. Schedules with the fewest faults run first. `most_schedules` limits their
     number, with a warning if some did not run: assert that the result is `complete`. `replay` runs the one schedule

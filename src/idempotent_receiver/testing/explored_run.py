@@ -40,7 +40,7 @@ class ExploredRun:
     faked: set[tuple[str, str]] = field(default_factory=set)
     """Tables and state containers that fakes changed in the undisturbed run."""
     repeated: set[str] = field(default_factory=set)
-    """Fakes that another worker called again for the same message, with a key."""
+    """Fakes that a different worker called again for the same message, with a key."""
     why: dict[str, str] = field(default_factory=dict)
     """The reason for each message's latest failure, by messageId."""
     touched: bool = False
@@ -57,7 +57,7 @@ class ExploredRun:
     redriven: bool = False
     """Whether messages that failed for good have been redriven."""
     failing: set[str] = field(default_factory=set)
-    """Keys for which the handler always raises until they are redriven."""
+    """Keys of messages for which the handler raises each time until their redrive."""
     refusing: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     """How many more calls each fake will refuse, by fake and message."""
     promises: list[tuple[Call, str, Coroutine[Any, Any, Any]]] = field(default_factory=list)

@@ -5,8 +5,8 @@ functions and actions are all operations. `expressions.py` defines the meaning o
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
 expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, this module
-follows the service: in a condition's operations and if_not_exists, other operands must not repeat a path that is the
-first; double parentheses are redundant; an update's functions do not accept list_append as an operand; and everything
+follows the service: in a condition's operations and if_not_exists, no other operand may repeat the first one if it is
+a path; double parentheses are redundant; an update's functions do not accept list_append as an operand; and everything
 except parentheses and clauses counts as an operator.
 """
 
@@ -184,7 +184,7 @@ class _Parser:
         return path, OperatorNode(keyword, (path, Value(self._take(_VALUE))))
 
     def _set_value(self) -> Node:
-        """A sum of at most two values, or one value; either may have parentheses."""
+        """A value, or the sum or difference of two values; parentheses may surround either form."""
         operand = partial(self._operand, _SET_FUNCTIONS, _IF_NOT_EXISTS)
         around = self._accept("(")
         doubled = around is not None and self._peek() == "("
@@ -278,7 +278,7 @@ class _Parser:
         return token
 
     def _accept(self, *tokens: str) -> str | None:
-        """Take the next token if it is one of these; keywords ignore case, function names do not."""
+        """Take the next token if it is one of `tokens`. Keywords are case-insensitive; function names are not."""
         token = self._peek().upper()
         if token not in tokens:
             return None

@@ -1,6 +1,6 @@
 """The meaning of DynamoDB expressions, for items as plain Python values.
 
-`_MEANINGS` has a line for every comparator, logical evaluation, function and action. `ABSENT` stands for a missing
+`_MEANINGS` has an entry for every comparator, logical evaluation, function and action. `ABSENT` stands for a missing
 attribute. The grammar handles syntax, and the store handles tables and transactions: nothing is stored here.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
@@ -114,7 +114,7 @@ def _refuse_bad_substitutes(names: Names, values: ItemAttributes) -> None:
 
 
 def _refuse_wrong_types(node: Node, values: ItemAttributes) -> None:
-    """Refuse operands whose type the request itself shows to be wrong. An attribute of the wrong type only makes a
+    """Refuse operands that are of the wrong type in the request itself. An attribute of the wrong type only makes a
     condition false.
     """
     if not isinstance(node, OperatorNode):
@@ -150,7 +150,7 @@ def _evaluate(node: Node, item: ItemAttributes, values: ItemAttributes) -> objec
         case OperatorNode(name, operands):
             arguments = [
                 _evaluate(operand, item, values) for operand in operands
-            ]  # evaluate all of them, because any can be an error
+            ]  # evaluate every operand, because any of them can raise an error
             _refuse_wrong_operands(node, arguments)
             return _MEANINGS[name](*arguments)
 
@@ -196,7 +196,7 @@ def _change(document: dict[str, object], path: Path, value: object) -> None:
 
 
 def _type_of(value: object) -> str:
-    """A plain value's DynamoDB type, by its descriptor; `ABSENT` has none."""
+    """The descriptor of a plain value's DynamoDB type; empty for `ABSENT`."""
     if value is ABSENT:
         return ""
     for kind, descriptor in _DESCRIPTORS.items():

@@ -48,7 +48,7 @@ class FakeCalls:
             seconds = run.decisions.delay()
         if not in_a_real_loop():
             return seconds
-        run.world.sleep(seconds)  # awaiting would take real time and let nobody go first
+        run.world.sleep(seconds)  # awaiting would take real time, and other workers could not go first
         return 0.0
 
     def sleep(self, seconds: float) -> None:
@@ -99,7 +99,7 @@ class FakeCalls:
                 raise raises
 
     def _caller(self) -> Worker | None:
-        """The worker whose handler calls; None in a thread that the handler started."""
+        """The worker whose handler makes the call; None in a thread that the handler started."""
         attempt = current_attempt.get()
         if attempt is None or threading.get_ident() != self._thread:
             return None

@@ -92,7 +92,7 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
     unclaimed = run.setup.consumer.options.effects == "transaction"
     ends, effects = [*_ends(run, wanted)], [*_effects_of(run, baseline, unclaimed=unclaimed)]
     refused = _refused(run, wanted)
-    # A refused message may end differently, but must end.
+    # A message whose call was refused may end differently, but must end.
     yield from (ends if not refused else [one for one in ends if one.subject.startswith(UNACKNOWLEDGED)])
     for finding in _calls(run.calls, wanted.calls):
         yield finding._replace(remedy=ALL_OF_IT) if unclaimed else finding
@@ -111,7 +111,7 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
     if not refused:
         yield from effects
         return
-    # A fake that refused did not write its own data, which says nothing about the handler.
+    # A fake that refused did not write its own data, so missing data there says nothing about the handler.
     effects = [one for one in effects if tuple(one.subject.split(" ", 1)) not in wanted.faked]
     if not (ends or effects or _additional(run, wanted)) and _results(run, unstable) == _results(wanted, unstable):
         for name, message in refused:
@@ -124,13 +124,13 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
 
 
 def _refused(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """The fake and message of each refused call that did not succeed later, but does in the fault-free run."""
+    """The fake and message of each call that was refused and never succeeded, but succeeds in the fault-free run."""
     found, expected = by_message(run.calls), by_message(wanted.calls)
     return [who for who in by_message(run.refused) if _effects(found.get(who, [])) < _effects(expected.get(who, []))]
 
 
 def _additional(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
-    """The fake and message of each call that is not made in the fault-free run."""
+    """The fake and message of each call that the fault-free run does not make."""
     expected = by_message(wanted.calls)
     return [who for who in by_message(run.calls) if who not in expected and who[1] is not None]
 
@@ -140,7 +140,7 @@ def _results(run: ExploredRun, unstable: AbstractSet[str]) -> Sequence[Any]:
 
 
 def unawaited(run: ExploredRun) -> Iterator[HandlerFinding]:
-    """Calls whose coroutines were never awaited."""
+    """Calls whose coroutines had not finished when the handler returned."""
     for call in run.unawaited:
         yield HandlerFinding(
             f"unawaited {call.name}",
@@ -190,7 +190,7 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFin
         before = expected.get((name, message), [])
         keys = distinct(calls)
         if len(keys) > max(1, len(distinct(before))):
-            text = f"{name} was called again {whose} with another key: {', '.join(keys)}"
+            text = f"{name} was called again {whose} with a different key: {', '.join(keys)}"
             remedy = "pass message.idempotency_key, or a key made from it: it is the same on every attempt"
             yield HandlerFinding(f"key {name}", text, remedy)
         keyless, once = (sum(call.key is None for call in some) for some in (calls, before))
@@ -299,7 +299,7 @@ def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Ite
         f"table {table}",
         f"the table {table} {ends}{instead}",
         "a message must have the same effects whenever it is handled, however many attempts came before: read the data "
-        "that effects depend on with `tx.get`, so that they commit only if it has not changed",
+        "that effects depend on with `tx.get`, so that the effects commit only if the data has not changed",
         by_value=True,
     )
 

@@ -11,7 +11,7 @@ from idempotent_receiver.testing.setup import RESTORABLE
 
 
 def consumer_in(handler: object) -> Consumer:
-    """The consumer inside any other decorators. Raises TypeError if there is none."""
+    """The consumer in `handler`, inside any other decorators. Raises TypeError if there is no consumer."""
     found: Any = handler
     while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
         found = found.__wrapped__
@@ -26,7 +26,7 @@ def consumer_in(handler: object) -> Consumer:
 
 
 def records(messages: object) -> Sequence[TableItem]:
-    """The messages as Lambda delivers them. Raises TypeError or ValueError if there are none."""
+    """The messages as Lambda delivers them. Raises TypeError or ValueError if they cannot be delivered."""
     if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
         records: Sequence[TableItem] = messages["Records"]
     else:
@@ -49,7 +49,7 @@ def records(messages: object) -> Sequence[TableItem]:
 
 
 def table(one: object) -> Table:
-    """The table itself, or a new one with this key. Raises TypeError for anything else."""
+    """The given table, or a new one with the given key. Raises TypeError for anything else."""
     if isinstance(one, Table):
         return one
     if isinstance(one, str) or (isinstance(one, tuple) and one and all(isinstance(name, str) for name in one)):
@@ -58,7 +58,7 @@ def table(one: object) -> Table:
 
 
 def require_between(value: object, option: str, least: int, most: int) -> None:
-    """Raise ValueError unless the value is a whole number in this range."""
+    """Raise ValueError unless the value is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{option} must be a whole number from {least} to {most}; it is {value!r}")
 

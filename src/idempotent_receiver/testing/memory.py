@@ -56,7 +56,7 @@ class MemoryStore:
     `Key`, or the first attribute of its `Item`.
 
     Requests that DynamoDB refuses regardless of its tables' content are refused here too, and at the same stage: before
-    the record or any condition is checked. A table's key attributes must have the same types as in its items.
+    the record or any condition is checked. A key must have the same types as the keys of the table's items.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class MemoryStore:
         self.tables = {name: one if isinstance(one, Table) else Table(one) for name, one in (tables or {}).items()}
         """The tables that transactions use, by name."""
         self.sent: list[dict[str, Any]] = []
-        """Messages that handlers sent through their transactions, as SendMessage arguments. SQS receives none."""
+        """SendMessage arguments of messages that handlers sent through their transactions. Nothing reaches SQS."""
         self._closed = tables is not None
         self._lock = threading.Lock()
 
     def named(self, name: str) -> Self:
-        """The same table with another namespace, for another function: `orders` becomes `orders.{name}`."""
+        """A store of the same table with its own namespace, for another function: `orders` becomes `orders.{name}`."""
         other = copy(self)
         other.namespace = joined(self.namespace, name)
         return other
@@ -110,12 +110,12 @@ class MemoryStore:
             return found if misfit is None else Unknown(f"get on {table}: {misfit}", retry=False)
 
     def send_messages(self, queue_url: str, messages: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[SendAnswer]:
-        """Keep the messages that handlers send, in place of SQS."""
+        """Keep the messages that handlers send, instead of sending them to SQS."""
         self.sent += [{"QueueUrl": queue_url, **sendable(queue_url, key, arguments)} for key, arguments in messages]
         return [SendAnswer(True)] * len(messages)
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Write each commit's change and all its actions, or nothing."""
+        """For each commit, write its change and all its actions, or nothing."""
         with self._lock:
             return [self._commit(change, actions) for change, actions in commits]
 
@@ -232,7 +232,7 @@ class Table:
         return tuple(source[name] for name in self.key)
 
     def misfit(self, name: str, key: TableKey) -> str | None:
-        """How a key's types differ from those in this table's items, if they do. `name` is the table's."""
+        """How a key's types differ from the types in the table's items; None if they match. `name` names the table."""
         for attribute, value, other in zip(self.key, key, next(iter(self.items), key), strict=False):
             if _key_type(value) != _key_type(other):
                 return f"the key {attribute!r} is {_key_type(other)} in {name}, but {_key_type(value)} here"

@@ -47,7 +47,7 @@ class Network:
         self._late: list[LateWrite] = []
 
     def offered(self, *offered: str) -> Sequence[str]:
-        """These options, plus `slow` if another worker could go first."""
+        """The options in `offered`, plus `slow` if another worker could go first."""
         others = len(self.under_way) > 1 or self.running.total() > 1
         return (*offered, options.SLOW) if others else offered
 
@@ -130,7 +130,7 @@ class Network:
         return chosen
 
     def arrive(self, *, everything: bool = False) -> None:
-        """Deliver the requests that are due."""
+        """Deliver the late writes that are due or, with `everything`, all of them."""
         for one in tuple(self._late):
             one.after -= 1
             if one.after <= 0 or everything:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> "Calls":
-    """Fakes for the functions that a handler calls. `calls.replace(module, "function", key="parameter")` installs one
-    until the test ends; `calls.made` lists the calls.
+    """Fakes for the functions that a handler calls. `calls.replace(module, "function", key="parameter")` installs a
+    fake until the test ends; `calls.made` lists the calls.
     """
     # Imported here because most tests in a project do not need it.
     from idempotent_receiver.testing.calls import Calls  # noqa: PLC0415

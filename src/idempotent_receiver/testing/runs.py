@@ -16,7 +16,7 @@ from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 
 NEXT_WORKER_SECONDS = 0.5
 MOST_RECEIVES = 3
-"""Receives per message before its redrive, and again after it."""
+"""How often a message is received before its redrive, and again after its redrive."""
 
 
 class ExploredRuns:
@@ -75,7 +75,7 @@ class _Deliveries:
             self._copies()
 
     def _one_by_one(self) -> None:
-        """Deliver each message in its own invocation, after the previous one: messages in a batch can overlap."""
+        """Deliver each message alone, once the previous message has ended: handlers for one batch can overlap."""
         for record in self._setup.records:
             self._deliver([record], 1)
             self._run.world.run()
@@ -103,7 +103,7 @@ class _Deliveries:
             self._run.world.run()
 
     def _redriven(self) -> list[TableItem]:
-        """Redrive messages that failed for good, under their keys, as `receiver dlq redrive` does. Returns them."""
+        """Redrive messages that failed for good, under their keys, like `receiver dlq redrive`. Returns the copies."""
         run = self._run
         ended = {id for id, end in run.ends.items() if end == "completed"}
         failed = [record for record in self._setup.records if run.first_id(record["messageId"]) not in ended]

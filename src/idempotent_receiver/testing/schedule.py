@@ -1,4 +1,4 @@
-"""Schedules: where and how a run departs from the undisturbed one. A run's points are numbered in order."""
+"""Schedules: where and how a run departs from the undisturbed one. The points where a run can depart are numbered."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class Schedule(tuple[tuple[int, str], ...]):
         return cls((int(at), what) for at, _, what in parts)
 
     def extended(self, points: Sequence[Point], faults: int, delays: int) -> Iterator["Schedule"]:
-        """Every schedule that adds one later departure to this one."""
+        """Every schedule that adds one later departure to this schedule."""
         spent = [what for _, what in self]
         slow = spent.count(SLOW)
         failed = len(spent) - slow - spent.count(DEALT)
@@ -73,7 +73,7 @@ class Decisions:
     schedule: Schedule
     points: list[Point] = field(default_factory=list)
     quiet: bool = False
-    """Whether to stop departing and counting points."""
+    """Whether to choose no more departures and count no more points."""
 
     def __post_init__(self) -> None:
         self._wanted = dict(self.schedule)

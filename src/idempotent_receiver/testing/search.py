@@ -24,15 +24,15 @@ class Search:
     def __init__(self, runs: ExploredRuns, faults: int, most_schedules: int, requests: Sequence[str]) -> None:
         self.result = Exploration()
         self._requests = requests
-        """Refused requests, which would have left the test."""
+        """Requests that were refused, because they would have reached the network."""
         self._runs, self._faults, self._most = runs, faults, most_schedules
         self._told: list[_Told] = []
         self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
         self._repeated: dict[str, Schedule] = {}
-        """For each fake called again with its key, the first schedule in which that happened."""
+        """For each fake that was called again with a key, the first schedule in which that happened."""
 
     def run(self, only: Schedule | None, *, may_do_nothing: bool) -> None:
-        """Run all schedules, or only one."""
+        """Run all schedules, or just `only`."""
         self._baseline = Baseline(lambda: self._runs.run(Schedule(), alone=True))
         undisturbed = self._baseline.run
         self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
@@ -46,7 +46,7 @@ class Search:
             found += findings.unseen(undisturbed)
         if found and found[0].subject.startswith((findings.UNACKNOWLEDGED, "handled")):
             _cut(undisturbed.story, after=f"leaves {found[0].subject.split()[1]} for redelivery")
-        # The first finding causes the others: a handler that cannot send fails, for example.
+        # The first finding causes the others: for example, a handler whose request is refused also fails.
         self._tell(found[:1], undisturbed)
         if self._told or not self._repeats():
             return
@@ -95,7 +95,7 @@ class Search:
 
     def _played(self, schedule: Schedule, label: str = "", *, slowly: bool = False) -> ExploredRun | None:
         """Run a schedule. Returns None if the search must stop. With `slowly`, a time-based key changes between
-        attempts, which almost always fall in the same second otherwise.
+        attempts; otherwise, attempts almost always fall in the same second.
         """
         run = self._runs.run(schedule, slowly=slowly)
         last = schedule[-1][0] if schedule else -1
@@ -134,7 +134,7 @@ class Search:
             self._repeated.setdefault(name, run.schedule)
 
     def _tell(self, found: Sequence[HandlerFinding], run: ExploredRun) -> None:
-        """Add new findings. A known finding gets the shorter story if the run has no more faults."""
+        """Add new findings. Known findings get this run's story if it is shorter and the run has no more faults."""
         by_subject = {one.subject: one for one in found}
         for place, told in enumerate(self._told):
             shorter = len(run.schedule) <= len(told.schedule) and len(run.story) < len(told.story)
@@ -161,13 +161,13 @@ class _Told:
 
 
 def _cut(story: list[str], *, after: str) -> None:
-    """Drop the rest of the story, which only repeats."""
+    """Drop the lines after the one that ends with `after`: they only repeat earlier ones."""
     last = next((place for place, line in enumerate(story) if line.endswith(after)), len(story))
     del story[last + 1 :]
 
 
 def _short(story: list[str]) -> list[str]:
-    """A long story without its middle."""
+    """The story, without its middle if it is long."""
     return story if len(story) <= LONGEST_STORY else [*story[: LONGEST_STORY - 10], "...", *story[-9:]]
 
 

@@ -110,7 +110,7 @@ class Setup:
         }
 
     def _record_id(self, record: TableItem) -> str | None:
-        """The id of the message's record; None if it has no usable key."""
+        """The id of the message's record; None if the message has no usable key."""
         options = self.consumer.options
         copies = [received(record, count) for count in (1, 2)]
         messages = messages_of({"Records": copies}, options.open_envelope)

@@ -1,4 +1,4 @@
-"""Stops endless waits: all attempts share one thread, so a handler can wait for a lock that another attempt holds."""
+"""Stops endless waits: all attempts share one thread, so one can wait forever for a lock that another attempt holds."""
 
 import bdb
 import signal

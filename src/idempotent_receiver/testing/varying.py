@@ -1,6 +1,6 @@
 """Finds values that vary on their own, such as times, by comparing the results of two runs, and removes them.
 
-A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. Its content is hidden, but not its size.
+A place is a path: `orders.at`, `journal[].at`, `charge(order.at`. A hidden place still shows the size of its content.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def plain(value: object) -> Any:
-    """A copy in dicts, lists and strings, for comparison after the value itself may have changed."""
+    """A copy as dicts, lists and strings, to compare later, when the value itself may have changed."""
     match value:
         case Mapping():
             return {str(name): plain(held) for name, held in value.items()}

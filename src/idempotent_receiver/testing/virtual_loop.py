@@ -23,7 +23,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, now: Callable[[], float], sleep: Callable[[float], None], wake: Callable[[greenlet], None]
     ) -> None:
         super().__init__()
-        self.time = now  # type: ignore[method-assign]  # the documentation allows another clock
+        self.time = now  # type: ignore[method-assign]  # asyncio's documentation allows a different clock
         self._sleep, self._wake = sleep, wake
         self._sleeper: greenlet | None = None
         self._selector = self
@@ -126,14 +126,14 @@ class _Inline(ThreadPoolExecutor):
 
 
 def in_a_real_loop() -> bool:
-    """Whether a real event loop is running, such as that of `asyncio.run` in a handler."""
-    loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
+    """Whether a real event loop is running, such as one that a handler started with `asyncio.run`."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio provides it for event loop implementations
     return loop is not None and not isinstance(loop, VirtualLoop)
 
 
 def outside_any_loop(switch: Callable[[], Any]) -> Any:
-    """Switch to another greenlet with no current loop or task: asyncio keeps both per thread."""
-    loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
+    """Switch to another greenlet after clearing the current loop and task, which asyncio keeps per thread."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio provides it for event loop implementations
     if loop is None:
         return switch()
     task = asyncio.current_task(loop)

@@ -51,7 +51,7 @@ class Worker:
     def deliver(self, *records: dict[str, Any], seconds: float = 30.0, after: float = 0.0) -> None:
         """Invoke the handler with a batch after `after` seconds, and pass its answer or exception to `answered`.
 
-        If it has not answered within `seconds`, Lambda's timeout kills the process.
+        If the handler has not answered within `seconds`, Lambda's timeout kills the process.
         """
 
         def invoke() -> None:

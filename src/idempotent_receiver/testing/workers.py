@@ -42,7 +42,7 @@ class ExploredWorkers:
             yield
 
     def join(self, number: int, run: ExploredRun) -> ExploredWorker:
-        """The worker with this number, as a new process in the run; the first is A."""
+        """Worker `number`, as a new process in the run; worker 0 is named A."""
         name = ascii_uppercase[number] if number < len(ascii_uppercase) else f"W{number}"
         if name not in self._workers:
             self._workers[name] = self._made(name)
@@ -85,7 +85,7 @@ class ExploredWorkers:
 
 
 def _read_by_lambda(response: Any, event: Any) -> Any:
-    """A response as Lambda reads it: an empty one acknowledges every message, and one with an unknown id none."""
+    """A response as Lambda reads it: an empty one acknowledges every message; after an unknown id, all fail."""
     failures = response.get("batchItemFailures") if isinstance(response, Mapping) else response
     failed = [one.get("itemIdentifier") for one in failures or ()]
     known = [record["messageId"] for record in event["Records"]]

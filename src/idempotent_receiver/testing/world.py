@@ -1,4 +1,4 @@
-"""A world with virtual time, which runs the shipped code unmodified in greenlets, one at a time, instead of threads.
+"""A world in virtual time: it runs the shipped code unmodified, in greenlets instead of threads, one at a time.
 
 A job yields to the others only in `World.sleep`, which simulated stores, clients and event loops call. No real time
 passes there, and only the order of those calls decides which job runs next.
@@ -35,7 +35,7 @@ class World:
         self._order = itertools.count()
         self._agenda: list[tuple[float, int, greenlet, int]] = []
         self._wakes: dict[greenlet, int] = {}
-        """Each greenlet's valid agenda entry; earlier entries are ignored."""
+        """The number of each greenlet's valid agenda entry; the greenlet's earlier entries are ignored."""
         self._spawned: list[greenlet] = []
         self._loops: list[VirtualLoop] = []
         self._exits: Counter[greenlet] = Counter()
@@ -66,7 +66,7 @@ class World:
         self._wake(sleeper, 0.0)
 
     def delay(self, sleepers: Sequence[greenlet], seconds: float) -> None:
-        """Make these jobs wait longer."""
+        """Make jobs that are waiting wait `seconds` longer."""
         due = {sleeper: at for at, turn, sleeper, _ in self._agenda if self._wakes.get(sleeper) == turn}
         for sleeper in sleepers:
             if sleeper in due:
@@ -77,7 +77,7 @@ class World:
         self._wakes.pop(victim, None)
 
     def stop(self) -> Any:
-        """Stop the calling job for good."""
+        """Stop the calling job permanently."""
         if self.ended:
             self.leave()
         outside_any_loop(self._hub.switch)
@@ -119,7 +119,7 @@ class World:
 
 @dataclass
 class WorldClock:
-    """One worker's clock. The wall clock can be wrong and can jump; suspending the machine stops the monotonic one."""
+    """One worker's clock. The wall clock can be wrong and can jump; suspending the machine stops monotonic time."""
 
     world: World
     skew_seconds: float = 0.0
@@ -136,7 +136,7 @@ class WorldClock:
         return self.world.now - self.suspended_seconds
 
     def sleep(self, seconds: float) -> None:
-        """Let other jobs run for this many seconds."""
+        """Let other jobs run for `seconds`."""
         self.world.sleep(seconds)
 
     def fraction(self) -> float:
@@ -174,7 +174,7 @@ class WorldExecutor:
         self._loop.spawn(follow)
 
     def tell(self, on_done: Callable[[Any], None], result: object) -> None:
-        """Queue the callback and its result for `step`."""
+        """Queue a callback, and the result to pass to it, for `step`."""
         self._finish(on_done, result)
 
     def step(self, timeout_seconds: float | None) -> None:

@@ -195,7 +195,7 @@ def test_what_is_still_queued_after_the_first_run_is_in_no_other(clouds: Clouds)
 def test_which_of_several_functions_is_asked_before_anything_is_deployed(tmp_path: Path) -> None:
     function = "{Type: AWS::Serverless::Function, Properties: {Events: {Messages: {Type: SQS}}}}"
     (tmp_path / "template.yaml").write_text(f"Resources:\n  Orders: {function}\n  Returns: {function}\n")
-    with pytest.raises(TrialError, match=r"which function\? use --function: Orders, Returns"):
+    with pytest.raises(TrialError, match=r"which function\? use --function with one of: Orders, Returns"):
         runs_of(tmp_path).found()
     with pytest.raises(AssertionError, match="a cloud is started"):
         runs_of(tmp_path, "Returns").found()

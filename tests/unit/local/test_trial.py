@@ -64,7 +64,7 @@ def test_which_consumer_is_meant_is_asked_where_there_are_several() -> None:
     assert chosen_function(several, "Returns") == "Returns"
     assert chosen_function(several[:1], None) == "Orders"
     for name in (None, "Refunds"):
-        with pytest.raises(TrialError, match="use --function: Orders, Returns"):
+        with pytest.raises(TrialError, match="use --function with one of: Orders, Returns"):
             chosen_function(several, name)
 
 

@@ -256,10 +256,14 @@ def test_a_second_that_begins_meanwhile_is_no_violation(monkeypatch: pytest.Monk
 
 WRONG = [
     (handlers.unkeyed, {}, "charge was called 2 times for message-1, without an idempotency key"),
-    (handlers.freshly_keyed, {}, "charge was called again for message-1 with another key"),
-    (handlers.keyed_by_attempt, {}, "charge was called again for message-1 with another key"),
-    (handlers.keyed_by_receipt, {}, "charge was called again for message-1 with another key"),
-    (handlers.retrying, {"workers": 1}, r"with another key(?s:.*)does not get the answer: ConnectionError\('reset'\)"),
+    (handlers.freshly_keyed, {}, "charge was called again for message-1 with a different key"),
+    (handlers.keyed_by_attempt, {}, "charge was called again for message-1 with a different key"),
+    (handlers.keyed_by_receipt, {}, "charge was called again for message-1 with a different key"),
+    (
+        handlers.retrying,
+        {"workers": 1},
+        r"with a different key(?s:.*)does not get the answer: ConnectionError\('reset'\)",
+    ),
     (handlers.leaving_early, {}, "never called for message-1, which ended(?s:.*)A crashes before the answer arrives"),
     (handlers.forgetting_freight, {}, "charge was called too few times for message-1, which ended"),
     (handlers.leaving_a_task, {}, "notify was called for message-1 and had not been awaited when the handler returned"),
@@ -330,7 +334,7 @@ def test_so_do_two_workers_with_a_message_each() -> None:
 @pytest.mark.usefixtures("charge")
 def test_a_messages_second_id_after_a_redrive_is_no_key() -> None:
     """It is redriven where its handler has failed for as long as SQS delivers it."""
-    with pytest.raises(AssertionError, match="with another key: 'message-1', 'message-1-redriven'") as failed:
+    with pytest.raises(AssertionError, match="with a different key: 'message-1', 'message-1-redriven'") as failed:
         explore(handlers.keyed_by_message_id, ORDER)
     story = str(failed.value)
     assert story.index("raises each time") < story.index("B's handler has done its work, and then")
@@ -408,7 +412,7 @@ def test_a_key_made_of_the_time_is_found_however_fast_the_schedules_are() -> Non
     """A second later, in each of the handler's fakes, and in a replay, too. On a busy machine a second may pass between
     two runs of one schedule, which is found first.
     """
-    found = "charge was called again for message-1 with another key|the same schedule gives different results"
+    found = "charge was called again for message-1 with a different key|the same schedule gives different results"
     with pytest.raises(AssertionError, match=found) as failed:
         explore(handlers.keyed_by_the_second, ORDER)
     replay = re.search(r'replay="(.*)"', str(failed.value))

@@ -44,7 +44,7 @@ from tests.unit.testing.explored import (
 )
 from tests.unit.testing.handlers import ORDERS, consumer, debit
 
-ANOTHER_KEY = "with another key"
+ANOTHER_KEY = "with a different key"
 NO_KEY = "without an idempotency key"
 DIFFERENT = "the same key for different calls"
 

@@ -18,7 +18,7 @@ def entries() -> set[Change]:
     """What is listed. Each entry gives its reason."""
     listed = tomllib.loads(LIST.read_text()).get("equivalent", [])
     assert all(set(each) == {"function", "was", "now", "why"} for each in listed)
-    return {(each["function"], each["was"].strip(), each["now"].strip()) for each in listed}
+    return {(each["function"], each["was"].strip(), now.strip()) for each in listed for now in each["now"]}
 
 
 def function(mutant: str) -> str:

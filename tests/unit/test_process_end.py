@@ -275,6 +275,17 @@ def test_a_process_that_the_kernel_protects_from_itself_claims_nothing(monkeypat
     assert store.asked == []
 
 
+def test_a_process_dies_with_its_parent_and_at_once_if_that_is_already_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(process_end, "_call", lambda *given: asked.append(given))
+    monkeypatch.setattr(os, "kill", lambda *given: asked.append(given))
+    wish = ("prctl", 1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    process_end.die_with(os.getppid())
+    assert asked == [wish]
+    process_end.die_with(os.getppid() + 1)
+    assert asked[1:] == [wish, (os.getpid(), signal.SIGKILL)]
+
+
 def test_a_timer_that_cannot_be_created_stops_the_invocation_before_its_first_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from harness.cloud import ROOT
-from idempotent_receiver import errors
+from idempotent_receiver import ConditionFailed, errors
 from tests.fake_step_functions import FakeStepFunctions
 from tests.template import load
 from tests.workflow.conftest import MOVED, TRANSFER, UNMOVED
@@ -216,6 +216,28 @@ def test_a_debit_that_comes_between_question_and_posting_is_given_back(
     assert reconcile("ABORTED") == "returned"
     assert handed_over.entries() == {"t1#1": ("alice", -30), "t1#2": ("alice", 30)}
     assert handed_over.balances() == UNMOVED
+
+
+@pytest.mark.parametrize(("outrun", "posted"), [(2, True), (3, False)])
+def test_a_refund_is_called_three_times_as_a_debit_and_a_credit_may_each_outrun_it(
+    handed_over: Bank, monkeypatch: pytest.MonkeyPatch, outrun: int, posted: bool
+) -> None:
+    refund, calls = import_module("app.steps.refund"), []
+    posting = refund.lambda_handler
+
+    def call(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) <= outrun:
+            raise ConditionFailed
+        return posting(*given)
+
+    monkeypatch.setattr(refund, "lambda_handler", call)
+    if posted:
+        assert reconcile("FAILED") == "returned"
+    else:
+        with pytest.raises(ConditionFailed):
+            reconcile("FAILED")
+    assert calls == [(TRANSFER, CONTEXT)] * 3
 
 
 def test_an_input_too_long_for_an_event_is_asked_for(handed_over: Bank, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ REQUESTS: dict[str, Callable[[DynamoDBStore], Sequence[Any]]] = {
     "PutItem on the records": lambda store: [commit_one(store, Change(record(), None), ())],
     "UpdateItem on the records": lambda store: [commit_one(store, change(), ())],
     "BatchGetItem": lambda store: store.read(["a", "b"]),
+    "GetItem": lambda store: [store.get(TABLE, {"id": "a"})],
 }
 """Every kind of request, by what its permission is called."""
 
@@ -143,7 +144,7 @@ def test_what_an_error_says_of_each_record_of_its_request(fault: Any, effect: st
         for answer in ask(store):
             assert f" from {OPERATIONS.get(kind, kind)}: table {TABLE} " in why(answer)
             assert told in why(answer)
-            if kind == "BatchGetItem":
+            if kind in ("BatchGetItem", "GetItem"):
                 assert isinstance(answer, Unknown)
                 assert answer.retry == (effect != NEVER)
             else:

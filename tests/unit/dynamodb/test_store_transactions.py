@@ -85,6 +85,7 @@ def test_another_claim_has_another_token() -> None:
         # Nothing is proved.
         ("", UNKNOWN),
         ("None None", UNKNOWN),
+        ("ConditionalCheckFailed", UNKNOWN),
         (None, UNKNOWN),
     ],
 )
@@ -99,6 +100,7 @@ def test_the_reason_that_counts(reasons: str | None, answer: str | Conflict | Ac
         assert why(told).startswith("TransactionCanceledException from ")
     if isinstance(told, NotApplied):
         assert told.own is (codes[0] in ("None", "-"))
+        assert (", the record itself: table records" in why(told)) is not told.own
 
 
 @pytest.mark.parametrize("operation", ["TransactWriteItems", "PutItem", "BatchExecuteStatement"])

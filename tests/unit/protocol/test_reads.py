@@ -243,6 +243,7 @@ def test_only_what_is_not_written_has_a_check_of_its_own() -> None:
     merged = ["Put: n = 1", "Delete: n = 1", "ConditionCheck: n = 1 AND (attribute_exists(x))"]
     assert checks(tx) == [*merged, "Put: ", "ConditionCheck: n = 1"]
     assert [action.read is not None for action in tx.seal()] == [True, True, True, False, True]
+    assert tx.seal()[-1].is_stale(ONE), "a check of its own has nothing else that could fail"
     assert [action.arguments["Key"]["account"] for action in tx.checks()] == list("abcd")
 
 

@@ -143,6 +143,13 @@ def test_an_output_that_cannot_be_read_is_named(receiver: Receiver, stack: Stack
     assert receiver.on("dlq list --consumer ids.json").code == 0, "what is given goes first"
 
 
+def test_doctor_checks_what_is_given_where_no_stack_says_it(receiver: Receiver) -> None:
+    workers = "doctor --queue transfers --table records --json"
+    unknown, known = (receiver(f"{workers} {given}").json for given in ("", "--consumer week.json"))
+    assert "record-retention" in {each["check"] for each in unknown["unchecked"]}
+    assert "record-retention" not in {each["check"] for each in known["unchecked"]}
+
+
 def test_a_pause_needs_no_consumer(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["ConsumerDescription"]
     assert receiver.on("pause --yes").code == 0

@@ -15,7 +15,7 @@ from botocore.exceptions import EndpointConnectionError
 from rich.console import Console
 
 from idempotent_receiver import message_id
-from idempotent_receiver.operations.cli import dlq_report, terminal
+from idempotent_receiver.operations.cli import dlq_list, dlq_report, terminal
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.session import Session
@@ -210,7 +210,10 @@ def test_a_file_that_was_to_have_all_and_has_not_exits_with_1(receiver: Receiver
 
 
 @pytest.mark.parametrize("form", ["--json", "--out letters.jsonl --json", "--out letters.html --json"])
-def test_the_limit_holds_for_every_form(receiver: Receiver, stack: Stack, form: str) -> None:
+def test_the_limit_holds_for_every_form(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(dlq_list, "A_BATCH", 5)
     for number in range(20):
         stack.bury(f"m-{number}")
     ran = receiver.on(f"dlq list --limit 12 {form}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +103,14 @@ def test_a_move_that_the_key_was_moved_after_again_ended_in_the_dead_letter_queu
         ("undeleted", "waiting"),
         (FLAKY, "waiting"),
     ]
+
+
+def test_a_page_runs_its_own_scripts_and_styles_alone() -> None:
+    page = html_of("<style>b { color: red }</style><script>own()</script>", {})
+    for kind in ("style", "script"):
+        own = re.findall(rf"(?s)<{kind}>(.*?)</{kind}>", page)
+        hashes = [f"'sha256-{b64encode(sha256(each.encode()).digest()).decode()}'" for each in own]
+        assert (len(own) > 1, re.findall(rf"{kind}-src ([^;\"]*)", page)) == (True, [" ".join(hashes)])
 
 
 def test_a_stack_without_a_history_has_a_page_all_the_same(receiver: Receiver, stack: Stack) -> None:

@@ -40,6 +40,7 @@ def test_what_is_typed_to_carry_a_plan_out_does_so_and_the_history_names_the_pla
     """What became a dead letter in the meantime stays."""
     said = receiver.on(f"{SAVE} --include-permanent").out
     assert "3 dead letters in " in said
+    assert re.search(r"(?m)^count +verdict +what happens *$", said)
     (line,) = examples(said.replace(" \\\n", ""))
     stack.bury("later")
     ran = receiver(line.removeprefix("receiver "), "--yes", "--json")

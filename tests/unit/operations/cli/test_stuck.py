@@ -330,8 +330,8 @@ def test_stuck_tells_what_is_being_resent_and_what_was_from_what_is_done(receive
     assert (one["key"], one["status"], one["resend"]["new_key"]) == ("old-1", "RESENDING", "new-old-1")
     shown = receiver(SCAN).out
     assert ", 1 key with a dead letter being resent, 1 resent under another key." in shown
-    assert [command[1:3] for command in advised(shown)] == [["dlq", "resend"]] * 2
-    assert advised(shown)[1][-1] == "--take-back"
+    same = ["dlq", "resend", "--queue", "QUEUE", "--consumer", "CONSUMER", "--table", "records", "--key", "KEY"]
+    assert [command[1:] for command in advised(shown)] == [[*same, "--body", "FILE"], [*same, "--take-back"]]
 
 
 def test_stuck_counts_and_names_the_records_that_it_cannot_understand(receiver: Receiver, stack: Stack) -> None:

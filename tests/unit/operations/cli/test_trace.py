@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.clock import SystemClock
@@ -38,6 +39,7 @@ from tests.unit.operations.cli.stack import (
     TRANSIENT,
     Receiver,
     Stack,
+    answered,
     client,
     denied,
     examples,
@@ -301,6 +303,22 @@ def test_a_resent_letter_knows_its_other_key_in_both_directions(
     ran = receiver.on(f"trace {NEW} --json")
     assert texts(ran.json, "history") == [f"message {FLAKY} resent from {FLAKY} by {OPERATOR}: {WHY}; done; plan p1"]
     assert texts(ran.json, "resend") == [f"{FLAKY} is {told} as {NEW}, by {OPERATOR}: {WHY}"]
+
+
+def test_a_resend_whose_record_cannot_be_read_is_named_with_the_reason(
+    receiver: Receiver, resent: Callable[[str], None]
+) -> None:
+    resent("COMPLETED")
+
+    def refuse(operation: str, arguments: dict[str, Any]) -> None:
+        if operation == "BatchGetItem" and arguments["RequestItems"]["records"]["Keys"] == [{"id": {"S": FLAKY}}]:
+            raise ClientError({"Error": {"Code": "AccessDeniedException"}}, operation)
+
+    with answered(refuse):
+        ran = receiver.on(f"trace {NEW} --json")
+    (unread,) = ran.json["unread"]
+    assert (ran.code, unread["source"]) == (Exit.LEFT, "resend")
+    assert "allow dynamodb:BatchGetItem" in unread["why"]
 
 
 def test_without_a_history_the_dead_letter_of_the_new_key_leads_to_the_old_one(

@@ -296,6 +296,18 @@ def test_a_receive_asks_for_all_that_a_message_has_and_waits_for_it() -> None:
         dead.take()
 
 
+def test_letters_that_come_up_again_do_not_end_a_take_before_what_lies_behind_them() -> None:
+    """Their hold has run out. Only the second answer in a row that has nothing new does."""
+    answers = iter("aababc")
+
+    def receive(**asked: Any) -> Any:
+        return {"Messages": [{"MessageId": id, "ReceiptHandle": "r", "Body": ""} for id in next(answers, "")]}
+
+    sqs: Any = SimpleNamespace(receive_message=receive)
+    dead = DeadLetterQueue(sqs, "q", ManualClock(), hold_seconds=7, workers=Workers(1))
+    assert ([each["MessageId"] for each in dead.take()], dead.more, next(answers)) == (["a", "b"], False, "c")
+
+
 def test_what_is_held_or_delayed_is_counted() -> None:
     counts = {
         f"ApproximateNumberOfMessages{name}": count for name, count in (("", 3), ("NotVisible", 5), ("Delayed", 7))

@@ -6,6 +6,7 @@ import itertools
 import json
 import shlex
 from dataclasses import replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -178,6 +179,18 @@ def test_what_is_older_than_records_last_is_refused_without_force(
     assert told(letter, COMPLETED).verdict is Verdict.DONE
     assert age_days != 400 or told(letter).why.startswith("it is 400.0 days old and records last 30: ")
     assert verdict is Verdict.TOO_OLD or letter.since_ms == NOW_MS - int(age_days * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("first_received", "believed"),
+    [("2005-12-31", False), ("2006-01-01", True), ("2999-12-31", True), ("3000-01-01", False)],
+)
+def test_a_time_before_there_was_sqs_or_in_another_millennium_is_not_believed(
+    first_received: str, believed: bool
+) -> None:
+    letter = dead_letter(age_days=-400_000, stamp=replace(RETURNED, first_received=first_received))
+    told_ms = datetime.fromisoformat(f"{first_received}T00:00:00Z").timestamp() * 1000
+    assert letter.since_ms == (told_ms if believed else NOW_MS + 400_000 * DAY_MS)
 
 
 def test_a_dead_letter_without_room_for_its_key_stays() -> None:

@@ -92,6 +92,14 @@ def test_it_outputs_the_dead_letter_queue_that_it_makes_and_no_other(own_queue: 
     assert ("DeadLetterQueueUrl" in outputs) is not own_queue
 
 
+def test_a_fifo_queue_and_its_dead_letter_queue_are_fifo_and_only_the_first_is_ordered_by_groups_alone() -> None:
+    text = contents(Project(name="order-totals", fifo=True), requirement="x", requirement_dev="x[cli]")["template.yaml"]
+    resources = rendering(parsed(text)).rendered()["Resources"]
+    queue, dead = ({*resources[name]["Properties"]} for name in ("Queue", "DeadLetterQueue"))
+    high_throughput = {"DeduplicationScope", "FifoThroughputLimit"}
+    assert ("FifoQueue" in queue & dead, high_throughput <= queue, high_throughput & dead) == (True, True, set())
+
+
 @every_choice
 def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RECORDS_TABLE", "TOTALS_TABLE"):
@@ -138,6 +146,7 @@ def test_its_events_are_such_as_lambda_hands_over(choice: str) -> None:
     records = [expected_record(choice, number) for number in (1, 2, 3)]
     events = {name: json.loads(made(choice)[f"events/{name}.json"]) for name in ("order", "orders")}
     assert events == {"order": {"Records": records[:1]}, "orders": {"Records": records}}
+    assert made(choice)["events/orders.json"] == json.dumps(events["orders"], indent=2) + "\n", "for people, too"
 
 
 @every_choice

@@ -34,7 +34,7 @@ def client_of(service: str, *, region: str | None, profile: str | None, endpoint
 
 @contextmanager
 def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
-    """Raise UsageError with the remedy if the resource does not exist: the error code ends with one of `codes`."""
+    """Raise UsageError with the remedy if the error code ends with one of `codes`: the resource does not exist."""
     try:
         yield
     except ClientError as error:

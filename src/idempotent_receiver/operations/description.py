@@ -30,7 +30,7 @@ class InCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A consumer's description. None means unknown; for envelope and namespace, it means that there is none."""
+    """A consumer's description. None means unknown; in `envelope` and `namespace`, it means not used."""
 
     key: keys.KeyStrategy | InCode | None = None
     payload: Payload | InCode | None = None
@@ -82,7 +82,7 @@ def description_in(text: str) -> Description:
         raise ValueError(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
     said = Description(**{name: _read(name, value) for name, value in found.items() if value is not None})
     if said.namespace is None and said.key not in (None, keys.message_id):
-        raise ValueError("namespace is missing: with this key, give the store's")
+        raise ValueError("namespace is missing: with this key strategy, give the store's namespace")
     return said
 
 
@@ -98,7 +98,7 @@ def stated(outputs: Mapping[str, str], stack: str | None) -> Description | None:
 
 
 def differences(code: Description, stated: Description) -> dict[str, tuple[str, str]]:
-    """The fields in which two descriptions differ, with both values as JSON. Compares only fields that both have."""
+    """The fields in which two descriptions differ, with both values as JSON. Compares only fields known in both."""
     ours, theirs = code.document(), stated.document()
     return {
         name: (json.dumps(ours[name]), json.dumps(theirs[name]))

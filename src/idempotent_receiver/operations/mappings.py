@@ -19,7 +19,7 @@ ENABLED, DISABLED = "Enabled", "Disabled"
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A function that Lambda invokes with a queue's messages."""
+    """An event source mapping, and the function that it invokes with a queue's messages."""
 
     id: str
     function: str
@@ -73,9 +73,9 @@ def switch(
     clock: Clock,
     stopped: Callable[[], bool],
 ) -> dict[str, str]:
-    """Enable or disable mappings and wait up to `seconds` for that state. Returns the last known states by id.
+    """Enable or disable mappings and wait up to `seconds` for `state`. Returns the last known states by id.
 
-    A mapping that is already changing, for example during a deployment, is switched as soon as Lambda accepts it.
+    A mapping that is already changing, as during a deployment, is switched as soon as Lambda accepts the change.
     """
     deadline = clock.monotonic_seconds() + seconds
     states = {each.id: each.state for each in mappings}

@@ -21,8 +21,8 @@ def unsent(record: Record, now_ms: int) -> bool:
 
 
 def released(record: Record, now_ms: int) -> bool:
-    """Whether the record was released before its handler started and waits for the next delivery. A record without a
-    version is from Powertools, which records no owner.
+    """Whether the record was released before its handler started and waits for the next delivery. Records without
+    a version do not count: they are from Powertools, which records no owner.
     """
     return lease_over(record, now_ms) and record.owner is None and record.version is not None
 
@@ -38,7 +38,7 @@ def unreadable(record: Record, now_ms: int) -> str | None:
 
 
 def state_of(record: Record, now_ms: int) -> str:
-    """The status to show: EXPIRED after expiry, and resends have their own."""
+    """The status to show: EXPIRED after expiry; RESENDING, RESENT or TAKEN_BACK for a resend."""
     if record.expired(now_ms):
         return "EXPIRED"
     states = {"RESENDING": resending, "RESENT": resent, "TAKEN_BACK": taken_back}
@@ -57,8 +57,8 @@ MAX_SKEW_MS = 60_000
 
 
 def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | None:
-    """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if that lies in the
-    future, because the record was written with a different retention.
+    """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if it has no
+    expiry, or if the result lies in the future: the record was written with a different retention.
     """
     if record.expiration is None:
         return None

@@ -1,6 +1,6 @@
 """Finds stuck work by reading the whole table: claims that were never settled, and keys that fail.
 
-DynamoDB charges a scan for every item, so the cost is estimated first and pages are read at a limited rate. The scan
+DynamoDB charges for every item scanned, so the cost is estimated first and pages are read at a limited rate. The scan
 uses eventually consistent reads at half the price, then rereads the listed records consistently.
 """
 
@@ -58,7 +58,7 @@ def cost_of(dynamodb: "DynamoDBClient", table: str) -> Cost:
 def pages(
     dynamodb: "DynamoDBClient", table: str, clock: Clock, *, units_a_second: float, page_items: int
 ) -> Iterator[list[Record]]:
-    """The table's records in pages, without results. Pauses between pages to keep to the rate."""
+    """The table's records, page by page, without their results. Pauses between pages to keep to the rate."""
     found = dynamodb.get_paginator("scan").paginate(
         TableName=table,
         PaginationConfig={"PageSize": page_items},
@@ -130,10 +130,10 @@ KINDS = (
 
 
 class Scan:
-    """Totals for the pages read so far: the count of each kind, and its `most` highest-ranking records.
+    """Totals for the pages read so far: the count of each kind, and the `most` highest-ranking records of each.
 
-    Only records whose ids begin with `prefix` count: `own` of all `scanned`. `resent_count` counts completed records
-    whose message was resent under another key.
+    Only records whose ids begin with `prefix` count; `own` is their number among all `scanned`. `resent_count` counts
+    completed records whose message was resent under another key.
     """
 
     def __init__(self, now_ms: int, *, most: int, prefix: str = "") -> None:
@@ -162,7 +162,7 @@ class Scan:
                 self.named[kind.name].append(record)
 
     def confirm(self, store: RecordStore) -> None:
-        """Reread the listed records consistently, and drop those that no longer match. Unread ones stay."""
+        """Reread the listed records consistently. Drop those that no longer match; keep those that cannot be reread."""
         for kind in KINDS:
             before = {record.id: record for record in self.named[kind.name]}
             again = zip(before, store.read(list(before)), strict=True)

@@ -50,11 +50,11 @@ def of_record(
         over = ", never settled" if lease_over(record, now_ms) or unsent(record, now_ms) else ""
         yield TraceEvent(record.lease_until_ms, source, f"end of its lease{over}")
     if record.expiration is not None:
-        yield TraceEvent(record.expiration * 1000, source, "end of the record: the key is free afterwards")
+        yield TraceEvent(record.expiration * 1000, source, "expiry of the record: the key is free afterwards")
 
 
 def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
-    """The resend from or to one of these ids that another key's record, written at `at_ms`, describes."""
+    """The resend in another key's record, written at `at_ms`, if it is from or to one of `ids`."""
     resend = resend_of(record)
     if resend is not None and (resend.new_id in ids or resend.old_id in ids):
         yield TraceEvent(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
@@ -83,13 +83,13 @@ def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
 
 
 def _resent(record: Record, key_of: KeyOf) -> str:
-    """The record's resend in words; empty if no resend claimed or ended it."""
+    """The record's resend in words; empty if no resend claimed or ended the record."""
     if (found := resending(record)) is not None:
         return f"RESENDING as {key_of(found.new_id)}, by {found.operator}: {found.why}"
     if (found := resent(record)) is not None:
         return f"RESENT as {key_of(found.new_id)}, by {found.operator}: {found.why}"
     if (found := taken_back(record)) is not None:
-        return f"TAKEN_BACK: no handler ran, and {key_of(found.old_id)} continues, by {found.operator}: {found.why}"
+        return f"TAKEN_BACK by {found.operator}: {found.why} (no handler ran; {key_of(found.old_id)} can run again)"
     return ""
 
 
@@ -113,7 +113,7 @@ def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]
 
 
 def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
-    """What an operator did. Without `doubt`, a later act repeated this one if its result is unknown."""
+    """What an operator did. If the result is unknown and `doubt` is false, a later act repeated this one."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
     became = act.became if doubt or not act.may_have_happened else "not confirmed; repeated later"
@@ -122,7 +122,7 @@ def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
 
 
 def log_pattern(keys: Iterable[str]) -> str:
-    """A CloudWatch Logs filter that matches lines about these keys and messageIds, and possibly others."""
+    """A CloudWatch Logs filter that matches lines about these keys and messageIds, and possibly other lines."""
     # A backslash or a quotation mark would end the string, so `*` replaces it.
     plain = [re.sub(r"[^\w.:@/+=-]", "*", key, flags=re.ASCII) for key in islice(keys, MOST_KEYS)]
     quoted = [each if len(each) <= MOST_OF_A_KEY else f"{each[:MOST_OF_A_KEY]}*" for each in plain]

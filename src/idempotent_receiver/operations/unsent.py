@@ -1,4 +1,4 @@
-"""Sends a record's messages when the consumed message is gone, so that no redelivery will send them."""
+"""Sends a record's messages when the consumed message is gone and no redelivery will send them."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ SEND_SECONDS = 60
 
 
 def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, retention_seconds: int) -> str | None:
-    """Send a record's messages one after another, and mark the record. Returns the reason if that fails.
+    """Send a record's messages one after another, and mark the record. Returns why it failed, or None.
 
     As in a worker, an invalid message does not stop the messages after it.
     """
@@ -31,7 +31,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
     claim = Claim(id, None, "operator", 0)
     met = decide(found, claim, (), deadline.now_ms)
     if isinstance(met, HeldElsewhere):
-        return f"a worker holds its claim until {met.until_ms} (epoch ms) and may be sending them: wait"
+        return f"a worker holds its claim until {met.until_ms} (epoch ms) and may be sending its messages: wait"
     if isinstance(met, AlreadyCompleted):
         return "its messages have already been sent"
     if found is not None and found.expired(deadline.now_ms):
@@ -40,7 +40,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
         return "its record has no messages to send"
     try:
         messages = from_text(met.record.outbox)
-    except Exception as error:  # noqa: BLE001  # anyone may have edited it
+    except Exception as error:  # noqa: BLE001  # anyone may have edited the record
         return f"its outbox cannot be read: {type(error).__name__}"
     refused: list[str] = []
     for number, message in enumerate(messages, 1):
@@ -51,7 +51,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
         elif not answer.confirmed:
             return f"message {number}: {answer.why}"
     if refused:
-        return f"all others were sent, but {'; '.join(refused)}"
+        return f"all other messages were sent, but {'; '.join(refused)}"
     marked: SettleResult | Unknown = ask(transitions.mark(met.record, retention_seconds), met.record, store, deadline)
     ended = of_mark(marked, claim, deadline, ran=False)
     return ended.why if isinstance(ended, SettleFailed) else None

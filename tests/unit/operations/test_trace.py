@@ -40,7 +40,7 @@ def written(status: str, **attributes: Any) -> Record:
     return Record(id="k", status=status, version="v", expiration=NOW_MS // 1000 + 30 * 86_400, **attributes)
 
 
-END = (NOW_MS + 30 * DAY_MS, "end of the record: the key is free afterwards")
+END = (NOW_MS + 30 * DAY_MS, "expiry of the record: the key is free afterwards")
 
 
 def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
@@ -93,7 +93,7 @@ RESEND = Resend(old_id="k", new_id="n", fingerprint="f", operator="o", why="mend
     [
         ("k", "INPROGRESS", "RESENDING as n, by o: mended"),
         ("k", "COMPLETED", "RESENT as n, by o: mended"),
-        ("n", "COMPLETED", "TAKEN_BACK: no handler ran, and k continues, by o: mended"),
+        ("n", "COMPLETED", "TAKEN_BACK by o: mended (no handler ran; k can run again)"),
         ("k", "FAILED", "FAILED at attempt 1, and may be tried again: no reason was recorded"),
     ],
 )

@@ -23,7 +23,7 @@ class Options:
         str | None,
         typer.Option(
             envvar="RECEIVER_STACK",
-            help="The consumer's CloudFormation stack; its outputs supply the rest. STACK/ID: one of several.",
+            help="The consumer's CloudFormation stack; its outputs supply the rest. STACK/ID selects one of several.",
         ),
     ] = None
     queue: Annotated[str | None, _option("The queue: URL, ARN or name.")] = None

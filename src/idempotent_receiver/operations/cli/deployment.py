@@ -1,6 +1,6 @@
 """The deployed consumer that a command works on: its queue, dead-letter queue, table and description.
 
-Options take precedence; the stack's outputs supply the rest. If neither names one, the command fails rather than
+Options take precedence; the stack's outputs supply the rest. If a name is in neither, the command fails rather than
 guess.
 """
 
@@ -81,7 +81,7 @@ class Deployment:
 
     @cached_property
     def queue(self) -> Queue:
-        """The consumer's queue. Raises UsageError if it is not the stack's: the stack describes another consumer."""
+        """The consumer's queue. Raises UsageError if the stack has a different queue: it describes another consumer."""
         found = self._queue(self._given("queue", "QueueUrl"), self._correction("queue"))
         own = self.outputs.get("QueueUrl")
         if own is not None and _name(own) != _name(found.arn):
@@ -98,7 +98,7 @@ class Deployment:
     def dead_letter_queue(self) -> Queue:
         """The dead-letter queue, as given or from the queue's redrive policy.
 
-        Raises UsageError for any other queue: its messages may be live.
+        Raises UsageError if no redrive policy names the queue given: its messages may be live.
         """
         own = self.queue.sends_to
         given = self.options.dlq or self.outputs.get("DeadLetterQueueUrl")
@@ -113,7 +113,7 @@ class Deployment:
         if found.arn == self.queue.arn:
             raise UsageError(f"{found.arn} is the consumer's queue itself: {correction}")
         if found.arn != own and not self._sources(found):
-            theirs = "it has none" if own is None else f"it has {own}"
+            theirs = "there is none" if own is None else f"it names {own}"
             raise UsageError(
                 f"{found.arn} may hold live messages: SQS knows no queue that uses it as a dead-letter queue. "
                 f"The redrive policy of {self.queue.arn} does not name it ({theirs}): {correction}"
@@ -121,7 +121,7 @@ class Deployment:
         return found
 
     def _sources(self, dead_letter_queue: Queue) -> list[str] | None:
-        """The URLs of the queues whose redrive policy names this one; None if SQS refuses to list them."""
+        """The URLs of the queues whose redrive policy names `dead_letter_queue`; None if SQS refuses to list them."""
         pages = self.client("sqs").get_paginator("list_dead_letter_source_queues")
         try:
             return list(pages.paginate(QueueUrl=dead_letter_queue.url).search("queueUrls[]"))
@@ -171,11 +171,11 @@ class Deployment:
         return id.removeprefix(self.prefix)
 
     def ids_of(self, key: str) -> list[str]:
-        """The record ids that a key entered by the user may mean: the key with the prefix and, if it already has one,
-        the key as is.
+        """The record ids that a key entered by the user may mean: the key with the prefix and, if it already has the
+        prefix, the key as is.
         """
         if self.namespace is None:
-            return [key]  # This may be a whole record id: the namespace is not known.
+            return [key]  # The key may be a whole record id: the namespace is not known.
         own = record_id(self.namespace, key)
         return [own, key] if key.startswith(self.prefix) else [own]
 
@@ -202,7 +202,7 @@ class Deployment:
 
     @cached_property
     def history_table(self) -> str | None:
-        """The name of the history table; None if there is none."""
+        """The name of the history table; None if no history is kept."""
         return self.options.history or self.outputs.get("HistoryTable")
 
     @property
@@ -211,7 +211,7 @@ class Deployment:
         return self._given("history", "HistoryTable")
 
     def history(self, terminal: Terminal) -> History:
-        """The history, for a command that acts. Prints a note if none is kept."""
+        """The history. Prints a note if none is kept."""
         if self.history_table is None:
             terminal.note("No history is kept: name a table with --history, or update the stack to create one.")
         return History(self.client("dynamodb"), self.history_table, terminal.clock)

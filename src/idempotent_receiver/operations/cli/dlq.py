@@ -153,14 +153,14 @@ def resend(
 
     The command claims the old key, so that the old body can no longer run. It then sends the new body under a new key
     and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so repeating
-    the command does not run it twice. If keys come from the body, the new body must have another key.
+    the command does not run the new body twice. If keys come from the body, the new body must have a different key.
 
     If the command is interrupted, run it again with the same body or with --take-back.
     """
     options = {"take_back": take_back, "force": force}
     saved = acting.saved("resend", deployment, [*named.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
-    # With another body, a permanent failure may succeed. A message older than records last may have completed.
+    # With another body, a message that failed for good may succeed. One older than the record retention may have run.
     rules = {"include_permanent": True, "force": options["force"]}
     session = queue_session(deployment, terminal, acting.hold, **rules)
     selection = acting.selection(named, terminal.clock.epoch_ms(), saved)
@@ -173,7 +173,7 @@ def resend(
 def archive(*, deployment: Deployment, terminal: Terminal, filters: Filters, acting: Acting) -> None:
     """Move dead letters from the queue to the archive.
 
-    Each is stored in full before it is deleted. `dlq redrive --from-archive` sends it back.
+    Each dead letter is stored in full before it is deleted. `dlq redrive --from-archive` sends it back.
     """
     saved = acting.saved("archive", deployment, filters.given)
     kept = _archive(deployment, terminal)
@@ -201,7 +201,7 @@ def delete(
     acting: Acting,
     everything: Annotated[bool, typer.Option("--all", help="Select all of this consumer's dead letters.")] = False,
 ) -> None:
-    """Delete dead letters for good. Select them, and give a reason with --because.
+    """Permanently delete dead letters. Select them, and give a reason with --because.
 
     This cannot be undone. To keep a copy, use `dlq archive` instead.
     """
@@ -214,7 +214,7 @@ def delete(
     saved = acting.saved("delete", deployment, filters.given)
     task = Task(
         command="delete",
-        asks="Delete for good",
+        asks="Permanently delete",
         doing="deleting",
         dispositions=delete_dispositions(),
         acting=acting,

@@ -29,7 +29,7 @@ from idempotent_receiver.operations.mappings import DISABLED, mappings_of
 
 BEHIND = {
     True: "the same rules apply to dead letters that appear later",
-    False: "dead letters that appear later need another plan",
+    False: "dead letters that appear later need a new plan",
 }
 
 
@@ -107,7 +107,7 @@ class _Command:
         self._end(found=bool(told or self.run.summary.acted))
 
     def _shown(self, plan: Plan) -> set[str]:
-        """Show the plan; returns the ids of the dead letters it listed."""
+        """Show the plan; returns the ids of the dead letters in it."""
         source = self.session.source
         self.values = {"command": f"dlq {self.task.command}", "plan_id": self.plan_id}
         self.values |= {"plan": report.counts(plan), **self.task.check(plan)}

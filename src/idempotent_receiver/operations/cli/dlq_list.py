@@ -1,6 +1,6 @@
 """The command `receiver dlq list`: dead letters by group on a terminal, on an HTML page, or as JSON lines in a file.
 
-It keeps at most one batch of bodies in memory: each dead letter is dropped once it is written.
+With --out, it keeps at most one batch of bodies in memory.
 """
 
 import json
@@ -34,7 +34,7 @@ LIMITS = {"": 1000, ".html": 5000, ".jsonl": MOST}
 
 @dataclass
 class Look:
-    """A look at up to `limit` of about `about` dead letters, of which others hold `held`.
+    """A look at up to `limit` of the approximately `about` dead letters, of which others hold `held`.
 
     `seen` maps record ids to messageIds for all dead letters `taken`; `meant` counts the selected ones.
     """
@@ -116,8 +116,8 @@ def list_dead_letters(
     letters while it runs, then releases them.
 
     --out FILE.html writes a page for a browser: each dead letter with its record and history, and the fate of messages
-    moved in the last 14 days. --out FILE.jsonl writes one JSON document per line; with --bodies, you can pass its
-    message to `sam local invoke`.
+    moved in the last 14 days. --out FILE.jsonl writes one JSON document per line; with --bodies, you can pass a
+    document's message to `sam local invoke`.
     """
     ending = "" if out is None else out.suffix
     if ending not in LIMITS or (out is not None and not ending):
@@ -137,7 +137,7 @@ def list_dead_letters(
 
 
 def _write(out: Path, look: Look, deployment: Deployment, terminal: Terminal, hold: int, *, bodies: bool) -> None:
-    """Write the dead letters to the file and report it. A stopped command leaves no file."""
+    """Write the dead letters to the file and print the answer. A stopped command leaves no file."""
     # Read the history first: it may take a while, and no dead letter should be held meanwhile.
     acts = acts_of(deployment, terminal) if out.suffix == ".html" else None
     with new_file("--out", out) as file:

@@ -23,7 +23,7 @@ _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """Dead letters selected by name. Raises UsageError for an empty name."""
+    """Dead letters selected by key or messageId. Raises UsageError for an empty value."""
 
     key: Annotated[list[str] | None, typer.Option(help="Only dead letters with this key; repeatable.")] = None
     message_id: Annotated[
@@ -38,11 +38,11 @@ class Named:
 
     @property
     def given(self) -> list[str]:
-        """The filters as typed on the command line."""
+        """The names of the filters given, as typed on the command line."""
         return [flag(name) for name, value in vars(self).items() if value]
 
     def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
-        """The selection at this time. Raises UsageError for a time that cannot be parsed."""
+        """The selection, with at most `limit` dead letters to act on."""
         return Selection(keys=frozenset(self.key or ()), ids=frozenset(self.message_id or ()), limit=limit)
 
 
@@ -59,7 +59,7 @@ class Filters(Named):
     )
 
     def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
-        """The selection at this time. Raises UsageError for a time that cannot be parsed."""
+        """The selection; ages count back from `now_ms`. Raises UsageError for a time that cannot be parsed."""
         since = None if self.since is None else epoch_ms("--since", self.since, now_ms)
         until = None if self.until is None else epoch_ms("--until", self.until, now_ms)
         if since is not None and until is not None and until < since:
@@ -104,7 +104,7 @@ class Acting:
             return None
         others = [*given, *(flag(name) for name in ("limit", "save_plan") if getattr(self, name))]
         if others:
-            raise UsageError(f"--plan selects the dead letters: it excludes {', '.join(others)}")
+            raise UsageError(f"--plan selects the dead letters: omit {', '.join(others)}")
         return saved_plan(self.plan, command, deployment)
 
     def selection(self, which: Named, now_ms: int, saved: SavedPlan | None) -> Selection:
@@ -116,9 +116,9 @@ class Acting:
 class Task:
     """A command's task.
 
-    `asks` begins its question and `doing` labels its progress bar. `options` are stored in a saved plan; `saved` is the
-    plan to carry out. `check` returns extra values for the JSON answer, or raises UsageError for an impossible plan.
-    `follow_seconds` is how long to follow the messages that were returned.
+    `asks` begins the confirmation question, and `doing` labels the progress bar. `options` are stored in a saved plan;
+    `saved` is the plan to carry out. `check` returns extra values for the JSON answer, or raises UsageError for an
+    impossible plan. `follow_seconds` is how long to follow the messages that were sent back.
     """
 
     command: str
@@ -161,7 +161,7 @@ def none_of(selection: Selection, which: str = "visible") -> str:
 
 
 def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
-    """The plan in a file. Raises UsageError if there is none, or if it is for another command or queue."""
+    """The plan in a file. Raises UsageError if the file holds none, or a plan for a different command or queue."""
     try:
         saved = SavedPlan.read(file)
     except OSError as error:

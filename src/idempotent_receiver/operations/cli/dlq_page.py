@@ -48,7 +48,7 @@ COMMANDS = (
     ("Finish the resend with the same body", "receiver dlq resend --body FILE --because WHY", [Verdict.RESENDING]),
     ("Or take the resend back", "receiver dlq resend --take-back --because WHY", [Verdict.RESENDING]),
     ("Keep in the archive", "receiver dlq archive --because WHY", sorted([*_ENDABLE, Verdict.RESENDING])),
-    ("Delete for good", "receiver dlq delete --because WHY", _ENDABLE),
+    ("Delete permanently", "receiver dlq delete --because WHY", _ENDABLE),
 )
 """The actions offered for selected dead letters: label, start of the command, and the verdicts it applies to. A resend
 takes one dead letter.
@@ -124,7 +124,7 @@ def _became(acts: Sequence[Act], seen: Mapping[str, str], deployment: Deployment
     since, doubts = dict(seen), in_doubt(acts)
     values = []
     for act in acts:
-        # Superseded by a later act on its key, or by a dead letter other than the one moved.
+        # A later act on the key, or a current dead letter, has a different messageId: the moved message failed again.
         dead = since.get(act.key, act.message_id) != act.message_id
         fate = became(act, records.get(act.key), now_ms, deployment.retention_seconds, dead=dead)
         values.append({**act_values(act, deployment, doubt=act in doubts), "became": fate})

@@ -23,20 +23,20 @@ COLUMNS_OF_GROUPS = COLUMNS - len("count  ")
 LINES_OF_GROUPS = 21
 LINES_OF_A_GROUP = 3
 MOST_REASONS = 10
-"""These fit all groups on a 24-line terminal. A group takes three lines plus its reasons; when there are many groups,
-the smaller ones take one line.
+"""These make the groups fit on a 24-line terminal. A group takes three lines plus its reasons; when there are many
+groups, the smaller ones take one line.
 """
 
 NO_KEY = "(none)"
 
 BEYOND = "BEYOND_LIMIT"
-"""Counted among the verdicts: a dead letter that stays only because of the limit."""
+"""Counted like a verdict: a dead letter that stays only because of the limit."""
 
 DONE: dict[str, str] = {Verb.DROPPED: "dropped as done", Verb.RESENT: "sent with another body"}
 """What a run did, where the verb alone is unclear."""
 
 CHANGED = "CHANGED"
-"""Counted among the verdicts: a dead letter that stays because it has changed since the plan."""
+"""Counted like a verdict: a dead letter that stays because it has changed since the plan."""
 
 STAYS: dict[str, str] = {
     Verdict.MOVE: "stays: no resend has begun",
@@ -196,9 +196,8 @@ def counts(plan: Plan) -> dict[str, int]:
 
 def plan_values(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> list[dict[str, Any]]:
     """The number of dead letters per verdict, and what would happen to them."""
-    stay = {
-        each.verdict for each in plan.staying
-    }  # A dead letter with a disposition stays only for lack of room, or until it is named.
+    # A dead letter with a disposition stays only if its key has no room, or if it must be selected by name and was not.
+    stay = {each.verdict for each in plan.staying}
     becomes = {
         **STAYS,
         **{str(acted): disposition.becomes for acted, disposition in dispositions.items() if acted not in stay},
@@ -252,8 +251,8 @@ def summary_values(summary: Summary) -> dict[str, Any]:
 
 
 def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = True) -> RenderableType:
-    """The result of a run in words, with the dead letters that stay but were not listed in the plan (`told` were
-    listed).
+    """The result of a run in words, with the dead letters that stay but were not listed in the plan (`told` holds
+    the ids listed there).
     """
     undeleted, unseen = summary.undeleted, summary.unseen
     done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
@@ -261,7 +260,7 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
     if not confirmed:
         lines = [f"Nothing was done: {counted(len(summary.left), 'dead letter')} left in place."]
     if summary.beyond_limit:
-        lines.append("The limit was reached first.")
+        lines.append("The limit was reached: run again to act on the rest.")
     if unseen:
         lines.append(
             f"About {unseen} more were not received: run again, or check for dead letters that block their group."
@@ -276,7 +275,7 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
 MEANING = {
     Fate.COMPLETED: "handled",
     Fate.DEAD: "back in the dead-letter queue: `dlq list` shows the cause",
-    Fate.FAILED: "and SQS will deliver it again",
+    Fate.FAILED: "SQS will deliver it again",
     Fate.WAITING: "not handled yet",
 }
 

@@ -62,7 +62,7 @@ def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal
     )
     return Task(
         command="resend",
-        asks="Take back the resend of" if body is None else "Send with the new body, and delete,",
+        asks="Take back the resend of" if body is None else "Send the new body and delete",
         doing="sending",
         dispositions=dispositions,
         acting=acting,
@@ -76,7 +76,7 @@ def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal
 
 @dataclass(frozen=True)
 class _Check:
-    """Explains what a plan will do to its one dead letter. Without a new body, its resend is taken back."""
+    """Explains what a plan will do to its one dead letter. If `new_body` is None, its resend is taken back."""
 
     new_body: NewBody | None
     deployment: Deployment
@@ -100,15 +100,15 @@ class _Check:
     def _note(self, decision: Decision, new: DeadLetter) -> None:
         if new.message.fifo:
             self.terminal.note(
-                "On a FIFO queue, it goes to the end of its group, behind messages that were sent after it."
+                "On a FIFO queue, the message goes to the end of its group, behind messages that were sent after it."
             )
         _note_other_bodies(decision.dead_letter, new.record_id, self.deployment, self.terminal)
         follow = command("receiver trace", shlex.quote(new.key), *self.deployment.typed)
-        self.terminal.note(f"Its new key is {new.key}. To follow it after the send:\n{follow}")
+        self.terminal.note(f"The new key is {new.key}. To follow the message after the send:\n{follow}")
 
 
 def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, terminal: Terminal) -> None:
-    """Warn if a dead letter without its own record may already have been sent with another body."""
+    """Warn if the history shows that a dead letter with this key was sent with another body."""
     if deployment.history_table is None:
         return
     acts = deployment.history(terminal).of_key(key_of(letter))
@@ -118,8 +118,8 @@ def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, 
     if others := [each for each in sent if each.other != new_id]:
         last = others[-1]
         terminal.note(
-            f"At {moment(last.at_ms)}, {last.operator} sent a dead letter with this key and another body "
-            f"({last.became}). If it was this one, both will run: send the same body again, or delete it."
+            f"At {moment(last.at_ms)}, {last.operator} sent a dead letter with this key but another body "
+            f"({last.became}). If it was this one, both bodies will run: send the same body again, or delete this one."
         )
 
 

@@ -20,9 +20,9 @@ AGAIN = {
     Verb.DROPPED: "If the dead letter is still there, redrive it again: it has completed and will be dropped.",
     Verb.ARCHIVED: "If the dead letter is still there, archive it again: this replaces the archived copy.",
     Verb.DELETED: "If the dead letter is still there, delete it again.",
-    Verb.RESTORED: "If it is still in the archive, redrive it again: its key prevents a second run.",
-    Verb.RESENT: "Send the same body again, or take it back: dlq resend --take-back.",
-    Verb.TAKEN_BACK: "Take it back again: dlq resend --take-back.",
+    Verb.RESTORED: "If the dead letter is still in the archive, redrive it again: its key prevents a second run.",
+    Verb.RESENT: "Send the same body again, or take the resend back: dlq resend --take-back.",
+    Verb.TAKEN_BACK: "Take the resend back again: dlq resend --take-back.",
     Verb.PAUSED: "Pause again.",
     Verb.RESUMED: "Resume again.",
 }
@@ -82,7 +82,7 @@ def _acts_on(key: str, kept: History, deployment: Deployment) -> Iterator[Act]:
 
 
 def act_values(act: Act, deployment: Deployment, *, doubt: bool) -> dict[str, Any]:
-    """An act, for the JSON answer. Its outcome is "begun" until confirmed; in `doubt`, it may have happened."""
+    """An act, for the JSON answer. Its outcome is "begun" until confirmed; with `doubt`, the act may have happened."""
     other = deployment.key_of(act.other) if act.other else None
     return {
         "at": moment(act.at_ms),

@@ -119,7 +119,7 @@ def _key(text: str) -> tuple[str, str]:
     if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument.partition(".")[0] in USED):
         raise UsageError(
             f"--key {text}: init creates sample orders whose key is a field such as order_id or order.id, and their "
-            f"{' and '.join(USED)} fields cannot be keys: choose another field, then change the handler's key"
+            f"{' and '.join(USED)} fields cannot be keys: choose another field now, and change the handler's key later"
         )
     if strategy == "message_attribute" and (not ATTRIBUTE.fullmatch(argument) or argument == STAMP):
         raise UsageError(

@@ -37,7 +37,7 @@ CLAIMLESS = (
 )
 PLAIN = (
     "This handler does not seem to be decorated with sqs_consumer, so every delivery\n"
-    "counts as a run. If it is, a decorator around it lacks functools.wraps."
+    "counts as a run. If it is decorated, an outer decorator lacks functools.wraps."
 )
 STAYS_UP = """
 The stack is called {stack}, at {at}.
@@ -206,6 +206,6 @@ def remarks(found: Found, *, again: bool) -> list[str]:
         *([] if found.inside else [PLAIN]),
         *([] if found.claims else [CLAIMLESS]),
         *([f"{NOT_COMPARED} {compared}"] if compared else []),
-        *(f"No message does this in fault-free runs: {each}" for each in found.unexplained),
+        *(f"No message writes here in fault-free runs: {each}" for each in found.unexplained),
         *found.missing,
     ]

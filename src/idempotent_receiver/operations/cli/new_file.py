@@ -13,8 +13,8 @@ from idempotent_receiver.operations.account import UsageError
 def new_file(option: str, file: Path) -> Iterator[TextIO]:
     """Yields a stream; the file appears with what was written once the block succeeds, and not at all if it fails.
 
-    Only the owner may read it, and no file is ever replaced. The name is also checked before the block, which may take
-    long. Raises UsageError, naming the option, where the file cannot be written.
+    Only the owner may read the file, and no file is ever replaced. Because the block may take long, the name is also
+    checked before it. Raises UsageError, naming the option, if the file cannot be written.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     replaced = UsageError(f"{option} {file} exists and is never replaced: choose another name")

@@ -132,7 +132,7 @@ def _switch(
 
 @contextmanager
 def _kept(deployment: Deployment, terminal: Terminal, verb: Verb, why: str) -> Iterator[Callable[[bool], None]]:
-    """Records the act in the history, if one is kept; yields a function to call with the act's success.
+    """Records the act in the history, if one is kept; yields a function to call with whether the act succeeded.
 
     Unlike acts on dead letters, pausing loses nothing and may be urgent, so it goes ahead without a history.
     """
@@ -180,7 +180,7 @@ def _chosen(deployment: Deployment, found: Sequence[Mapping], function: str | No
     if meant is not None:
         chosen = [each for each in found if each.invokes(meant)]
         if function is not None and not chosen:
-            others = f": it is read by {_named(found)}" if found else ""
+            others = f": the queue is read by {_named(found)}" if found else ""
             raise UsageError(f"function {function} does not read {_queue(deployment.queue.arn)}{others}")
         return chosen
     names = sorted({each.function for each in found})

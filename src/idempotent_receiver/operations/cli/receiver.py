@@ -1,4 +1,4 @@
-"""The operator's command, `receiver`: its subcommands and its exit. Never deployed."""
+"""The operator's command, `receiver`: its subcommands and exit codes. Never deployed."""
 
 import sys
 import traceback
@@ -10,7 +10,8 @@ try:
     import typer
 except ImportError:  # pragma: no cover  # installed in the tests
     sys.stderr.write(
-        "receiver needs the [cli] extra: pip install 'idempotent-receiver[cli]', in a checkout pip install '.[cli]'\n"
+        "receiver needs the [cli] extra: pip install 'idempotent-receiver[cli]', "
+        "or pip install '.[cli]' in a checkout\n"
     )
     sys.exit(2)  # the exit code of any usage error; `Exit` itself needs the missing package
 

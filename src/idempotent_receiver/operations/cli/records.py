@@ -1,6 +1,4 @@
-"""The command `receiver stuck`, which finds records that need attention, and one record's details for `receiver
-trace`.
-"""
+"""The command `receiver stuck`, which finds records that need attention. Also shows one record in `receiver trace`."""
 
 import json
 from collections.abc import Sequence
@@ -37,30 +35,32 @@ UNDATED = "give --consumer to see when"
 TAKEN_OVER = """\
 The next delivery or request takes over the claim: wait. If none comes:
 {redrive}
-If it is not a dead letter, it is an orphan: see {orphans}."""
+If no dead letter has the key, see {orphans}."""
 SENT_NEXT = """\
-The next delivery of the message sends them. If it is already a dead letter:
+The next delivery of the key's message sends them. If that message is already a
+dead letter:
 {redrive}
-If the message is gone, send them from the record:
+If it is gone, send the messages from the record:
 {send}"""
 TRIED_AGAIN = """\
-The next delivery or request retries the key. If it is already a dead letter:
+The next delivery or request retries the key. If its message is already a dead
+letter:
 {redrive}"""
 FIXED_FIRST = """\
 Fix the cause first; until then, a retry does not help. Then:
 {redrive_permanent}"""
 ANSWERED = """\
-These belong to a workflow. A failure is final: retry under another key.
+These belong to a workflow. A failure is final: retry under a new key.
 The workflow's sweep resumes overdue executions. See {operating_it}."""
 BEING_RESENT = """\
 A resend of their dead letters with another body has not finished.
-Until it has, no message with these keys runs. Send the same body again:
+Until it does, no message with these keys runs. Send the same body again:
 {resend}
-Or take it back:
+Or take the resend back:
 {take_back}"""
 NOT_UNDERSTOOD = """\
 A newer version, or another program, writes to this table. No message with these
-keys runs until this version can read the record: upgrade, or see
+keys runs until its record can be read: upgrade, or see
 {verdicts}."""
 
 KIND_TEXTS = {
@@ -144,7 +144,7 @@ def _lease(values: dict[str, Any]) -> str | None:
     until, left = values["lease_until"], values["lease_left_seconds"]
     if until is None:
         return None
-    return f"{timedelta(seconds=left)} left, until {until}" if left else f"over since {until}"
+    return f"{timedelta(seconds=left)} left, until {until}" if left else f"ended at {until}"
 
 
 @of_a_deployment
@@ -154,7 +154,9 @@ def stuck(
     terminal: Terminal,
     rate: Annotated[float, typer.Option(min=0.5, help="Read units per second.")] = 25.0,
     top: Annotated[int, typer.Option(min=1, max=1000, help="List at most this many records of each kind.")] = 20,
-    send: Annotated[str | None, typer.Option(metavar="KEY", help="Send the messages of this key's record.")] = None,
+    send: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Send the messages stored in this key's record.")
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Find claims that were never settled, and keys that fail.
@@ -162,8 +164,9 @@ def stuck(
     With --send, the command instead sends one key's messages from its record. The key's own message must be gone;
     otherwise a worker may send them as well.
 
-    The command scans the whole table. AWS charges for every item, so it shows the cost before it starts. With a
-    namespace, only its records count; a namespace without records is an error, because it may be misspelled.
+    The command scans the whole table. AWS charges for every item, so the command shows the cost before it
+    starts. With a namespace, only its records count; a namespace without records is an error, because it may be
+    misspelled.
     """
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
     if send is not None:
@@ -194,7 +197,7 @@ def stuck(
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if scan.scanned and not scan.own:
-        terminal.note("No record is in this namespace, which may be misspelled: check --consumer.")
+        terminal.note("There are no records in this namespace, which may be misspelled: check --consumer.")
         raise typer.Exit(Exit.LEFT)
 
 
@@ -278,7 +281,7 @@ def advice(then: str, options: Sequence[str]) -> str:
 
 def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:
     leased = kind in ("unsettled", "unsent")
-    head, time = ("lease over since", "lease_until") if leased else ("written about", "written_about")
+    head, time = ("lease ended at", "lease_until") if leased else ("written about", "written_about")
     rows = [
         (
             (each["key"], each["status"], each["attempts"], each[time]),

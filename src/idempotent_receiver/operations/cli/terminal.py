@@ -1,6 +1,7 @@
 """A command's input and output: answer, notes, questions, progress, signals and exit codes.
 
-Also lays out rows and texts: control characters are escaped, and text that people may copy is never broken.
+Also lays out rows and texts: control characters are escaped, and text that people may copy breaks only if it is
+longer than a line.
 """
 
 import json
@@ -47,8 +48,8 @@ class Exit(IntEnum):
 
 
 EXIT_CODES = """Exit codes: 0 success; 1 something was left, not found or not confirmed; 2 usage
-error; 3 AWS refused or failed; 4 another session holds dead letters, so run it
-again later; 70 internal error; 130 stopped."""
+error; 3 AWS refused or failed; 4 another session holds dead letters: run the
+command again later; 70 internal error; 130 stopped."""
 
 SCHEMA = 1
 """The version of the JSON answers. It increases when a change would break existing scripts."""
@@ -61,9 +62,7 @@ def _console(stream: Any) -> Console:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """In the block, SIGTERM and a closed terminal act like Ctrl-C, so that everything is cleaned up. `nohup` still
-    works.
-    """
+    """Within the block, SIGTERM and a closed terminal act like Ctrl-C, so that cleanup runs. `nohup` still works."""
     told = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
     before = {each: signal.signal(each, signal.default_int_handler) for each in told}
     try:
@@ -108,11 +107,11 @@ class Terminal:
         return confirmed
 
     def offer(self, question: str) -> bool:
-        """Offer something optional. Only asked at a terminal."""
+        """Ask about something optional. Without a terminal, the answer is no."""
         return sys.stdin.isatty() and self._asked(question)
 
     def _asked(self, question: str) -> bool:
-        # Ctrl-C ends a question at once, even where it is otherwise only noted.
+        # Ctrl-C ends a question at once, even within `stoppable`, which otherwise only notes it.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             for _ in range(MAX_QUESTIONS):
@@ -130,7 +129,9 @@ class Terminal:
 
     @contextmanager
     def stoppable(self) -> Iterator[Callable[[], bool]]:
-        """In the block, the first Ctrl-C or SIGTERM is only noted, so that work can stop between two requests."""
+        """Within the block, the first Ctrl-C or SIGTERM only makes the yielded function return True, so that work can
+        stop between two requests.
+        """
         noted: list[int] = []
 
         def note(number: int, frame: FrameType | None) -> None:
@@ -139,7 +140,7 @@ class Terminal:
             noted.append(number)
             # Not sys.stderr: a signal may arrive during a write to it, and it is not reentrant.
             with suppress(OSError, ValueError):
-                os.write(sys.stderr.fileno(), b"\nstopping after this request; once more to stop at once\n")
+                os.write(sys.stderr.fileno(), b"\nstopping after this request; press Ctrl-C again to stop at once\n")
 
         before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -198,7 +199,7 @@ def table_of(*columns: str) -> Table:
 
 
 def listing(columns: Sequence[str], rows: Sequence[tuple[Sequence[object], Sequence[str | None]]]) -> RenderableType:
-    """Rows of copyable cells, each with its texts below.
+    """Rows of cells to copy, with each row's texts below it.
 
     If one row is too long, all rows, including the header, wrap between cells. A key breaks only if it is longer than a
     line.
@@ -219,7 +220,7 @@ def line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
 
 
 def flag(name: str) -> str:
-    """An option as typed."""
+    """The command-line option for a parameter."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -46,8 +46,8 @@ MOST_LINES = 100
 MOST_LOG_SECONDS = 10.0
 LOG_MS = 14 * 24 * 60 * 60 * 1000
 BEFORE_MS = 60 * 60 * 1000
-"""The log search starts an hour before the earliest known event, or two weeks ago. CloudWatch reads every line since
-then, so the search is limited to ten seconds.
+"""The log search starts an hour before the earliest known event, but at most two weeks ago. CloudWatch reads every line
+since then, so the search is limited to ten seconds.
 """
 
 NOW = "now"
@@ -59,7 +59,7 @@ A_TAKE = 100
 class Story:
     """The trace of one key. A source that cannot be read is named, and the trace continues without it.
 
-    `keys` holds all names of the key's message, and `ids` those of its records.
+    `keys` holds the key and its messageIds, and `ids` the ids of its records.
     """
 
     key: str
@@ -164,7 +164,7 @@ class Story:
                 self.events += of_resend(found, self.ids, at_ms, self.deployment.key_of)
 
     def log(self) -> None:
-        """Add the consumer's log lines, as far as the time limit allows."""
+        """Add the consumer's log lines, as far as the limits allow."""
         group = self.deployment.outputs.get("ConsumerLogGroup")
         if group is None:
             self.unread[LOG] = "no stack output ConsumerLogGroup"
@@ -181,7 +181,7 @@ class Story:
                 more = "nextToken" in page
                 if more and (len(lines) >= MOST_LINES or self.terminal.clock.monotonic_seconds() >= until):
                     last = moment(max([since_ms, *(each.at_ms or 0 for each in lines)]))
-                    self.unread[LOG] = f"its lines after {last}: too many to search"
+                    self.unread[LOG] = f"too many lines to search after {last}"
                     break
         self.events += lines[:MOST_LINES]
 
@@ -237,10 +237,10 @@ def trace(
 ) -> None:
     """Show everything known about one key.
 
-    The record and its result come first. Then, in chronological order: the record's writes, its workflow execution, its
-    dead letters, operators' acts, log lines, and events from your hook. Write times are derived from the record's
-    expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and functions,
-    --table is enough.
+    The record and its result come first. Then, in chronological order: the record's last write, its workflow
+    execution, its dead letters, operators' acts, log lines, and events from your hook. The time of the write is derived
+    from the record's expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and
+    functions, --table is enough.
     """
     if not key:
         raise UsageError("KEY is empty: give a message's key, as its log line shows it")
@@ -272,7 +272,7 @@ def trace(
 
 
 def resolved(hook: str) -> Hook:
-    """The function that module:function names; imports from the current folder work. Raises UsageError."""
+    """The function that module:function names; it may be in the current folder. Raises UsageError if there is none."""
     sys.path.insert(0, str(Path.cwd()))
     try:
         found: Hook = resolve_name(hook if ":" in hook else f"{hook}:")

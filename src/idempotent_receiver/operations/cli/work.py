@@ -47,14 +47,14 @@ def work(
     """Run a queue's consumer outside Lambda.
 
     Processes poll the queue and run the decorated handler with the same guarantees as on Lambda. Leases of long runs
-    are renewed; a process that cannot renew is killed before its lease ends. SIGTERM drains; a second one
+    are renewed; a process that cannot renew a lease is killed before the lease ends. SIGTERM drains; a second one
     stops at once.
     """
     seconds = {"--lease-seconds": lease_seconds, "--time-limit": time_limit, "--drain-seconds": drain_seconds}
     for option, value in seconds.items():
         if (
             not 0 < value <= LONGEST_LEASE_SECONDS
-        ):  # also excludes NaN, which some versions of typer let through every range
+        ):  # also excludes NaN, which some versions of typer accept in any range
             raise UsageError(f"{option}: {value:g} must be more than 0, and at most {LONGEST_LEASE_SECONDS} seconds")
     if health_file is not None:
         _remove(health_file)

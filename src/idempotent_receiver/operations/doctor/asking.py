@@ -1,4 +1,4 @@
-"""Doctor's requests to AWS. One that is refused, or that an emulator does not support, leaves one fact unavailable."""
+"""Doctor's requests to AWS. A request that is refused, or unsupported by an emulator, leaves one fact unavailable."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

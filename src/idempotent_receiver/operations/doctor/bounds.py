@@ -21,7 +21,7 @@ DEFAULT_POLLERS = 200
 
 
 def visibility(facts: Facts) -> Iterator[Problem]:
-    """A throttled batch must not reappear while Lambda is retrying it (AWS advises six timeouts and the window)."""
+    """A throttled batch must not reappear while Lambda is retrying it (AWS advises six timeouts plus the window)."""
     for function in known(facts.functions):
         timeout = int(known(function.configuration)["Timeout"])
         window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)
@@ -58,7 +58,7 @@ def limits(facts: Facts) -> Iterator[Problem]:
 
 
 def receives(facts: Facts) -> Iterator[Problem]:
-    """A message needs spare receives, because throttled deliveries count as receives, and a dead-letter queue."""
+    """A message needs a dead-letter queue, and spare receives, because throttled deliveries count as receives."""
     queue = known(facts.queue)
     policy = json.loads(queue.get("RedrivePolicy") or "{}")
     if "deadLetterTargetArn" not in policy:
@@ -122,7 +122,7 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
 
 
 def account_limit(facts: Facts) -> Iterator[Problem]:
-    """The account must be able to run these batches and other functions. New accounts get a concurrency of ten."""
+    """The account must be able to run the queue's batches and other functions. New accounts get ten at once."""
     for function in known(facts.functions):
         mapping = known(function.mapping)
         most = _most_batches(mapping)

@@ -43,7 +43,7 @@ class Unchecked:
 
 
 def partial_responses(facts: Facts) -> Iterator[Problem]:
-    """Lambda must read which messages of a batch failed; otherwise it deletes the whole batch."""
+    """Lambda must read which messages in a batch failed; otherwise it deletes the whole batch."""
     for function in known(facts.functions):
         if "ReportBatchItemFailures" not in (known(function.mapping).get("FunctionResponseTypes") or []):
             yield (
@@ -89,7 +89,7 @@ def global_table(facts: Facts) -> Iterator[Problem]:
 
 
 def managed_instances(facts: Facts) -> Iterator[Problem]:
-    """A process must not outlive its lease."""
+    """A run must not outlive its lease."""
     for function in known(facts.functions):
         if known(function.instances) is not None:
             yield (
@@ -110,7 +110,7 @@ def permissions(facts: Facts) -> Iterator[Problem]:
         )
         yield (
             f"the {whose}'s role lacks {'; '.join(missing)}",
-            f"allow it, as the policy of {policy} does, and check that nothing denies it",
+            f"allow these actions, as the policy of {policy} does, and check that nothing denies them",
         )
     for each in denied:
         known(each)
@@ -141,14 +141,14 @@ def alarms(facts: Facts) -> Iterator[Problem]:
 
 
 def description(facts: Facts) -> Iterator[Problem]:
-    """The stack's description of the consumer must match its code."""
+    """The stack's description of the consumer must match the code."""
     code, output = known(facts.given), known(facts.stated)
     if code is None or output is None:
         return
     for name, (ours, theirs) in differences(code, output).items():
-        remedy = "deploy that code, or update the output with `receiver describe`"
+        remedy = "deploy the current code, or update the output with `receiver describe`"
         if name in ("retention_days", "effects"):
-            remedy += "; if the code reads it from a variable, set the same value here"
+            remedy += "; if the code reads this from a variable, set the same value here"
         yield f"{name} is {ours} in --consumer and {theirs} in the stack's output {OUTPUT}", remedy
 
 
@@ -194,7 +194,7 @@ def without_claims(facts: Facts) -> bool:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """Deliberate choices, which are not findings: a guarantee given up, a disabled alarm, a pause."""
+    """Remarks that are not findings: a guarantee given up, a missing alarm, a pause, permissions for a handler."""
     dead, alarms = facts.dead_letter_queue, facts.alarms
     if not (dead is None or isinstance(dead, NotAnswered) or isinstance(alarms, NotAnswered)):
         counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
@@ -207,7 +207,7 @@ def notes(facts: Facts) -> Iterator[str]:
     if not isinstance(facts.settings, NotAnswered) and without_claims(facts):
         yield (
             f"EFFECTS is transaction: messages in {queue} are not claimed, which gives up promise 2 of "
-            "docs/guarantees.md, one at a time. Two workers may run the same message, and one of them commits. Effects "
+            "docs/guarantees.md (one at a time). Two workers may run the same message, but only one commits. Effects "
             "outside its Transaction may happen several times at once."
         )
     functions = [] if isinstance(facts.functions, NotAnswered) else facts.functions

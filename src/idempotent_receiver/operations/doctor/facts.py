@@ -1,4 +1,4 @@
-"""The facts about a deployed consumer that `checks.py` examines. All of doctor's requests are made here.
+"""The facts about a deployed consumer that `checks.py` examines. `gather` makes all of doctor's requests.
 
 A consumer is a function with its event source mapping, or `receiver work` processes on a queue that functions may read
 as well. If a request is refused, or an emulator does not support it, only that fact is `NotAnswered`.
@@ -51,7 +51,7 @@ class DeployedFunction:
 class Facts:
     """The facts about a consumer: its function, or its workers' `container` and every function that reads their queue.
 
-    `dead_letter_queue` is None if there is none, `container` is None for a function.
+    `dead_letter_queue` is None if the queue has no dead-letter queue; `container` is None for a function.
     """
 
     functions: Sequence[DeployedFunction] | NotAnswered
@@ -103,7 +103,7 @@ class DeployedConsumer:
 
 
 def consumer_of(client: Client, stack: str) -> DeployedConsumer:
-    """The consumer in a stack made from this project's templates. Raises UsageError if there is none."""
+    """The consumer in a stack made from this project's templates. Raises UsageError if the stack has no consumer."""
     outputs = stack_outputs(client, stack)
     known = DeployedConsumer(table=outputs.get("RecordsTable"), stated=stated(outputs, stack))
     if CONSUMER not in outputs and "ServiceName" in outputs and "QueueArn" in outputs:
@@ -117,7 +117,9 @@ def consumer_of(client: Client, stack: str) -> DeployedConsumer:
     if len(mappings) > 1:
         mappings = [each for each in mappings if _feeds(client("lambda"), each, function)]
     if function is None or len(mappings) != 1:
-        raise UsageError(f"stack {stack} was not made from this template: it has no output {CONSUMER} with one mapping")
+        raise UsageError(
+            f"stack {stack} was not made from this template: no output {CONSUMER} names a function with one mapping"
+        )
     return replace(known, function=function, mapping=mappings[0])
 
 
@@ -223,7 +225,7 @@ def _function(functions: Any, configuration: Answer | NotAnswered, mapping: Answ
 
 
 def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
-    """Every function with a mapping on the queue."""
+    """Every function with a mapping on the queue that is not disabled."""
     pages = functions.get_paginator("list_event_source_mappings").paginate(EventSourceArn=queue)
     mappings = [dict(each) for each in pages.search("EventSourceMappings[?State!='Disabled']")]
     return [_function(functions, asked(_configuration, functions, each["FunctionArn"]), each) for each in mappings]

@@ -11,7 +11,7 @@ FROM_A_QUEUE = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "Change
 ON_RECORDS = ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")
 TO_RECEIVE, TO_SEND = ("Decrypt",), ("Decrypt", "GenerateDataKey")
 FOR_A_TABLE = ("Decrypt", "GenerateDataKey", "Encrypt", "DescribeKey", "ReEncryptFrom", "ReEncryptTo")
-"""KMS actions by what the key encrypts. For a table, DynamoDB requires its callers to have them."""
+"""KMS actions by what the key encrypts. For a table, DynamoDB requires its callers to have these actions."""
 TO_THE_LOG = ("CreateLogStream", "PutLogEvents")
 IN_A_VPC = ("DescribeNetworkInterfaces", "DescribeSubnets")
 ON_AN_INTERFACE = (
@@ -103,7 +103,7 @@ def needed_of_keys(
 
 
 def managed_by_aws(key: str) -> bool:
-    """Whether an alias, by name or ARN, is an AWS managed key, which the whole account may use."""
+    """Whether an alias, by name or ARN, names an AWS managed key, which the whole account may use."""
     return key.rpartition(":")[2].startswith("alias/aws/")
 
 

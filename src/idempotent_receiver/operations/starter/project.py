@@ -87,7 +87,7 @@ class Project:
 
 
 def contents(project: Project, *, requirement: str, requirement_dev: str) -> dict[str, str]:
-    """The project's text files by path. The keyword arguments are its pip requirements for the library."""
+    """The project's text files by path. `requirement` and `requirement_dev` require the library, for pip."""
     cli = re.sub(r"\[[\w,]+\]", "[cli]", requirement_dev, count=1)
     values = {
         **_values(project),
@@ -203,7 +203,7 @@ def _sending(project: Project) -> str:
 
 
 def record(project: Project, number: int) -> dict[str, Any]:
-    """A message as Lambda delivers it. Its key is `order-1` and so on, whatever the key strategy."""
+    """A message as Lambda delivers it. Its key is `order-1` and so on, unless the key is the messageId."""
     customer, cents = ORDERS[number]
     (strategy, argument), order = project.key, f"order-{number + 1}"
     body: dict[str, Any] = {"customer": customer, "cents": cents}

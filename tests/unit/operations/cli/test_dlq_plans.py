@@ -134,8 +134,8 @@ def test_a_plan_to_archive_deletes_nothing(receiver: Receiver, stack: Stack) -> 
         ("--body body.json", None),
         ("--body another", "was made for a different body than another"),
         ("", "give --body FILE"),
-        (f"--body body.json --key {FLAKY}", "it excludes --key"),
-        ("--take-back", "it excludes --take-back"),
+        (f"--body body.json --key {FLAKY}", "omit --key"),
+        ("--take-back", "omit --take-back"),
     ],
 )
 def test_a_plan_of_a_resend_wants_the_same_body_again(

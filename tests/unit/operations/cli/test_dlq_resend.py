@@ -137,7 +137,7 @@ def test_a_second_body_for_what_has_no_key_and_was_sent_already_is_warned_of(
         assert receiver.on(f"{line} body.json --yes").code == Exit.LEFT
 
     assert "with another body" not in receiver.on(f"{line} body.json").err
-    assert "sent a dead letter with this key and another body (done). If it was this one, both will run" in (
+    assert "sent a dead letter with this key but another body (done). If it was this one, both bodies will run" in (
         receiver.on(f"{line} new").err
     )
 

@@ -105,7 +105,7 @@ REFUSED: list[tuple[str, str]] = [
         }.items()
     ),
     *(
-        (f"dlq {line} --plan p --stack transfers --yes {given}", f"it excludes {given.partition(' ')[0]}")
+        (f"dlq {line} --plan p --stack transfers --yes {given}", f"omit {given.partition(' ')[0]}")
         for line, options in {
             "redrive": ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x"),
             "redrive --because why": ("--from-archive", "--to-dlq", "--message-id m", "--matching m"),

@@ -196,7 +196,9 @@ def test_stuck_sends_what_stands_behind_a_message_that_sqs_calls_invalid(receive
     with answered(refuse_the_first):
         ran = receiver(f"stuck --table records --send {QUEUED} --yes")
     assert ran.code == 1
-    assert ran.out.startswith("Not done: all others were sent, but message 1: SQS answered InvalidMessageContents on")
+    assert ran.out.startswith(
+        "Not done: all other messages were sent, but message 1: SQS answered InvalidMessageContents on"
+    )
     assert [one["Body"] for one in stack.received(queue)] == BODIES[1:]
     assert receiver(f"{SCAN} --json").json["unsent_count"] == 1
 
@@ -398,7 +400,7 @@ def test_what_is_typed_for_a_conflict_sends_it_under_another_key_or_deletes_it(
     assert receiver(*typing["list"]).code == terminal.Exit.OK
     Path("body.json").write_text(json.loads(Path("letter.jsonl").read_text())["message"]["body"])
     typed("n\n")
-    assert "Delete for good 1 dead letter?" in receiver(*typing["delete"]).err
+    assert "Permanently delete 1 dead letter?" in receiver(*typing["delete"]).err
     assert receiver(*typing["resend"], "--yes").code == terminal.Exit.OK
 
     (sent,) = stack.received(stack.queue)

@@ -77,7 +77,7 @@ def test_a_trace_tells_record_dead_letter_and_history_in_order(receiver: Receive
     assert events[1]["text"] == "FAILED at attempt 6, and may be tried again: ConnectionError at app.ledger:7"
     assert events[1]["at"] == moment((expiration - 30 * 86_400) * 1000)
     assert (events[3]["at"], events[3]["text"].rpartition(": ")[2]) == (None, "ConnectionError at app.ledger:7")
-    assert events[4]["text"] == "end of the record: the key is free afterwards"
+    assert events[4]["text"] == "expiry of the record: the key is free afterwards"
     shown = receiver.on(TRACE)
     assert [each["text"] in shown.out for each in events] == [True] * 5
     assert re.search(r"(?m)\Akey +\S+\nid +\S+\nstatus +FAILED *\nattempts +6 *\n(.*\n)+at +source$", shown.out)
@@ -338,7 +338,7 @@ def test_a_key_whose_resend_was_taken_back_is_not_told_as_done(receiver: Receive
     stack.record(NEW, "COMPLETED", owner=OPERATOR, resent=back)
     told = receiver.on(f"trace {NEW} --json").json
     assert told["status"] == "TAKEN_BACK"
-    assert texts(told, "record")[0] == f"TAKEN_BACK: no handler ran, and {FLAKY} continues, by {OPERATOR}: {WHY}"
+    assert texts(told, "record")[0] == f"TAKEN_BACK by {OPERATOR}: {WHY} (no handler ran; {FLAKY} can run again)"
 
 
 def test_an_unkeyed_letter_keeps_its_story_when_its_messageid_changes(
@@ -370,7 +370,7 @@ def test_how_much_of_a_lease_is_left_is_told(receiver: Receiver, stack: Stack) -
     assert 80 <= receiver(f"trace held {ON} --json").json["record"]["lease_left_seconds"] <= 90
     assert re.search(r"(?m)^lease +0:01:\d\d left, until ", receiver(f"trace held {ON}").out)
     over = receiver(f"trace {STUCK} {ON}").out
-    assert re.search(r"(?m)^lease +over since 2023-11-14T22:13:20Z *$", over)
+    assert re.search(r"(?m)^lease +ended at 2023-11-14T22:13:20Z *$", over)
     assert "left" not in over
 
 

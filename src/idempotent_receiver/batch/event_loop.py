@@ -33,8 +33,8 @@ class LeftBehind:
 
 
 class Loops:
-    """A consumer's event loops, closed with it. The oldest idle loop is used first, so that successive invocations
-    share a loop even after one of them had to use a different loop.
+    """A consumer's event loops, closed with the consumer. The oldest idle loop is used first, so that successive
+    invocations share a loop even after one of them had to use a different loop.
     """
 
     def __init__(self) -> None:

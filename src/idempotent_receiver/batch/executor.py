@@ -48,7 +48,7 @@ Jobs = SimpleQueue[Callable[[], None] | None]
 
 
 class ThreadPool:
-    """Daemon threads that are kept between invocations, because starting one costs more than a job.
+    """Daemon threads that are kept between invocations, because starting a thread costs more than a job.
 
     Daemon threads let the process exit while a call hangs. They end with this object.
     """

@@ -1,7 +1,7 @@
 """A message's path through a batch, as a table: the events possible at each stage, the next stage, and the action.
 
-Any other event is refused. `exchanges.py`, `runs.py` and `receiver.py` perform the actions; this module only decides,
-and knows neither stores nor threads.
+Any other event is refused. This module only decides, and knows neither stores nor threads; `receiver.py` assigns each
+action to the module that performs it.
 """
 
 from collections import deque
@@ -56,7 +56,7 @@ class Event(StrEnum):
     ASKS = auto()  # it is about to be read or claimed
     FREE = auto()  # the peek found nothing that prevents a claim
     COMMITTED = auto()  # its effect took place, and its record has messages to send
-    CONFIRMED = auto()  # its messages are sent
+    CONFIRMED = auto()  # SQS has confirmed its messages
     CLAIMED = auto()  # its key is claimed
     CLAIMED_LATE = auto()  # its key is claimed, but nothing more starts or its group is blocked
     ANSWERED = auto()  # the record, the store's failure or the lack of time decides its outcome
@@ -77,7 +77,7 @@ class Event(StrEnum):
 
 
 class Do(StrEnum):
-    """The action to take. `receiver.py` maps each one to a function."""
+    """The action to take. `receiver.py` maps each action to a function."""
 
     NOTHING = auto()
     ASK = auto()

@@ -1,9 +1,9 @@
 """Claims, runs and settles a batch of work against one store, within one invocation's deadline.
 
 A single thread of control starts jobs (peeks, claims, handlers, commits, flushes, dead letters) on its executor and
-collects their results, so nearly all state belongs to one thread. No single message can make it raise. It answers
-before the deadline unless a handler is still running. Such a handler is left to Lambda's timeout, which kills the
-process, because nothing may outlive its invocation.
+collects their results, so nearly all state belongs to one thread. No single message can make `receive` raise. It
+returns before the deadline unless a handler is still running. Such a handler is left to Lambda's timeout, which kills
+the process, because nothing may outlive its invocation.
 
 The table in `items.py` defines each message's possible events and what follows. In a loop, an event happens, the table
 names an action, the action starts a job, and the job's result is the next event.

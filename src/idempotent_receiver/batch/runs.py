@@ -100,7 +100,7 @@ class Runs:
         return moment.left_to_start_seconds > self.needed_seconds + wait_seconds and not draining and not self._stopped
 
     def _next(self, moment: Moment) -> Item | None:
-        """The next item for a worker loop; None if there is none, or no time for it."""
+        """The next item for a worker loop; None if no item is left, or no time for one."""
         try:
             if self.again and self._in_time(moment):
                 return self.again.popleft()

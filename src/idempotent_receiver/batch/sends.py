@@ -56,7 +56,7 @@ class _Queue:
         """Why the queue accepts no messages at all."""
 
     def add(self, entry: _Entry, *, first: bool = False) -> None:
-        """Add a message behind all others in its group, or before them."""
+        """Add a message behind all others in its group, or before them if it goes `first`."""
         line = self.lines.setdefault(entry.group, deque())
         (line.appendleft if first else line.append)(entry)
         self.waiting += 1

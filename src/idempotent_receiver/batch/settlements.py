@@ -122,7 +122,7 @@ class Settlements:
         self._settling.add(Operation(settlement, item.sending, partial(self._marked, item)))
 
     def fail(self, item: Item) -> None:
-        """Record that the handler failed. If no retry can help, the checks of its reads are included."""
+        """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
         failure = item.failure
         settlement = transitions.fail(self._settled_by(item), failure.to_json(), started=failure.started)
         self._settle(item, settlement, self._failed)

@@ -8,7 +8,7 @@ answer to a pack                        what follows
 ======================================= =============================================================================
 applied                                 all are applied; if more were waiting, the next packs may be larger
 the reasons name some commits           those are answered; the others are sent again at once
-cancelled or refused, naming none       one is sent alone; if it succeeds, the culprit is found by bisection. There is
+cancelled or refused, none named        one is sent alone; if it succeeds, the culprit is found by bisection. There is
                                         no search for a second culprit: the others are sent alone
 two of one shape refused when alone     all others with the same tables and expressions are refused, unsent
 throttled as a whole                    nothing took effect: all may be retried later
@@ -102,8 +102,8 @@ class Packs:
         return answers
 
     def _apart(self, pack: list[Member]) -> CommitAnswers:
-        """Find by bisection which commit in a pack failed if none was named. The unsent halves go last, in one pack, or
-        one by one if that pack has a second culprit.
+        """If no commit in a pack was named, find by bisection which one failed. The unsent halves go last, in one
+        pack, or one by one if that pack has a second culprit.
         """
         answers = self._alone(pack[0], pack)
         left = _without(answers, pack)

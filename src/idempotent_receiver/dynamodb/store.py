@@ -82,7 +82,7 @@ class DynamoDBStore:
 
     `namespace` separates this consumer's keys from other consumers' keys in the table. Without a `client`, one is
     created on first use, with timeouts that suit a function: a request takes about 8 seconds at worst. If you pass a
-    client, its configuration bounds its requests. Thread-safe.
+    client, its configuration limits how long a request takes. Thread-safe.
 
     Raises ValueError for an invalid `table_name` (an ARN is invalid, because PartiQL rejects it), and for a namespace
     that is empty or contains `#`; TypeError for another service's client, or for a boto3 resource or its client.

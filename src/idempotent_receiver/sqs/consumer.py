@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BatchResponse = dict[str, list[dict[str, str]]]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
-"""Creates one batch's host from its messages and their works. Used outside Lambda."""
+"""Creates one batch's host from the batch's messages and their work. Used outside Lambda."""
 
 
 class Consumer:

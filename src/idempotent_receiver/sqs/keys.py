@@ -44,7 +44,7 @@ def message_id(message: Message) -> str:
 
 @key_for()
 def message_attribute(name: str) -> KeyStrategy:
-    """The string value of a message attribute."""
+    """The string value of the message attribute `name`."""
     if not name or not isinstance(name, str):
         raise ValueError(f"message_attribute needs the attribute's name; it is {name!r}")
 

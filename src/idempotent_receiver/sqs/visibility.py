@@ -119,8 +119,8 @@ def send_back(
 ) -> None:
     """Make failed messages visible again when another attempt is worthwhile.
 
-    Calls SQS in parallel, for at most a second or half the time left. If a call fails, the queue's own visibility
-    timeout applies, and the answer to Lambda is unchanged.
+    Calls SQS in parallel, for at most a second or half the time left, whichever is less. If a call fails, the queue's
+    own visibility timeout applies, and the answer to Lambda is unchanged.
     """
     now_ms, clock = deadline.now_ms, deadline.clock
     each = {

@@ -72,7 +72,7 @@ class Attempt:
 
     @property
     def unread(self) -> BaseException | None:
-        """The error of a failed read, if any. After it nothing may commit."""
+        """The error of a failed read, if any. Nothing may commit after one."""
         return None if self._transaction is None else self._transaction.unread
 
     def _fetch(self, table: str, key: PlainItem) -> PlainItem | None:

@@ -127,7 +127,7 @@ def of_completion(answer: SettleResult | Unknown, run: Basis, deadline: Deadline
 
 
 def of_mark(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, *, ran: bool) -> Outcome:
-    """The outcome of a message whose record had messages to send, once SQS has confirmed them. `ran` says that its
+    """The outcome of a message whose record had messages to send, once SQS has confirmed them. `ran` says that the
     handler ran here. A mark by another worker counts as well.
     """
     match answer:

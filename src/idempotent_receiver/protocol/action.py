@@ -45,7 +45,7 @@ class Action:
     def error(self, number: int, *, stale: bool = False) -> BaseException:
         """The error if this action's condition fails. `number` is its position in the transaction, from 1."""
         if stale:
-            return misuse(ConditionFailed(f"the item of {self.named(number)} was changed before each commit"))
+            return misuse(ConditionFailed(f"the item of {self.named(number)} kept changing before the commit"))
         if self.otherwise is not None:
             return self.otherwise
         return misuse(ConditionFailed(f"the condition of {self.named(number)} failed, and it has no `otherwise`"))
@@ -56,7 +56,7 @@ class Action:
 
 
 ActionItem = tuple[object, ...] | None
-"""An action's item, as the table name and the key values; None if not known."""
+"""An action's item, as the table name and the key values; None if unknown."""
 
 
 class Items:

@@ -235,7 +235,7 @@ def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadlin
 
 
 def _commit(store: RecordStore, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-    return store.commit(commits)  # type: ignore[attr-defined, no-any-return]  # a store without transactions has no commits
+    return store.commit(commits)  # type: ignore[attr-defined, no-any-return]  # without transactions, no commits exist
 
 
 def _read(operations: Sequence[Operation[AnswerT]], store: RecordStore) -> None:

@@ -67,8 +67,8 @@ def take(store: Any, user: str, name: str, source: str | None = None) -> None:
 def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | None]:
     """The user name, the store name and the source of a wrapped function.
 
-    The user name is the module and qualified name, because a reload, a test or a factory creates another object for the
-    same function. The source names the file, because a test may load the module under another name. Both contain a
+    The user name is the module and qualified name, because a reload, a test or a factory creates a new object for the
+    same function. The source names the file, because a test may load the module under a different name. Both contain a
     lambda's first line number, because all lambdas share one name.
     """
     found: Any = function

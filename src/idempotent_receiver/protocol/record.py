@@ -144,7 +144,7 @@ class Change(NamedTuple):
     def expected(self) -> dict[str, str | int | None]:
         """The attributes seen that must still match; None means that the attribute must be absent.
 
-        A version suffices. A record written by Powertools has none: it is unchanged if no version has appeared and its
+        A version suffices. A record written by Powertools has no version: it is unchanged if none has appeared and its
         status and both expirations are the same.
         """
         seen = self.seen

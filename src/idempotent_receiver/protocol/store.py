@@ -37,7 +37,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The write was refused because the table holds another record: `found`, or None if the store did not say."""
+    """The write was refused because the table holds a different record: `found`, or None if the store did not say."""
 
     found: Record | None = None
 
@@ -134,4 +134,4 @@ class ReadingStore(TransactionalStore, Protocol):
     """A store through which a handler's transaction can also read."""
 
     def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
-        """Read the item with this key, in plain values, with a consistent read; None if there is none."""
+        """Read the item with this key, in plain values, with a consistent read; None if it does not exist."""

@@ -22,7 +22,7 @@ a claim meets                                                          answer
 ====================================================================== ===========================================
 attributes that are not a record: foreign types, no status             Unreadable
 nothing, or a record past its expiration                               Claimable
-an unreadable record: unknown status, INPROGRESS without an end        Unreadable
+unknown status; INPROGRESS or SENDING with neither lease nor expiry    Unreadable
 a fingerprint different from the claim's, in any status                OtherPayload
 COMPLETED                                                              AlreadyCompleted
 SENDING, lease live                                                    HeldElsewhere

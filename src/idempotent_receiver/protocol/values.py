@@ -124,8 +124,8 @@ _Error = TypeVar("_Error", TypeError, ValueError)
 
 
 def _refusal(kind: type[_Error], place: ValuePlace, what: str, longest: int | None = None) -> _Error:
-    """The error about a value, with its place cut to `longest` characters. Logs hide names inside an attribute's value,
-    which may be data, as in a map keyed by customer.
+    """The error about a value, with its place cut to `longest` characters. Logs hide names inside an attribute's value:
+    they may be data, as in a map keyed by customer.
     """
     text, shown = (f"{_text_of(place, hidden=hidden)[:longest]}{what}" for hidden in (False, True))
     return misuse(kind(text), shown=shown)

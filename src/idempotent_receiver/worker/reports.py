@@ -48,7 +48,7 @@ class Reports:
         self._tell("works")
 
     def dead_by(self, boottime_seconds: float | None) -> None:
-        """The time by which this process must be dead, in seconds since boot; None if there is none."""
+        """The time by which this process must be dead, in seconds since boot; None for no such time."""
         self._tell("dead by", boottime_seconds)
 
     def _tell(self, *event: object) -> None:

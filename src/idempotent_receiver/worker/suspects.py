@@ -17,7 +17,7 @@ class Suspects:
         self._until: dict[str, float] = {}
 
     def keep(self, id: str, seconds: float) -> None:
-        """Suspect this message for `seconds` from now; zero clears it."""
+        """Suspect this message for `seconds` from now; zero ends the suspicion."""
         now = self._clock.monotonic_seconds()
         known = {other: until for other, until in self._until.items() if until > now}
         self._until = {**known, id: now + seconds}

@@ -28,7 +28,7 @@ from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import Headers, HttpResponse, problem
 from idempotent_receiver.payload import EVERYTHING, Payload
-from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed
+from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed, Unreadable
 from idempotent_receiver.protocol.record import Record, Status, usable
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.telemetry import Telemetry
@@ -176,7 +176,9 @@ def _report(workflow: Workflow, name: str, deadline: Deadline) -> HttpResponse:
     found = workflow.record_of(name, deadline)
     if isinstance(found, Unknown):
         return responses.without_answer(found, deadline.now_ms)
-    if found is None or found.unreadable is not None:
+    if found is not None and found.unreadable is not None:
+        return responses.without_answer(Unreadable(found.unreadable), deadline.now_ms)
+    if found is None:
         detail = "It was never accepted, or its record has expired."
         return problem(HTTPStatus.NOT_FOUND, "There is no such execution", detail)
     if found.status in (Status.COMPLETED, Status.FAILED):

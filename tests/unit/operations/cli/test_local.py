@@ -201,7 +201,9 @@ def test_what_the_template_lacks_and_what_no_message_explains_is_said(receiver: 
     noted.found = replace(FOUND, missing=["no redrive policy"], unexplained=["Retries: 1 item"])  # type: ignore[list-item]
     ran = receiver("local")
     assert ran.code == Exit.LEFT
-    assert {"no redrive policy", "No message writes here in fault-free runs: Retries: 1 item"} <= {*ran.out.splitlines()}
+    assert {"no redrive policy", "No message writes here in fault-free runs: Retries: 1 item"} <= {
+        *ran.out.splitlines()
+    }
 
 
 @pytest.mark.parametrize(

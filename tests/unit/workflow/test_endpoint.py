@@ -13,7 +13,6 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from pydantic import BaseModel
 
 from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
-from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.workflow import workflow_endpoint
 from tests.unit.workflow.requests import ARN, NAME, OVERDRAWN, Requests
 
@@ -95,7 +94,7 @@ def test_a_request_is_accepted_with_its_location_and_so_it_is_while_it_runs(api:
 
 
 def test_a_record_that_cannot_be_read_is_not_reported_as_an_execution_that_was_never_accepted(api: Api) -> None:
-    api.store.insert([Record(f"transfers#{NAME}", "", unreadable="no status")])
+    api.store.items[f"transfers#{NAME}"] = {"id": f"transfers#{NAME}"}
     posted = api.post()
     assert api.get() == (posted["statusCode"], posted["body"])
     assert posted["statusCode"] == 500

@@ -174,7 +174,8 @@ class _Wrapped:
                 "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass the context to the function"
             )
             raise errors.misuse(TypeError(text))
-        # Nothing ends this process at the deadline, so the lease ends there and fences off a call still running.
+        # Nothing ends this process at the deadline, so the lease ends there and fences off a call that is still
+        # running.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
         return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")

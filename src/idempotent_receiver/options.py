@@ -85,7 +85,8 @@ def require_call_key(key: object, way_in: str) -> None:
     if not callable(key) or not _is_for(key, way_in):
         header = "header(name), " if way_in == "http_endpoint" else ""
         raise TypeError(
-            f"key must be {header}payload_key(...) or a callable from the call's arguments to a str; it is {key!r}"
+            f"key must be {header}payload_key(...) or a callable that takes the call's arguments and returns a str; "
+            f"it is {key!r}"
         )
 
 

@@ -120,9 +120,7 @@ class Payload:
     def part(self, document: Document) -> Any:
         """The part of a document's value that counts. Raises UnusableKey if the fields that count are missing."""
         if not document.is_json:
-            raise UnusableKey(
-                f"the payload has no {self.fields!r}: it is not JSON, or has a repeated name in an object"
-            )
+            raise UnusableKey(f"the payload has no {self.fields!r}: it is not JSON, or an object in it repeats a name")
         part = document.value
         for path in self.without:
             part = _left_out(part, path.split("."))

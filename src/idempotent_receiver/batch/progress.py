@@ -102,8 +102,8 @@ class Order:
     def _shared(self, ended: Item) -> Iterator[Consequence]:
         """A follower with the same payload shares the outcome.
 
-        A follower with a different payload asks the store itself. So does a follower in a different group if the ended
-        item was not started, because nothing has stopped that group. The rest then wait for that follower.
+        A follower with a different payload sends its own request to the store. So does a follower in a different group
+        if the ended item was not started, because nothing has stopped that group. The rest then wait for that follower.
         """
         assert ended.outcome is not None  # it has ended
         outcomes = ended.outcomes or {}
@@ -143,7 +143,7 @@ class Progress:
         """Why the store did not confirm the end of an unclaimed run. Once this is set, nothing more starts."""
         self._answered = False
         self.ended: deque[Item] = deque()
-        """Ended items whose waiting items have not been notified yet."""
+        """Ended items, until the items that wait for them have been notified."""
 
     def happens(self, item: Item, event: Event, outcome: Outcome | None = None) -> None:
         """Process an event. An event that ends the item brings its `outcome`.

@@ -125,7 +125,8 @@ class Batch:
         return Processed(self._progress.outcomes(), claims.claimed, claims.taken_over, released, self._spent)
 
     def _step(self) -> bool:
-        """Stop items if it is late, notify waiting items, then peek, claim, run, settle and send whatever is possible.
+        """Stop items if time is short, notify waiting items, then peek, claim, run, settle and send whatever is
+        possible.
 
         Returns False once nothing is left to wait for.
         """

@@ -169,7 +169,9 @@ class Turns:
         turn.begin(self._stale(turn))
 
     def _stale(self, turn: _Turn) -> int | None:
-        """The index of the first action whose read data a commit in this batch may have changed since the run began."""
+        """The index of the first action whose item was read and may have been changed by this batch since the run
+        began.
+        """
         for number, (action, item) in enumerate(turn.actions):
             if action.read is not None and self._is_stale(action.read, item, turn.since):
                 return number

@@ -71,7 +71,7 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
     "Validation": (Effect.REFUSED, _INVALID),
     "ItemCollectionSizeLimitExceeded": (
         Effect.REFUSED,
-        "has reached 10 GB under one key: drop its local secondary index",
+        "has reached 10 GB under one partition key: drop its local secondary index",
     ),
     "ResourceNotFound": (Effect.REFUSED, _MISSING),
     "UnknownOperation": (Effect.REFUSED, "is on an engine without this operation: it needs DynamoDB itself"),

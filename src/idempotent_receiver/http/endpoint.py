@@ -67,7 +67,7 @@ _NOT_SAID: Any = object()
 """The default `scope`. (None means that all clients share their keys.)"""
 
 _READS = ("GET", "HEAD", "OPTIONS")
-"""The methods that should change nothing, so they need no protection. A stored response would be outdated."""
+"""The safe methods: they change nothing, so they need no protection. A stored response would be outdated."""
 _ONLY_READS = (
     "GET, HEAD and OPTIONS requests have no record to commit this with; to write, use POST, PUT, PATCH or DELETE"
 )

@@ -44,7 +44,7 @@ class Found:
     claims: bool
     incomparable: Sequence[Attribute] = ()
     unexplained: Sequence[Difference] = ()
-    """Differences in the tables at places that no message writes to in fault-free runs."""
+    """Differences in the tables in items or attributes that no message writes in fault-free runs."""
     missing: Sequence[str] = ()
     """What the template lacks."""
 

@@ -55,7 +55,8 @@ class Trial:
         """
         functions, name = self.cloud.client("lambda"), self.consumer.function
         was = functions.get_function_configuration(FunctionName=name)
-        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)  # the local cloud keeps a parameter as text
+        # The local cloud returns template parameters as strings.
+        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)
         settings = {
             "handler": was["Handler"],
             "folder": str(self.folder),

@@ -282,7 +282,7 @@ class _Message:
     def _why(self, verdict: EffectVerdict) -> str | None:
         failures = [line for line in self.own("ended") if line["error"] is not None]
         error = json.loads(self._record().get("error") or "{}")
-        # Records contain only texts that authors chose to disclose; for local events, a trial may show everything.
+        # A record holds an error's text only if it may be disclosed; with local sample events, any text may be shown.
         reason = error.get("text") or (failures[-1]["error"] if failures else error.get("type"))
         if reason is None and self._overran():
             reason = OVERRAN

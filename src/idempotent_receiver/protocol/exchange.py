@@ -1,9 +1,9 @@
 """The exchange between a transition and a store: read, decide, write, repeat until there is an answer.
 
 One loop serves peeks, claims, settlements and transactions, for one record or many. `transitions.py` decides and the
-store executes. This module only handles lost answers, refused writes and throttling: it reads records in doubt,
-retries after a pause, and gives up at a limit. An exception from a store is not an answer: it ends the operations at
-once.
+store executes. This module only handles lost answers, refused writes and throttling: it reads records whose state is
+unknown, retries after a pause, and gives up at a limit. An exception from a store is not an answer: it ends the
+operations at once.
 """
 
 from collections.abc import Callable, Sequence

@@ -84,7 +84,7 @@ def _found(what: str, find: Callable[[], Any]) -> Any:
     try:
         return find()
     except (ValueError, RecursionError, JMESPathError):
-        reason = "the body is not JSON, or has a repeated name in an object"
+        reason = "the body is not JSON, or an object in it repeats a name"
         raise UnusableKey(f"no {what} to take as the key: {reason}") from None
 
 

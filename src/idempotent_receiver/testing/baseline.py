@@ -1,4 +1,4 @@
-"""The undisturbed run, with which every other run is compared, and the values that vary too much to compare."""
+"""The fault-free run, with which every other run is compared, and the values that vary too much to compare."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ TICK_SECONDS = 1.1
 
 
 class Baseline:
-    """The undisturbed run: one worker handles each message once, in sequence. `run_again` repeats the run.
+    """The fault-free run: one worker handles each message once, in sequence. `run_again` repeats the run.
 
     `unstable` holds the places that vary between runs. `unrepeatable` says why runs cannot be compared, or is None.
     """
@@ -52,7 +52,7 @@ class Baseline:
 
 
 def _difference(one: ExploredRun, other: ExploredRun) -> str | None:
-    """How two undisturbed runs differ, ignoring values."""
+    """How two fault-free runs differ, ignoring values."""
     if one.ends != other.ends:
         return f"the messages end first as {one.ends}, then as {other.ends}"
     for table in sorted(one.tables.keys() | other.tables.keys()):

@@ -38,7 +38,7 @@ class ExploredRun:
     unawaited: list[Call] = field(default_factory=list)
     """Calls whose coroutines had not finished when the handler returned."""
     faked: set[tuple[str, str]] = field(default_factory=set)
-    """Tables and state containers that fakes changed in the undisturbed run."""
+    """Tables and state containers that fakes changed in the fault-free run."""
     repeated: set[str] = field(default_factory=set)
     """Fakes that a different worker called again for the same message, with a key."""
     why: dict[str, str] = field(default_factory=dict)

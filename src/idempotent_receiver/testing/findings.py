@@ -1,4 +1,4 @@
-"""Findings at the end of a run, from comparing it with the undisturbed run message by message and item by item."""
+"""Findings at the end of a run, from comparing it with the fault-free run message by message and item by item."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -40,19 +40,19 @@ class HandlerFinding(NamedTuple):
     """Whether the finding compares values, which can depend on the time of day."""
 
 
-def unfinished(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
+def unfinished(fault_free: ExploredRun) -> Iterator[HandlerFinding]:
     """Messages that are never acknowledged even in the fault-free run, or that never reach the handler."""
-    for id in undisturbed.setup.record_ids:
-        if id not in undisturbed.ends:
+    for id in fault_free.setup.record_ids:
+        if id not in fault_free.ends:
             yield HandlerFinding(
                 f"{UNACKNOWLEDGED} {id}",
-                f"{id} is never acknowledged, even in the fault-free run{_because(undisturbed, id)}",
+                f"{id} is never acknowledged, even in the fault-free run{_because(fault_free, id)}",
                 "let the handler succeed, or raise PermanentError: a handler that always fails cannot be explored",
             )
-        elif not undisturbed.handled:
+        elif not fault_free.handled:
             yield HandlerFinding(
                 f"handled {id}",
-                f"the handler never runs for {id}{_because(undisturbed, id)}",
+                f"the handler never runs for {id}{_because(fault_free, id)}",
                 "pass at least one body that the handler accepts: a handler that never runs cannot be explored",
             )
 
@@ -69,9 +69,9 @@ def early(run: ExploredRun) -> Iterator[HandlerFinding]:
         )
 
 
-def unseen(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
+def unseen(fault_free: ExploredRun) -> Iterator[HandlerFinding]:
     """A handler without observable effects, whose runs cannot be compared."""
-    if not undisturbed.touched and set(undisturbed.ends.values()) == {"completed"}:
+    if not fault_free.touched and set(fault_free.ends.values()) == {"completed"}:
         yield HandlerFinding(
             "unseen",
             "the handler runs but has no visible effect: it touches no table, no state and no fake",
@@ -249,9 +249,9 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
             )
 
 
-def _twice_with_one_key(undisturbed: ExploredRun) -> Iterator[HandlerFinding]:
+def _twice_with_one_key(fault_free: ExploredRun) -> Iterator[HandlerFinding]:
     """Calls that reuse a key within one run of the handler, although nothing went wrong."""
-    made = Counter((one.name, repr(one.key), one.message, one.run) for one in undisturbed.calls if one.key)
+    made = Counter((one.name, repr(one.key), one.message, one.run) for one in fault_free.calls if one.key)
     for (name, _, message, run), times in made.items():
         if times > 1 and run is not None:
             yield HandlerFinding(

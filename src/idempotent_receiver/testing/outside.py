@@ -16,7 +16,7 @@ INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 @contextmanager
 def closed(*, but: str | None) -> Iterator[list[str]]:
-    """Stop boto3 from sending, even under a library such as moto, and sockets from connecting, unless `but` gives a
+    """Stop boto3 from sending (even under a library such as moto) and sockets from connecting, unless `but` gives a
     reason to allow both.
 
     The list names each refused action: `sends DynamoDB.UpdateItem`, `connects to example.com:443`.

@@ -34,7 +34,7 @@ class ExploredRuns:
         return self._workers.in_place()
 
     def run(self, schedule: Schedule, *, alone: bool = False, slowly: bool = False) -> ExploredRun:
-        """Run to the end under a schedule. With `alone`, run undisturbed and slower each time, so that anything that
+        """Run to the end under a schedule. With `alone`, run without faults and slower each time, so that anything that
         depends on the remaining time varies. With `slowly`, a second of real time passes before the first redelivery.
         """
         run = self.last = ExploredRun(self._setup, schedule, alone)

@@ -1,4 +1,4 @@
-"""Schedules: where and how a run departs from the undisturbed one. The points where a run can depart are numbered."""
+"""Schedules: where and how a run departs from the fault-free one. The points where a run can depart are numbered."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,9 @@ HANDLER_ENDS = (*RAISES, "fails")
 
 
 class Point(NamedTuple):
-    """A point where a run can depart. `kind` names the request or call: `insert`, `commit`, `call charge`."""
+    """A point where a run can depart from the fault-free one. `kind` names the request or call: `insert`, `commit`,
+    `call charge`.
+    """
 
     kind: str
     label: str

@@ -34,20 +34,20 @@ class Search:
     def run(self, only: Schedule | None, *, may_do_nothing: bool) -> None:
         """Run all schedules, or just `only`."""
         self._baseline = Baseline(lambda: self._runs.run(Schedule(), alone=True))
-        undisturbed = self._baseline.run
-        self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
+        fault_free = self._baseline.run
+        self.result.effects, self.result.acknowledged = fault_free.tables, fault_free.ends
         found = [
             *self._sent(),
-            *findings.early(undisturbed),
-            *findings.unawaited(undisturbed),
-            *findings.unfinished(undisturbed),
+            *findings.early(fault_free),
+            *findings.unawaited(fault_free),
+            *findings.unfinished(fault_free),
         ]
         if not may_do_nothing and self._baseline.unrepeatable is None:
-            found += findings.unseen(undisturbed)
+            found += findings.unseen(fault_free)
         if found and found[0].subject.startswith((findings.UNACKNOWLEDGED, "handled")):
-            _cut(undisturbed.story, after=f"leaves {found[0].subject.split()[1]} for redelivery")
+            _cut(fault_free.story, after=f"leaves {found[0].subject.split()[1]} for redelivery")
         # The first finding causes the others: for example, a handler whose request is refused also fails.
-        self._tell(found[:1], undisturbed)
+        self._tell(found[:1], fault_free)
         if self._told or not self._repeats():
             return
         waiting: deque[tuple[Schedule, str]] = deque([(Schedule() if only is None else only, "")])

@@ -82,7 +82,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return []
 
     def run_in_executor(self, executor: object, *job: Any) -> Any:  # type: ignore[override]  # its types do not matter
-        """Run immediately, ignoring the executor: no virtual time passes in a thread."""
+        """Run immediately, ignoring the executor: a thread would take no virtual time."""
         return super().run_in_executor(None, *job)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:

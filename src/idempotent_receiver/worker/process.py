@@ -34,7 +34,7 @@ from idempotent_receiver.worker.suspects import Suspects
 logger = logging.getLogger("idempotent_receiver.worker")
 
 SHORTEST_RUN_SECONDS = 0.001
-"""The minimum duration that a run counts as."""
+"""Shorter runs are treated as taking this long."""
 
 PROCESS_LOOK_SECONDS = 0.5
 """The interval between a process's checks for draining and for overdue handlers."""

@@ -203,7 +203,7 @@ class Supervisor:
         try:
             while len(self._children) < self._processes:
                 self._start()
-            self._orphans = []  # for orphans beyond the limit, leases run out on their own
+            self._orphans = []  # leases of orphans beyond the limit expire on their own
         except OSError as error:
             logger.error("a worker process could not be started: %s", error)  # noqa: TRY400  # the text is enough
             self._pause(0.0)

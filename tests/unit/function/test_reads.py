@@ -134,7 +134,7 @@ def test_what_changes_every_time_is_no_result(store: CountingStore, account: dic
         runs.append(tx.get(**ACCOUNT)["balance"])
         account["balance"] += 1
 
-    with pytest.raises(StoreUnavailable, match=r"action 1 \(ConditionCheck on accounts\) was changed") as raised:
+    with pytest.raises(StoreUnavailable, match=r"action 1 \(ConditionCheck on accounts\) kept changing") as raised:
         look(ORDER)
     assert raised.value.ran
     assert len(runs) == MOST_RUNS

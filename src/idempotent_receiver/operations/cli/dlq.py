@@ -143,7 +143,7 @@ def resend(
     acting: Acting,
     body: Annotated[Path | None, typer.Option(help="A file with the complete new body.")] = None,
     take_back: Annotated[
-        bool, typer.Option("--take-back", help="Take back an unfinished resend whose new body has not run.")
+        bool, typer.Option("--take-back", help="Take back an unfinished resend whose new body has not been processed.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Resend a dead letter older than the record retention.")
@@ -151,9 +151,10 @@ def resend(
 ) -> None:
     """Send one dead letter back with another body.
 
-    The command claims the old key, so that the old body can no longer run. It then sends the new body under a new key
-    and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so repeating
-    the command does not run the new body twice. If keys come from the body, the new body must have a different key.
+    The command claims the old key, so that the old body can no longer be processed. It then sends the new body under a
+    new key and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so
+    repeating the command does not run the new body twice. If keys come from the body, the new body must have a
+    different key.
 
     If the command is interrupted, run it again with the same body or with --take-back.
     """

@@ -78,7 +78,7 @@ class Look:
 
     @property
     def values(self) -> dict[str, Any]:
-        """How much of the queue was read, for the JSON answer."""
+        """How much of the queue was read, for the JSON output."""
         sample = self.about > self.taken
         return {"letters": self.meant, "about": self.about, "sample": sample, "held_elsewhere": self.held}
 

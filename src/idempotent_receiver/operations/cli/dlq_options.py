@@ -117,7 +117,7 @@ class Task:
     """A command's task.
 
     `asks` begins the confirmation question, and `doing` labels the progress bar. `options` are stored in a saved plan;
-    `saved` is the plan to carry out. `check` returns extra values for the JSON answer, or raises UsageError for an
+    `saved` is the plan to carry out. `check` returns extra values for the JSON output, or raises UsageError for an
     impossible plan. `follow_seconds` is how long to follow the messages that were sent back.
     """
 

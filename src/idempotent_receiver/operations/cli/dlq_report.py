@@ -46,7 +46,7 @@ STAYS: dict[str, str] = {
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
     Verdict.TOO_OLD: "stays without --force: older than the record retention",
-    Verdict.NO_ROOM: "stays: no room for its key",
+    Verdict.NO_ROOM: "stays: no room in the message for its key",
     Verdict.UNKEYED: "stays: no usable key",
     Verdict.UNREADABLE: "stays: its record could not be read",
     Verdict.MALFORMED: "stays: it cannot be read",
@@ -229,7 +229,7 @@ def missing_table(missing: Sequence[PlannedLetter]) -> RenderableType:
     rows = [((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None),)) for each in missing]
     title = (
         f"Not received: {len(missing)} from the plan. "
-        "They are gone, held by another session, or blocked in their group."
+        "They are gone, in flight in another session, or blocked in their group."
     )
     return Group(Text(title), _listed(("key of a missing dead letter", "planned as"), rows))
 

@@ -83,7 +83,7 @@ class _Check:
     terminal: Terminal
 
     def __call__(self, plan: Plan) -> dict[str, str]:
-        """Extra values for the JSON answer. Raises UsageError for a plan that cannot be carried out."""
+        """Extra values for the JSON output. Raises UsageError for a plan that cannot be carried out."""
         if len(plan.decisions) > 1:
             count = len(plan.decisions)
             raise UsageError(f"{count} dead letters match, but resend takes one: select it with --message-id")

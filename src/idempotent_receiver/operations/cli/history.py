@@ -34,7 +34,7 @@ def history(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    key: Annotated[str | None, typer.Option(help="Only acts on this key, messageId or queue ARN.")] = None,
+    key: Annotated[str | None, typer.Option(help="Show only acts on this key, messageId or queue ARN.")] = None,
     since: Annotated[str | None, typer.Option(help=f"Only acts begun since {TIMES}.")] = None,
     until: Annotated[str | None, typer.Option(help="Only acts begun up to this time.")] = None,
     verb: Annotated[
@@ -44,7 +44,7 @@ def history(
 ) -> None:
     """Show what operators did with dead letters and the queue.
 
-    Each act shows who did it, when, why, on which key and message, from which plan, and the result. Without --key, the
+    Each line shows who acted, when, why, on which key and message, from which plan, and the result. Without --key, the
     command reads the whole history table.
     """
     if key == "":
@@ -82,7 +82,7 @@ def _acts_on(key: str, kept: History, deployment: Deployment) -> Iterator[Act]:
 
 
 def act_values(act: Act, deployment: Deployment, *, doubt: bool) -> dict[str, Any]:
-    """An act, for the JSON answer. Its outcome is "begun" until confirmed; with `doubt`, the act may have happened."""
+    """An act, for the JSON output. Its outcome is "begun" until confirmed; with `doubt`, the act may have happened."""
     other = deployment.key_of(act.other) if act.other else None
     return {
         "at": moment(act.at_ms),
@@ -119,6 +119,6 @@ def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) 
     if not open_:
         return shown
     advice = [f"{verb}: {AGAIN[verb]}" for verb in Verb if any(each.verb == verb for each in open_)]
-    asked = f"The result of {counted(len(open_), 'act')} is unknown. Check each key:"
+    asked = f"The result of {counted(len(open_), 'act')} is unknown. Check each key with:"
     trace = command("receiver trace KEY", *deployment.typed)
     return Group(shown, Text(), Text(clean("\n".join([asked, trace, "Then:", *advice]))))

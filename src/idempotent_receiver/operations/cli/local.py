@@ -29,11 +29,11 @@ from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command,
 
 RUN_AGAIN = (
     "After a kill, a new run repeats everything outside its Transaction: pass\n"
-    "current_claim().idempotency_key on, so that the other side can deduplicate it."
+    "current_claim().idempotency_key on, so that the other service can deduplicate."
 )
 CLAIMLESS = (
-    "With effects='transaction', two workers may run a message, but only one commits.\n"
-    "Effects outside the Transaction are visible here only in tables."
+    "With effects='transaction', two workers may process a message, but only one\n"
+    "commits. Outside the Transaction, this command sees only effects on tables."
 )
 PLAIN = (
     "This handler does not seem to be decorated with sqs_consumer, so every delivery\n"

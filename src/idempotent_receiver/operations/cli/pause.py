@@ -29,7 +29,7 @@ WORDS = {DISABLED: ("Pause", Verb.PAUSED), ENABLED: ("Resume", Verb.RESUMED)}
 """The command and the history's verb for each state."""
 
 CONTAINERS = (
-    "Lambda has nothing to switch. If containers read the queue (receiver work), stop them: "
+    "There is nothing to pause or resume in Lambda. If containers read the queue (receiver work), "
     'see docs/containers.md, "Pause them".'
 )
 
@@ -144,7 +144,7 @@ def _kept(deployment: Deployment, terminal: Terminal, verb: Verb, why: str) -> I
         try:
             yield
         except (NotKept, ClientError, BotoCoreError) as error:
-            terminal.note(f"Not in the history: {error}")
+            terminal.note(f"Not recorded in the history: {error}")
 
     def end(outcome: ActOutcome, code: str | None = None) -> None:
         with best_effort():

@@ -76,7 +76,7 @@ KIND_TEXTS = {
 
 
 def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[str, Any]:
-    """A record, for the JSON answer. `status` comes from `state_of`; `was` is the status stored in the table."""
+    """A record, for the JSON output. `status` comes from `state_of`; `was` is the status stored in the table."""
     error = error_of(found)
     until = found.lease_until_ms if found.status in (Status.INPROGRESS, Status.SENDING) else None
     written = written_ms(found, now_ms, deployment.retention_seconds)
@@ -215,7 +215,7 @@ def _send(key: str, deployment: Deployment, terminal: Terminal, *, yes: bool) ->
 
 
 def scan_values(scan: Scan, deployment: Deployment, now_ms: int) -> dict[str, Any]:
-    """The result of a scan of a namespace, or of the whole table, for the JSON answer."""
+    """The result of a scan of a namespace, or of the whole table, for the JSON output."""
 
     def values(record: Record) -> dict[str, Any]:
         whole = record_values(record, deployment, now_ms)

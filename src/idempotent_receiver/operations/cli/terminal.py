@@ -52,7 +52,7 @@ error; 3 AWS refused or failed; 4 another session holds dead letters: run the
 command again later; 70 internal error; 130 stopped."""
 
 SCHEMA = 1
-"""The version of the JSON answers. It increases when a change would break existing scripts."""
+"""The version of the JSON output. It increases when a change would break existing scripts."""
 
 
 def _console(stream: Any) -> Console:
@@ -83,7 +83,7 @@ class Terminal:
     err: Console = field(default_factory=lambda: _console(sys.stderr))
 
     def answer(self, values: dict[str, Any], shown: RenderableType) -> None:
-        """Print the command's answer: one JSON document, or text for people."""
+        """Print the command's result: one JSON document, or text for people."""
         self.answered = True
         if self.as_json:
             text = json.dumps({"schema": SCHEMA, **values}, ensure_ascii=False, indent=2)

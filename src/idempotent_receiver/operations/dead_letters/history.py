@@ -117,7 +117,7 @@ class Act:
         return f"{self.outcome}{code}"
 
     def ended(self, outcome: ActOutcome, code: str | None = None) -> "Act":
-        """A copy with the outcome, for `confirm`, and AWS's error code if the act was refused or is unconfirmed."""
+        """A copy for `confirm`, with the outcome, and AWS's error code if the act was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)
 
 

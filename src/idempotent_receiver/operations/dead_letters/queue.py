@@ -212,7 +212,9 @@ class DeadLetterQueue:
         return failed
 
     def release(self) -> None:
-        """Make all held messages visible again. Best effort: if this fails, they reappear when their hold expires."""
+        """Make all held messages visible again. Best effort: if this fails, they reappear when their visibility timeout
+        expires.
+        """
         with suppress(ClientError, BotoCoreError):
             self._change(list(self._held), 0)
         self._held.clear()

@@ -52,7 +52,7 @@ def limits(facts: Facts) -> Iterator[Problem]:
             )
         elif batch > LARGEST_BATCH and not window:
             yield (
-                f"Lambda rejects a batch of {batch} without a window",
+                f"Lambda rejects a batch of {batch} without a batching window",
                 f"set MaximumBatchingWindowInSeconds to 1 or more, or BatchSize to {LARGEST_BATCH}",
             )
 
@@ -132,7 +132,7 @@ def account_limit(facts: Facts) -> Iterator[Problem]:
         if most >= shared and known(function.instances) is None:
             setting = "MaximumPollers" if mapping.get("ProvisionedPollerConfig") else "MaximumConcurrency"
             yield (
-                f"Lambda takes up to {most} batches at once, but the account's functions share {shared}",
+                f"Lambda runs up to {most} batches at once, but the account's functions share {shared} executions",
                 f"request a higher quota for concurrent executions, or set {setting} for fewer than {shared} batches",
             )
 

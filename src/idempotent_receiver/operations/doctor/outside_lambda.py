@@ -42,7 +42,7 @@ def health_check(facts: Facts) -> Iterator[Problem]:
     file, probe = _option(container, "--health-file"), (container.get("healthCheck") or {}).get("command") or []
     if file is None or not any(file in word for word in probe):
         yield (
-            "the container has no health check of the file that the worker touches",
+            "the container has no health check on the file that the worker touches",
             "give the worker a --health-file, and the container a HealthCheck of that file's age (see container.yaml)",
         )
 

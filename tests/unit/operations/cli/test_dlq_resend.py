@@ -67,7 +67,7 @@ def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_
 
     assert (ran.code, ran.json["taken-back"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
     assert receiver.on(f"dlq resend --key {FLAKY} --take-back --yes").code == Exit.LEFT, "there is nothing to take back"
-    assert "Send with the new body, and delete, 1 dead letter? [y/N]" in receiver.on(RESEND).err
+    assert "Send the new body and delete 1 dead letter? [y/N]" in receiver.on(RESEND).err
     assert receiver.on(f"{RESEND} --yes").code == Exit.OK
     assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
     assert stack.keys_in(stack.dead) == DEAD - {FLAKY}

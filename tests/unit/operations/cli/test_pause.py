@@ -84,7 +84,7 @@ def test_a_history_that_cannot_be_written_keeps_nobody_from_pausing(receiver: Re
     with denied("BatchWriteItem"):
         ran = receiver.on("resume --yes")
     assert (ran.code, states(stack)) == (0, {"transfers": ENABLED})
-    assert "Not in the history: " in ran.err
+    assert "Not recorded in the history: " in ran.err
     assert receiver("pause --queue transfers --yes").err == "", "nothing is said where no history is kept"
 
 

@@ -80,7 +80,7 @@ def test_a_scan_asks_for_all_but_results_and_pauses_between_pages_for_what_they_
 
 
 def record(id: str, status: str, **attributes: Any) -> Record:
-    return Record(id=id, status=status, version="v", **{"expiration": LASTING, **attributes})
+    return Record(id=id, status=status, **{"version": "v", "expiration": LASTING, **attributes})
 
 
 def claim(id: str, until_ms: int, **attributes: Any) -> Record:
@@ -102,6 +102,7 @@ FOUND = [
     record("sending", "SENDING", in_progress_expiration=START_MS + 1, owner="w", attempts=2),
     claim("held", START_MS + 1),
     claim("released", START_MS - 1, owner=None),
+    claim("powertools", START_MS, owner=None, version=None),  # it never records an owner
     record("once", "FAILED", error=ERROR),
     *(record(f"flaky-{number}", "FAILED", error=ERROR, attempts=number) for number in (1, 3, 2)),
     *(claim(f"again-{number}", START_MS + 1, attempts=number) for number in (1, 4, 2)),
@@ -117,7 +118,7 @@ FOUND = [
     *(resend(f"old-{number}", "INPROGRESS", expiration=LASTING + number) for number in (1, 3, 2)),
     resend("sent", "COMPLETED"),
 ]
-COUNTS = {"unsettled": 3, "unsent": 3, "failing": 6, "permanent": 3, "workflow": 4, "resending": 3, "unreadable": 4}
+COUNTS = {"unsettled": 4, "unsent": 3, "failing": 6, "permanent": 3, "workflow": 4, "resending": 3, "unreadable": 4}
 FIRST = {
     "unsettled": ["lapsed-2", "lapsed-1"],
     "unsent": ["unsent-3", "unsent-2"],

@@ -65,6 +65,9 @@ def test_a_backoff_of_no_time_is_refused_by_its_name(name: str, wrong: Any) -> N
         Backoff(**{name: wrong})
 
 
+LONGEST_MS = LONGEST_VISIBILITY_SECONDS * 1000 - 500
+"""What is left of a lease when a wait for it, with half a second of jitter, is as long as SQS allows."""
+
 FOR_GOOD = Failed(Failure(type="PermanentError", permanent=True))
 
 
@@ -125,7 +128,14 @@ def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int,
 
 
 @pytest.mark.parametrize(
-    ("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**7, 10_001), (START_MS + 10**9, 4)]
+    ("until", "seconds"),
+    [
+        (START_MS - 60_000, 0),
+        (START_MS + 10**7, 10_001),
+        (START_MS + LONGEST_MS, LONGEST_VISIBILITY_SECONDS),
+        (START_MS + LONGEST_MS + 1, 4),
+        (START_MS + 10**9, 4),
+    ],
 )
 def test_a_lease_that_no_worker_has_is_not_waited_for(until: int, seconds: int) -> None:
     """One that has ended, a worker's, and one of days: an operator's, who may be done at any time."""

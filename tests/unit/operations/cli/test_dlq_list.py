@@ -206,6 +206,7 @@ def test_a_file_that_was_to_have_all_and_has_not_exits_with_1(receiver: Receiver
     stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=1, VisibilityTimeout=600)
     ran = receiver.on("dlq list --out letters.jsonl --json")
     assert (ran.code, ran.json["letters"], ran.json["held_elsewhere"]) == (terminal.Exit.LEFT, 3, 1)
+    assert "This is a sample" not in ran.err, "the other one is held, and no limit hides it"
     assert receiver.on("dlq list --out three.jsonl --limit 3").code == terminal.Exit.OK
 
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.dlq_resend import body_in
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.resend import Resend
+from idempotent_receiver.sqs.dead_letter import MOST_BYTES
 from tests.unit.operations.cli.stack import CONFLICT, DEAD, FLAKY, SECRET, Receiver, Stack, denied
 from tests.unit.operations.dead_letters.acts import OPERATOR
 
@@ -23,6 +26,16 @@ def test_a_byte_order_mark_is_no_part_of_the_body(receiver: Receiver, stack: Sta
     Path("new").write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert receiver.on(f"{RESEND} --yes").code == Exit.OK
     assert [each["Body"] for each in stack.received(stack.queue)] == ['{"a": 1}']
+
+
+def test_a_body_of_a_mebibyte_is_taken_and_one_of_a_byte_more_is_refused(tmp_path: Path) -> None:
+    """In bytes: é has two."""
+    file = tmp_path / "new"
+    file.write_text("é" * (MOST_BYTES // 2), "utf-8")
+    assert len(body_in(file)) == MOST_BYTES // 2
+    file.write_text("é" * (MOST_BYTES // 2) + "x", "utf-8")
+    with pytest.raises(UsageError, match="exceeds SQS's limit of 1 MiB"):
+        body_in(file)
 
 
 @pytest.mark.parametrize("operation", ["UpdateItem", "PutItem"])

@@ -88,6 +88,18 @@ def test_a_hold_that_runs_out_is_renewed_before_anything_is_sent() -> None:
     assert bank.dead.messages == []
 
 
+def test_a_hold_is_renewed_once_less_than_half_of_it_is_left_and_is_lost_with_its_last_moment() -> None:
+    bank = throttled(1)
+    source = bank.session().source
+    held = {each["MessageId"] for each in source.take()}
+    before = len(bank.sqs.calls)
+    for seconds, renewals in ((HOLD_SECONDS / 2, 0), (0.5, 1)):
+        bank.clock.sleep(seconds)
+        assert (source.still_held([*held]), len(bank.sqs.calls) - before) == (held, renewals)
+    bank.clock.sleep(HOLD_SECONDS)
+    assert (source.still_held([*held]), len(bank.sqs.calls) - before) == (set(), 1)
+
+
 @both_kinds
 def test_what_somebody_else_took_meanwhile_is_left_to_them(fifo: bool) -> None:
     bank = throttled(1, fifo=fifo)

@@ -226,7 +226,7 @@ def test_what_changes_every_time_is_a_failure_that_names_table_and_action(effect
     assert runs == MOST_RUNS
     error = json.loads(record_of(store)["error"])
     assert error["type"] == "ConditionFailed"
-    assert "action 2 (Update on accounts) was changed" in error["text"]
+    assert "action 2 (Update on accounts) kept changing" in error["text"]
     assert not error.get("permanent")
     assert "n" not in store.accounts["a"]
 

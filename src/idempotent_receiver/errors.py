@@ -258,7 +258,9 @@ _MOST_TRACEBACK = 10_000
 
 
 def text_of(error: BaseException) -> str:
-    """An error's text, cut to the stored length and without characters that AWS would refuse. Never raises."""
+    """An error's text, truncated to the maximum stored length and without characters that AWS would refuse. Never
+    raises.
+    """
     try:
         return _fitting(str(error))
     except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything, even SystemExit

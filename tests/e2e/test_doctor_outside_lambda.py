@@ -104,7 +104,7 @@ def test_a_queue_and_a_table_are_looked_at_without_a_stack(aws: Aws, consumer: S
     assert said["findings"] == []
     assert [each["check"] for each in said["unchecked"]] == ["permissions", "stop-timeout", "health-check"]
     assert {each["why"] for each in said["unchecked"]} == {
-        "the task can be read only for a stack made from deploy/container.yaml: give --stack"
+        "the task can be read only for a stack created from deploy/container.yaml: give --stack"
     }
     with FAULTS["partial-responses"](aws, consumer, consumer):
         ran = receiver(aws, "doctor", *given, "--json")

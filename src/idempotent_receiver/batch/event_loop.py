@@ -189,7 +189,7 @@ def _named(task: asyncio.Task[Any]) -> str:
 
 
 def _closes(task: asyncio.Task[Any]) -> bool:
-    """Whether this task closes a generator."""
+    """Whether this task closes an async generator."""
     return _named(task) in ("_wrap_awaitable", "async_generator_athrow")
 
 

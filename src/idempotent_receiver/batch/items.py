@@ -58,7 +58,7 @@ class Event(StrEnum):
     COMMITTED = auto()  # its effect took place, and its record has messages to send
     CONFIRMED = auto()  # SQS has confirmed its messages
     CLAIMED = auto()  # its key is claimed
-    CLAIMED_LATE = auto()  # its key is claimed, but nothing more starts or its group is blocked
+    CLAIMED_LATE = auto()  # its key is claimed, but no more items may start, or its group is blocked
     ANSWERED = auto()  # the record, the store's failure or the lack of time decides its outcome
     SHARES = auto()  # an earlier item with its key and payload has ended
     DIFFERS = auto()  # an earlier item with its key and a different payload has ended

@@ -103,7 +103,8 @@ class Order:
         """A follower with the same payload shares the outcome.
 
         A follower with a different payload sends its own request to the store. So does a follower in a different group
-        if the ended item was not started, because nothing has stopped that group. The rest then wait for that follower.
+        if the item that ended was never started, because nothing has stopped that group. The rest then wait for that
+        follower.
         """
         assert ended.outcome is not None  # it has ended
         outcomes = ended.outcomes or {}

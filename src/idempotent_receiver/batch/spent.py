@@ -25,12 +25,13 @@ class Spent:
 
     def ran(self, seconds: float, reads: Sequence[float]) -> None:
         """Add a run and its reads. The reads' sum may exceed the run's duration if they were concurrent."""
-        read = min(sum(reads), seconds)
-        handler = seconds - read
-        self.read += read
-        self.handler += handler
-        self.longest_handler = max(self.longest_handler, handler)
-        self.requests += len(reads)
+        if reads:
+            read = min(sum(reads), seconds)
+            self.read += read
+            self.requests += len(reads)
+            seconds -= read
+        self.handler += seconds
+        self.longest_handler = max(self.longest_handler, seconds)
 
 
 class CountedStore:

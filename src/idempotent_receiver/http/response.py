@@ -77,7 +77,7 @@ def with_headers(response: HttpResponse, headers: Headers | None, event: Any, te
     try:
         made = _checked(headers(event))
     except Exception as error:  # noqa: BLE001  # a user's callable may raise anything
-        telemetry.report_raised("headers raised: the response is sent without them", error)
+        telemetry.report_raised("the `headers` callable raised: the response is sent without its headers", error)
         return response
     own = {name.lower() for name in response["headers"]}
     added = {name: value for name, value in made.items() if name.lower() not in own}

@@ -27,7 +27,8 @@ def engine() -> str | None:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=ENGINE_SECONDS, check=True)
     except subprocess.SubprocessError:
         return None
-    # If we cannot listen at any gateway, the engine runs in a virtual machine, where `HOST` leads to our loopback.
+    # If we cannot listen at any gateway, the engine runs in a virtual machine, where `HOST` resolves to our loopback
+    # address.
     return next(filter(_is_here, _gateways(json.loads(asked.stdout) or [])), LOOPBACK)
 
 

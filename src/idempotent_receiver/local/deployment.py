@@ -144,7 +144,7 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
     return stack
 
 
-# Workarounds for differences from AWS. The local cloud keeps template parameters as text.
+# Workarounds for differences from AWS. The local cloud keeps template parameters as strings.
 
 
 def _let_poll(clients: Clients, mapping: str) -> None:

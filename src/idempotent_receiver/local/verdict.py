@@ -57,7 +57,7 @@ class Evidence:
 
     @property
     def claims(self) -> bool:
-        """Whether only one worker at a time runs a message. Without claims, two may run it, but only one commits."""
+        """Whether only one worker at a time handles a message. Without claims, two may, but only one commits."""
         return all(line.get("claims", True) for line in self.lines if line["what"] == "consumer")
 
     @cached_property

@@ -28,7 +28,7 @@ def released(record: Record, now_ms: int) -> bool:
 
 
 _ANY_CLAIM = Claim(id="", fingerprint=None, owner="", lease_until_ms=0)
-"""A trial claim. A record that this version cannot read refuses every claim."""
+"""A dummy claim, never sent. A record that this version cannot read refuses every claim."""
 
 
 def unreadable(record: Record, now_ms: int) -> str | None:

@@ -170,7 +170,7 @@ def to_text(sent: Sequence[Outgoing]) -> str:
 
 
 def from_text(text: str | None) -> list[Outgoing]:
-    """The messages in a record's outbox. Raises an exception if someone has edited them so that they are invalid."""
+    """The messages in a record's outbox. Raises an exception if someone has edited them into an invalid form."""
     found = [
         outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
         for entry in json.loads(text or "")

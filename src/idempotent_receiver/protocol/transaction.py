@@ -77,7 +77,7 @@ class Transaction:
         self._sealed: str | None = None
         self._adding = threading.Lock()
         self._waiting = 0
-        """The number of reads still without an answer."""
+        """The number of reads still awaiting an answer."""
         self.unread: BaseException | None = None
         """The first error from a `get`, if any. Then nothing may commit: the handler may rely on the missing item."""
 
@@ -97,8 +97,8 @@ class Transaction:
             self._sends = [message.with_attributes(attributes, system_attributes) for message in self._sends]
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
-        """Accept no more actions, and return the requested ones and the checks of the reads. Called when the handler
-        has returned or raised.
+        """Accept no more actions, and return those requested and the condition checks for the reads. Called when the
+        handler has returned or raised.
 
         `why` is the text of the RuntimeError that later calls raise.
         """

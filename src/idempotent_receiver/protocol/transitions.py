@@ -12,8 +12,8 @@ it replaces. That rule serves as
 * a take-over lock: if two workers saw the same stale record, one replaces it; the other names a version that is gone;
 * a guard against delay: a request based on an older version is refused, however late it arrives.
 
-A writer whose answer was lost recognises its own new version in the record. A consistent read settles any other doubt:
-a key whose record was not read is never assumed to be free or completed.
+A writer whose answer was lost recognises its own new version in the record. A consistent read resolves any other
+uncertainty: a key whose record was not read is never assumed to be free or completed.
 
 **The one decision.** `decide` says what a claim may do with the record that it meets; the first match wins:
 
@@ -39,7 +39,7 @@ them, `mark` makes it COMPLETED. If the version to replace is gone, the answer i
 vanished is not recreated. After `ClaimLost`, an unclaimed run may start `once_more`.
 
 **Transitions.** `Peek`, `Claim`, `Settlement` and the transitions in `renewal.py` and `execution.py` share one
-interface, so that one loop (`exchange.exchange`) brings each to its answer. `id` is the record's id. `step` takes the
+interface, so that one loop (`exchange.exchange`) drives each to its answer. `id` is the record's id. `step` takes the
 current record, the versions sent so far, the time and a fresh version, and returns the next `Change` to try or the
 answer. `applied` returns the answer once that change is written.
 """

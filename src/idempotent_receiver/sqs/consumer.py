@@ -274,7 +274,7 @@ class _Invocation:
 
     @property
     def _send_messages(self) -> SendMessages | None:
-        """How transactions send messages: into an in-memory store, so that tests never reach AWS, or by the client."""
+        """How transactions send: to an in-memory store, so that tests never reach AWS, or through the client."""
         sqs = self.options.sqs
         into_memory: SendMessages | None = getattr(self.options.store, "send_messages", None)
         return into_memory or (None if sqs is None else partial(send_messages, sqs))

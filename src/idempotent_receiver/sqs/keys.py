@@ -100,7 +100,7 @@ def _digits(number: float, path: str) -> str:
         return str(number)
     if not number.is_integer() or abs(number) >= _INEXACT:
         raise UnusableKey(
-            f"{path!r} finds a number with a fraction, or beyond 2**53 and inexact: "
+            f"{path!r} finds a number with a fraction, or too large to be exact: "
             "a key is a string or a whole number; send it as a string"
         )
     return str(int(number))

@@ -268,7 +268,7 @@ def _refuse_names(value: object) -> None:
             for name, held in value.items():
                 if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
                     raise ValueError(
-                        f"an attribute name must have 1 to {MOST_NAME_BYTES} bytes; it has {len(name)} characters"
+                        f"an attribute name must have 1 to {MOST_NAME_BYTES} bytes; this one has {len(name)} characters"
                     )
                 _refuse_names(held)
         case list():

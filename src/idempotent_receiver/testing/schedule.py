@@ -53,7 +53,7 @@ class Schedule(tuple[tuple[int, str], ...]):
         """The schedule from its `str`. Raises ValueError."""
         parts = [part.partition(":") for part in str(text).split(",") if part]
         if not all(at.isdigit() and what for at, _, what in parts):
-            raise ValueError(f"replay must be copied from a story, such as replay='3:crash-after'; it is {text!r}")
+            raise ValueError(f"replay must be copied from a finding, such as replay='3:crash-after'; it is {text!r}")
         return cls((int(at), what) for at, _, what in parts)
 
     def extended(self, points: Sequence[Point], faults: int, delays: int) -> Iterator["Schedule"]:

@@ -199,7 +199,7 @@ class Process:
             running = self._in_flight.answered([record["receiptHandle"] for record in records])
             self._leases.ended(batch)
             if running:
-                die(f"the batch failed while these messages were running: {', '.join(running)}")
+                die(f"the batch failed while these messages were being handled: {', '.join(running)}")
 
     def _every(self, seconds: float, job: Callable[[], None]) -> None:
         def run() -> None:

@@ -270,7 +270,7 @@ class Supervisor:
         self._not_before_seconds = self._clock.monotonic_seconds() + pause
 
     def _suspect(self, id: str, seconds: float) -> None:
-        """Make every process run this message alone for `seconds`, because one died running it; zero ends this."""
+        """Make every process handle this message alone for `seconds`, because one died handling it; zero ends this."""
         if seconds > 0 or id in self._suspects:
             self._suspects.keep(id, seconds)
             for child in self._children:

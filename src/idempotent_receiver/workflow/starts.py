@@ -162,7 +162,7 @@ class ClaimedStart:
         return Started(execution) if isinstance(answer, Unknown) else answer
 
     def settle(self, settlement: transitions.Settlement, execution: str) -> StartAnswer:
-        """Settle the claim. Returns the answer that the record then gives."""
+        """Settle the claim. Returns the answer that the resulting record implies."""
         store, held = self.workflow.store, settlement.held
         answer: SettleResult | Unknown = ask(settlement, held, store, self.deadline, max_retries=SETTLE_RETRIES)
         match answer:

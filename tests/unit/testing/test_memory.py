@@ -133,7 +133,7 @@ def test_an_invalid_transaction_is_refused_for_good_as_a_whole(
         ),
         ("put", {"TableName": "Accounts", "Item": {"id": "c", "x": 10**38 + 1}}, "holds a value .* at most 38 digits"),
         ("put", {"TableName": "Accounts", "Item": {"id": "c", "x": ["\ud800"]}}, "holds a value .* no lone surrogates"),
-        ("put", {"TableName": "Accounts", "Item": {"id": "c", "x": [{"": 1}]}}, "bytes; it has 0 characters"),
+        ("put", {"TableName": "Accounts", "Item": {"id": "c", "x": [{"": 1}]}}, "bytes; this one has 0 characters"),
         (
             "update",
             {"TableName": "Accounts", "Key": {"id": "b"}, "UpdateExpression": "REMOVE x.status"},

@@ -464,7 +464,7 @@ def test_a_batch_that_fails_as_a_whole_ends_the_process_if_handlers_run(
     worker.finishes("ends")
 
     assert worker.lost.get(timeout=SOON) == "its batch has failed"
-    assert ends.get(timeout=SOON) == "the batch failed while these messages were running: runs"
+    assert ends.get(timeout=SOON) == "the batch failed while these messages were being handled: runs"
 
 
 @pytest.mark.parametrize("error", [KeyError("Failed"), ConnectionClosedError(endpoint_url="https://sqs.example.com")])

@@ -163,7 +163,7 @@ class Deployment:
 
     @property
     def prefix(self) -> str:
-        """The namespace prefix of record ids, which keys lack."""
+        """The namespace prefix of record ids. Keys do not have it."""
         return "" if self.namespace is None else f"{self.namespace}#"
 
     def key_of(self, id: str) -> str:

@@ -26,7 +26,8 @@ def describe(handler: Annotated[str, typer.Argument(help="The decorated handler,
     document = imported(handler, "HANDLER").document()
     in_code = [name for name, value in document.items() if isinstance(value, dict) and "callable" in value]
     if in_code:
-        Terminal().note(f"For {' and '.join(in_code)}, only a name is kept: give other commands --consumer {handler}")
+        names = " and ".join(in_code)
+        Terminal().note(f"The document has only a name for {names}: pass --consumer {handler} to other commands")
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 

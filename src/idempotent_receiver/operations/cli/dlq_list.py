@@ -27,7 +27,7 @@ from idempotent_receiver.operations.dead_letters.triage import Decision
 
 A_BATCH = 100
 MOST = 120_000
-"""SQS's limit for messages in flight."""
+"""SQS's limit on in-flight messages."""
 LIMITS = {"": 1000, ".html": 5000, ".jsonl": MOST}
 """The default --limit by output file suffix; an empty suffix means the terminal."""
 

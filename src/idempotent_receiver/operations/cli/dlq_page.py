@@ -114,7 +114,7 @@ def acts_of(deployment: Deployment, terminal: Terminal) -> list[Act]:
     own = (each for each in found if each.queue == deployment.queue.arn)
     acts = nlargest(MOST_ACTS, own, key=lambda act: act.id)
     if kept.foreign:
-        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable acts.")
+        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable actions.")
     return acts
 
 

@@ -26,7 +26,7 @@ AGAIN = {
     Verb.PAUSED: "Pause again.",
     Verb.RESUMED: "Resume again.",
 }
-"""What is safe to do after an act with an unknown result."""
+"""What is safe to do after an action with an unknown result."""
 
 
 @of_a_deployment
@@ -34,13 +34,13 @@ def history(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    key: Annotated[str | None, typer.Option(help="Show only acts on this key, messageId or queue ARN.")] = None,
-    since: Annotated[str | None, typer.Option(help=f"Only acts begun since {TIMES}.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only acts begun up to this time.")] = None,
+    key: Annotated[str | None, typer.Option(help="Show only actions on this key, messageId or queue ARN.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only actions begun since {TIMES}.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only actions begun up to this time.")] = None,
     verb: Annotated[
         list[Verb] | None, typer.Option(metavar="VERB", help=f"Only {', '.join(Verb)}; repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many of the latest acts.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many of the latest actions.")] = 100,
 ) -> None:
     """Show what operators did with dead letters and the queue.
 
@@ -54,17 +54,17 @@ def history(
     # Another operator's clock may be ahead, so without --until future acts count too.
     until_ms = _FOR_EVER_MS if until is None else epoch_ms("--until", until, now_ms)
     if until_ms < since_ms:
-        raise UsageError(f"--until {until} is before --since {since}: no act can match")
+        raise UsageError(f"--until {until} is before --since {since}: no action can match")
     kept = History(deployment.client("dynamodb"), deployment.kept_history_table, terminal.clock)
-    # Includes later acts: one may have repeated an act whose result is unknown.
+    # Includes later acts, because one may have repeated an act whose result is unknown.
     acts = list(kept.between(since_ms, _FOR_EVER_MS) if key is None else _acts_on(key, kept, deployment))
     doubts = in_doubt(acts)
     found = [each for each in acts if since_ms <= each.at_ms <= until_ms and (not verb or each.verb in verb)]
     latest = sorted(found, key=lambda act: act.id)[-limit:]
     if len(latest) < len(found):
-        terminal.note(f"These are the latest {limit} of {len(found)} acts: --limit shows more.")
+        terminal.note(f"These are the latest {limit} of {len(found)} actions: --limit shows more.")
     if kept.foreign:
-        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable acts.")
+        terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not readable actions.")
     values = {
         "history": kept.table,
         "count": len(found),
@@ -119,6 +119,6 @@ def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) 
     if not open_:
         return shown
     advice = [f"{verb}: {AGAIN[verb]}" for verb in Verb if any(each.verb == verb for each in open_)]
-    asked = f"The result of {counted(len(open_), 'act')} is unknown. Check each key with:"
+    asked = f"The result of {counted(len(open_), 'action')} is unknown. Check each key with:"
     trace = command("receiver trace KEY", *deployment.typed)
     return Group(shown, Text(), Text(clean("\n".join([asked, trace, "Then:", *advice]))))

@@ -151,7 +151,7 @@ class Story:
             self.events += [of_act(each, self.deployment.key_of, doubt=each in doubts) for each in acts]
             self.linked += [each.other for each in acts if each.other]
             if kept.foreign:
-                self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not acts.")
+                self.terminal.note(f"Left out: {counted(kept.foreign, 'item')} of {kept.table} that are not actions.")
 
     def resends(self) -> None:
         """Add resends from the records of related keys."""
@@ -237,9 +237,9 @@ def trace(
 ) -> None:
     """Show everything known about one key.
 
-    The record and its result come first. Then, in chronological order: the record's last write, its workflow
-    execution, its dead letters, operators' acts, log lines, and events from your hook. The time of the write is derived
-    from the record's expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and
+    The record and its result come first. Then, in chronological order: the record's last write, its workflow execution,
+    its dead letters, operators' actions, log lines, and events from your hook. The time of the write is derived from
+    the record's expiry. To find dead letters, the command briefly holds those that it reads. For HTTP requests and
     functions, --table is enough.
     """
     if not key:

@@ -94,7 +94,7 @@ class DeadLetterQueue:
         return sum(self._counts("", "NotVisible", "Delayed"))
 
     def held_elsewhere(self) -> int:
-        """The approximate number of messages held by other sessions, running or killed."""
+        """The approximate number of messages in flight in other sessions, running or killed."""
         (hidden,) = self._counts("NotVisible")
         return max(0, hidden - len(self._held))
 

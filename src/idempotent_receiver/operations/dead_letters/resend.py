@@ -143,7 +143,7 @@ class NewBody:
                 raise NotResent(f"the new body's key {new.key} was used for another payload: give the body another key")
             case AlreadyCompleted() if not going_on:
                 raise NotResent(
-                    f"a message with this body has already completed under the key {new.key}: it would not run again"
+                    f"a message with this body has completed under the key {new.key}: it would not be handled again"
                 )
 
     def before(self, decision: Decision) -> None:

@@ -187,7 +187,7 @@ def _no_room(dead_letter: DeadLetter) -> tuple[Verdict, str] | None:
 
 def _met(found: Record | None, now_ms: int) -> str:
     if found is None:
-        return "it has no record: no handler of this consumer has completed it"
+        return "it has no record: this consumer has not completed it"
     if found.expired(now_ms):
         return "its record has expired"
     if unsent(found, now_ms):

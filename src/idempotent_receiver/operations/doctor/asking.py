@@ -1,4 +1,6 @@
-"""Doctor's requests to AWS. A request that is refused, or unsupported by an emulator, leaves one fact unavailable."""
+"""Doctor's requests to AWS. A request that is refused, or unsupported by an emulator, leaves only its own fact
+unavailable.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

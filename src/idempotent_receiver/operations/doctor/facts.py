@@ -233,7 +233,7 @@ def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
 
 def _task(ecs: Any, consumer: DeployedConsumer) -> Answer:
     if consumer.service is None:
-        raise NotAnswered("the task can be read only for a stack made from deploy/container.yaml: give --stack")
+        raise NotAnswered("the task can be read only for a stack created from deploy/container.yaml: give --stack")
     services = ecs.describe_services(cluster=consumer.cluster, services=[consumer.service])["services"]
     if not services:
         raise NotAnswered(f"cluster {consumer.cluster} has no service {consumer.service}")

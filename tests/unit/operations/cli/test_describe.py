@@ -101,7 +101,7 @@ def test_it_says_that_it_imports_the_code_and_what_that_prints_is_no_answer(rece
 def test_a_callable_is_named_with_the_option_that_reads_it(receiver: Receiver, shop: Stack) -> None:
     ran = receiver("describe shop_code:own")
     assert ran.json == {**DOCUMENT, "key": {"callable": "shop_code:by_id"}, "namespace": "bank.own"}
-    assert "For key, only a name is kept: give other commands --consumer shop_code:own" in ran.err
+    assert "The document has only a name for key: pass --consumer shop_code:own to other commands" in ran.err
     shop.outputs["ConsumerDescription"] = ran.out
     refused = receiver.on("dlq list")
     assert (refused.code, refused.out) == (Exit.USAGE, "")

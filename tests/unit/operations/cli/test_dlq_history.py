@@ -30,7 +30,7 @@ def test_an_act_that_was_never_confirmed_is_told_as_such_with_what_to_type(recei
     shown = receiver.on("dlq history").out
     assert "begun, not confirmed: it may have happened" in shown
     assert re.search(rf"{FLAKY} +begun\b", shown)
-    assert "The result of 1 act is unknown" in shown
+    assert "The result of 1 action is unknown" in shown
     assert "receiver trace KEY --stack transfers" in shown
     assert "is unknown" not in receiver.on(f"dlq history --key {CLOSED}").out
 
@@ -103,7 +103,7 @@ def test_only_the_latest_are_shown_and_how_many_there_are_is_said(receiver: Rece
         kept.done(ago, why=f"{ago} seconds ago")
     ran = receiver.on("dlq history --limit 2 --json")
     assert [each["why"] for each in ran.json["acts"]] == ["30 seconds ago", "20 seconds ago"]
-    assert (ran.json["count"], "These are the latest 2 of 3 acts: --limit" in ran.err) == (3, True)
+    assert (ran.json["count"], "These are the latest 2 of 3 actions: --limit" in ran.err) == (3, True)
 
 
 def test_keys_are_told_without_their_namespace_and_found_with_it_or_by_their_message(

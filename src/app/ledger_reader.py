@@ -27,7 +27,7 @@ class Legs:
 
     @property
     def closed(self) -> bool:
-        """Whether no posting can follow."""
+        """Whether no further posting is possible."""
         return self.arrived or self.returned or self.given_up
 
 

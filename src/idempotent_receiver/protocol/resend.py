@@ -28,8 +28,8 @@ from idempotent_receiver.protocol.transitions import Claim, Settlement, complete
 class Resend:
     """A dead letter's resend with a different body. The ids are the record ids of its old and new keys.
 
-    `fingerprint` is the new body's. `operator` owns the claim; `why` is for people. The old key's record holds the
-    resend from the claim onwards; the new key's record holds it only if the resend was taken back.
+    `fingerprint` is the new body's. `operator` owns the claim; `why` is for human readers. The old key's record holds
+    the resend from the claim onwards; the new key's record holds it only if the resend was taken back.
     """
 
     old_id: str

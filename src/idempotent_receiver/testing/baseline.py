@@ -54,14 +54,14 @@ class Baseline:
 def _difference(one: ExploredRun, other: ExploredRun) -> str | None:
     """How two fault-free runs differ, ignoring values."""
     if one.ends != other.ends:
-        return f"the messages end first as {one.ends}, then as {other.ends}"
+        return f"the messages end as {one.ends} in one run, as {other.ends} in the next"
     for table in sorted(one.tables.keys() | other.tables.keys()):
         here, there = (len(run.tables.get(table, [])) for run in (one, other))
         if here != there:
-            return f"the table {table} holds first {here} items, then {there}"
+            return f"the table {table} holds {here} items after one run, {there} after the next"
     first, then = ([call.name for call in run.calls] for run in (one, other))
     if first != then:
-        return f"it calls first {', '.join(first) or 'nothing'}, then {', '.join(then) or 'nothing'}"
+        return f"one run calls {', '.join(first) or 'nothing'}; the next calls {', '.join(then) or 'nothing'}"
     return None
 
 

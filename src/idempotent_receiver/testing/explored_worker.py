@@ -121,7 +121,7 @@ def _returned(worker: ExploredWorker) -> None:
             return
         how = " each time" if chosen == "fails" else ""
         run.failing |= {key} if chosen == "fails" else set()
-    run.story.append(f"{worker.name}'s handler has done its work, and then raises{how}")
+    run.story.append(f"{worker.name}'s handler does its work, then raises{how}")
     raise RuntimeError("explore: the handler fails after its work")
 
 

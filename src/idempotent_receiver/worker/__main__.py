@@ -101,7 +101,7 @@ def main(task: dict[str, Any]) -> None:
 
 
 def _complete_logging() -> None:
-    """Configure what the handler's module left unset: a root handler, its level, and the levels of boto's loggers."""
+    """Set what the handler's module left unset: a root handler, the root level, and the levels of boto's loggers."""
     root = logging.root
     logger.disabled = False  # by default, `dictConfig` disables existing loggers
     for library in (

@@ -270,7 +270,7 @@ WRONG = [
     (handlers.outside, {"state": {"balances": balances}}, "balances is {'alice': 90} at the end, and {'alice': 95}"),
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is correct only the first time"),
-    (handlers.remembering_items, {}, "the table accounts holds first 2 items, then 1"),
+    (handlers.remembering_items, {}, "the table accounts holds 2 items after one run, 1 after the next"),
     (handlers.never_ready, {}, "message-1 is never acknowledged, even in the fault-free run:\n  closed"),
     (handlers.failing, {}, "message-1 is never acknowledged, even in the fault-free run:\n  ValueError: always"),
     (handlers.keyed_at_random, {}, "the key of message-1 changes with each delivery"),
@@ -840,7 +840,7 @@ def test_a_look_up_that_is_cached_is_no_call_of_each_attempt(calls: Calls) -> No
     def handle(order: dict) -> None:
         rate()
 
-    with pytest.raises(AssertionError, match=r"(?s)it calls first charge, then nothing.*plain\s+function"):
+    with pytest.raises(AssertionError, match=r"(?s)one run calls charge; the next calls nothing.*plain\s+function"):
         explore(handle, ORDER)
 
 

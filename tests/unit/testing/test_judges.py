@@ -211,9 +211,9 @@ def course(*calls: str, ends: str = "completed", items: int = 1) -> Any:
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        (course("charge", ends="dead letter"), "the messages end first as"),
-        (course("charge", items=2), "the table orders holds first 1 items, then 2"),
-        (course(), "it calls first charge, then nothing"),
+        (course("charge", ends="dead letter"), "in one run, as"),
+        (course("charge", items=2), "the table orders holds 1 items after one run, 2 after the next"),
+        (course(), "one run calls charge; the next calls nothing"),
         (course("charge"), "None"),
     ],
 )

@@ -115,7 +115,7 @@ class Deployment:
         if found.arn != own and not self._sources(found):
             theirs = "there is none" if own is None else f"it names {own}"
             raise UsageError(
-                f"{found.arn} may hold live messages: SQS knows no queue that uses it as a dead-letter queue. "
+                f"{found.arn} may hold live messages: SQS lists no queue that uses it as a dead-letter queue. "
                 f"The redrive policy of {self.queue.arn} does not name it ({theirs}): {correction}"
             )
         return found

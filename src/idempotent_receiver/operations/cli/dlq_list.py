@@ -101,7 +101,7 @@ def list_dead_letters(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST, help="Read at most this many. Default: 1000, 5000 for a page, all for a .jsonl file."
+            min=1, max=MOST, help="Read at most this many. Default: 1000; for a page, 5000; for a .jsonl file, all."
         ),
     ] = None,
     bodies: Annotated[bool, typer.Option("--bodies", help="Include bodies, attributes and results.")] = False,

@@ -123,7 +123,7 @@ class Run:
         return self._planned(self.session.take(stopped=self.stopped))
 
     def carry_out(self, plan: Plan, on_progress: OnProgress = lambda summary: None) -> None:
-        """Carry out the plan, then plan and process the dead letters that appear behind it.
+        """Carry out the plan, then plan and process any dead letters that appear after it.
 
         The plan is emptied along the way, so that no large body is kept after its dead letter is processed.
         """

@@ -28,7 +28,7 @@ class Source(Protocol):
         """Whether there may be more messages behind those taken."""
 
     def take(self, most: int = ..., stopped: Callable[[], bool] = ...) -> list[Raw]:
-        """Messages that have not been taken yet: at most about `most` of them."""
+        """Messages that have not been taken yet: roughly `most` of them at most."""
 
     def unseen(self) -> int:
         """The approximate number of messages not yet taken."""
@@ -59,7 +59,7 @@ class Session:
         self.source.release()
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Decision]:
-        """Take dead letters not yet taken, at most about `most` of them, and decide on each."""
+        """Take dead letters not yet taken, roughly `most` of them at most, and decide on each."""
         received = self.source.take(most, stopped)
         now_ms = self.source.clock.epoch_ms()
         taken = [self.reader.read(raw, now_ms) for raw in received]

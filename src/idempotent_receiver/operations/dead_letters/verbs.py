@@ -135,7 +135,7 @@ def resend_dispositions(
         copy=lambda letter: edited(letter).resent(),
         to=queue_url,
         record=new_body,
-        undeleted="its new body was sent: resend it with the same body, or redrive it, which drops it",
+        undeleted="its new body was sent: resend it with that body, or redrive to drop this dead letter",
         returns=True,
     )
     none = {Verdict.DONE, Verdict.RESENT, Verdict.UNREADABLE, Verdict.TOO_OLD, Verdict.MALFORMED, Verdict.FOREIGN}

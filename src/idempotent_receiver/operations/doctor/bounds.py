@@ -80,7 +80,7 @@ def record_retention(facts: Facts) -> Iterator[Problem]:
     kept = known(facts.retention_seconds)
     if kept <= seconds:
         yield (
-            f"records last {_days(kept)}, but a message can last {_days(seconds)} in its queues: it would run again",
+            f"records last {_days(kept)}, but a message can stay {_days(seconds)} in its queues: it could run again",
             f"keep records for longer than {_days(seconds)}: RecordRetentionDays, or retention_seconds in code",
         )
 

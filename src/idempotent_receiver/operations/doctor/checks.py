@@ -93,7 +93,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
     for function in known(facts.functions):
         if known(function.instances) is not None:
             yield (
-                "on Lambda Managed Instances, a timeout does not stop a run: it continues beside its replacement",
+                "on Lambda Managed Instances, a timeout does not stop a run: it continues alongside its replacement",
                 "set end_process_at_deadline=True in code, as src/app/consumer.py does, or avoid managed instances",
             )
 

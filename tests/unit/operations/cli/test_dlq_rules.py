@@ -54,4 +54,4 @@ def test_a_consumer_without_a_redrive_policy_makes_no_queue_a_dead_letter_queue(
     with denied(*refused or ("none",)):
         ran = receiver(line)
 
-    assert (ran.code, "SQS knows no queue that uses it as a dead-letter queue" in ran.err) == (2, True)
+    assert (ran.code, "SQS lists no queue that uses it as a dead-letter queue" in ran.err) == (2, True)

@@ -218,7 +218,7 @@ def test_what_is_no_dead_letter_queue_of_the_consumer_keeps_its_messages(
     stack.sqs.send_message(QueueUrl=live, MessageBody="live")
     for command in ("dlq list", "dlq redrive --yes"):
         for given, says in (
-            ("orders", f"orders may hold live messages: SQS lists no queue.*it has {stack.dead_arn}"),
+            ("orders", f"orders may hold live messages: SQS lists no queue.*it names {stack.dead_arn}"),
             (stack.arn, "is the consumer's queue itself"),
         ):
             with denied("ListDeadLetterSourceQueues" if unsaid else "none"):

@@ -131,7 +131,7 @@ FAULTS: dict[str, list[Fault]] = {
     "record-retention": [
         # 4 days in the queue, and 14 in the other
         (lambda: replace(SHIPPED, retention_seconds=18 * DAY_SECONDS), ["last 18 days,", "longer than 18 days:"]),
-        (lambda: replace(SHIPPED, retention_seconds=DAY_SECONDS), ["last 1 day,", "last 18 days"]),
+        (lambda: replace(SHIPPED, retention_seconds=DAY_SECONDS), ["last 1 day,", "stay 18 days"]),
     ],
     "dead-letter-retention": [
         (lambda: amended("dead_letter_queue", MessageRetentionPeriod="345600"), ["after 4 days"]),

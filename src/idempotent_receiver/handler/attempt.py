@@ -77,14 +77,12 @@ class Attempt:
 
     def _fetch(self, table: str, key: PlainItem) -> PlainItem | None:
         if not isinstance(self.store, ReadingStore):
-            raise misuse(
-                TypeError(f"a transaction's get needs a store with `get`; {type(self.store).__name__} has none")
-            )
+            raise misuse(TypeError(f"Transaction.get needs a store with `get`; {type(self.store).__name__} has none"))
         began_seconds = self.deadline.elapsed_seconds
         found = self.store.get(table, key)
         self.reads.append(self.deadline.elapsed_seconds - began_seconds)
         if isinstance(found, Unknown):
-            raise misuse(StoreUnavailable(self.key, f"a transaction's get: {found.why}", ran=True))
+            raise misuse(StoreUnavailable(self.key, f"Transaction.get: {found.why}", ran=True))
         return found
 
     @property

@@ -148,7 +148,7 @@ def http_endpoint(
     )
     calls.check("http_endpoint")
     options.require_kind(logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
-    options.require_kind(metrics, "metrics", "Powertools Metrics or a compatible object", "add_metric", "flush_metrics")
+    options.require_kind(metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
     options.require_numbers(wait_seconds=wait_seconds)
     options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)

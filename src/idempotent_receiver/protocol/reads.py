@@ -170,10 +170,10 @@ def names_of(attributes: Any) -> frozenset[str] | None:
     if isinstance(attributes, type) and fields is not None:
         return frozenset(name for field_name, field in fields.items() for name in _aliases(field_name, field))
     if isinstance(attributes, str | bytes | Mapping) or not isinstance(attributes, Iterable):
-        raise misuse(TypeError("a transaction's get: attributes takes a list of names, or a pydantic model"))
+        raise misuse(TypeError("Transaction.get: attributes takes a list of names, or a pydantic model"))
     names = frozenset(attributes)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise misuse(ValueError("a transaction's get: attributes takes attribute names: omit it for all"))
+        raise misuse(ValueError("Transaction.get: attributes takes attribute names: omit it for all"))
     return names
 
 

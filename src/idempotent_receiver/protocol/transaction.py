@@ -45,7 +45,7 @@ Fetch = Callable[[str, PlainItem], PlainItem | None]
 
 
 def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
-    raise misuse(TypeError("a transaction's get: this transaction has no store to read from"))
+    raise misuse(TypeError("Transaction.get: this transaction has no store to read from"))
 
 
 class Transaction:
@@ -221,7 +221,7 @@ class Transaction:
 
     def _lacks(self, why: str) -> BaseException:
         """The error for a read without an answer, after which nothing may commit."""
-        error = misuse(RuntimeError(f"a transaction's get {why}"))
+        error = misuse(RuntimeError(f"Transaction.get {why}"))
         self.unread = self.unread or error
         return error
 
@@ -231,7 +231,7 @@ class Transaction:
         for number, action in enumerate(self._actions, 1):
             if Read(table, key, None).covers(action.arguments["TableName"], source_of(action)):
                 text = f"{action.named(number)} writes this item: read it before writing, and keep what you wrote"
-                raise misuse(ValueError(f"a transaction's get: {text}"))
+                raise misuse(ValueError(f"Transaction.get: {text}"))
         return next((read for read in self._reads if read.covers(table, key)), None)
 
     def _add(

@@ -64,7 +64,7 @@ class BatchSpans:
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], T]) -> Callable[[], T]:
         """Wrap an exchange in a span. Its messages' spans begin at once, unless they have already begun."""
-        places = [place for one in operations for place in self._places.get(one.transition.id, ())]
+        places = [place for one in operations for place in self._places[one.transition.id]]
         for place in places:
             self._span(place)
         links = {ids: link for place in places for ids, link in self._links.get(place, {}).items()}

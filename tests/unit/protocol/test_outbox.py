@@ -69,6 +69,7 @@ def test_a_record_holds_all_that_is_sent() -> None:
     other = sent(QueueUrl=f"{QUEUE}.fifo", MessageGroupId="g", MessageBody='"é\ud7ff"')
 
     assert from_text(to_text([one, other])) == [one, other]
+    assert '": ' not in to_text([one, other]), "a record has no room to waste"
     assert one.arguments["MessageAttributes"]["bytes"] == binary
     assert [one.fifo, other.fifo] == [False, True]
 

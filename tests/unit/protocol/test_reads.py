@@ -13,7 +13,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, Field, field_validator
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, field_validator
 
 from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.protocol.reads import Read
@@ -162,7 +162,7 @@ class Account(BaseModel):
     """As a handler would declare it."""
 
     balance: int
-    is_frozen: bool = Field(default=False, validation_alias=AliasChoices("frozen", "locked"))
+    is_frozen: bool = Field(default=False, validation_alias=AliasChoices("frozen", AliasPath("locks", 0)))
 
     @field_validator("balance")
     @classmethod
@@ -183,7 +183,7 @@ def test_a_model_says_what_is_read_and_is_what_the_handler_gets_or_an_error_that
             tx.get(**PLACE, attributes=Account)
     assert tx.unread is None
     (check,) = checks(tx)
-    absent = {f"attribute_not_exists({name})" for name in ("is_frozen", "locked")}
+    absent = {f"attribute_not_exists({name})" for name in ("is_frozen", "locks")}
     assert check.startswith(f"ConditionCheck: balance = {balance} AND frozen = False AND ")
     assert {*check.split(" AND ")[2:]} == absent
     assert transaction(None).get(**PLACE, attributes=Account) is None

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from idempotent_receiver import MemoryStore, PermanentError, Transaction, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.batch import sends
 from idempotent_receiver.batch.items import Stage
+from idempotent_receiver.protocol.outbox import Outgoing
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
@@ -551,3 +553,16 @@ def test_a_long_fifo_group_takes_no_longer_for_each_of_its_messages() -> None:
         queue.busy.clear()
     assert taken == list(range(1000))
     assert looked == 1000
+
+
+def test_no_more_requests_are_in_progress_than_the_bound() -> None:
+    started: list[str] = []
+    executor = SimpleNamespace(start=lambda send, answered: started.append(send.args[0]))
+    settings: Any = SimpleNamespace(send_messages=lambda queue_url, messages: [], executor=executor)
+    out = sends.Sends(settings, SimpleNamespace())  # type: ignore[arg-type]  # nothing ends here
+    item: Any = SimpleNamespace(stage=Stage.UNSENT)
+    for number in range(sends.MOST_REQUESTS + 1):
+        message = Outgoing(f"https://example.com/{number}", {"MessageBody": "1"})
+        out._queues.setdefault(message.queue_url, sends._Queue()).add(sends._Entry(item, "k", message))
+    out.flush(0.0, hurry=True, late=False)
+    assert len(started) == sends.MOST_REQUESTS

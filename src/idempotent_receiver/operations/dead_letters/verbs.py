@@ -49,8 +49,8 @@ class Disposition:
 
     Any step may be left out. Every step is safe to repeat, because dead letters left unfinished by a killed process
     reappear. `verb` is the name in the summary and the history; `becomes` describes the result in a plan. `undeleted`
-    says what it means if only the deletion fails. If `returns`, the message is sent back: the run then observes its
-    rate and the order of FIFO groups, and does not send back messages that fail again.
+    says what it means if only the deletion fails, after a send or an archive. If `returns`, the message is sent back:
+    the run then observes its rate and the order of FIFO groups, and does not send back messages that fail again.
     """
 
     verb: Verb
@@ -86,13 +86,9 @@ def redrive_dispositions(queue_url: str) -> Dispositions:
         undeleted="its copy was sent, so it exists twice, and its record lets it run once",
         returns=True,
     )
-    done, resent = (_dropped(why) for why in ("already done", "resent under another key"))
+    done = Disposition(verb=Verb.DROPPED, becomes="dropped: already done")
+    resent = Disposition(verb=Verb.DROPPED, becomes="dropped: resent under another key")
     return {Verdict.DONE: done, Verdict.RESENT: resent, Verdict.MOVE: moved}
-
-
-def _dropped(why: str) -> Disposition:
-    undeleted = "it has completed, and the next redrive drops it"
-    return Disposition(verb=Verb.DROPPED, becomes=f"dropped: {why}", undeleted=undeleted)
 
 
 def restore_dispositions(dead_letter_queue_url: str) -> Dispositions:
@@ -121,7 +117,7 @@ def archive_dispositions(keep: Callable[[Decision], None]) -> Dispositions:
 
 def delete_dispositions() -> Dispositions:
     """What deleting does."""
-    deleted = Disposition(verb=Verb.DELETED, becomes="deleted permanently", undeleted="delete it again")
+    deleted = Disposition(verb=Verb.DELETED, becomes="deleted permanently")
     return dict.fromkeys(_OURS - {Verdict.RESENDING}, deleted)
 
 

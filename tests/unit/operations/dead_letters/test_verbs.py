@@ -36,7 +36,7 @@ ENDS: dict[str, Dispositions] = {
     "redrive --to-dlq": restore_dispositions("d"),
     "resend": resend_dispositions("q", NEVER, NEVER),
     "resend --take-back": take_back_dispositions(NEVER),
-    "archive": archive_dispositions(NEVER),
+    "archive": archive_dispositions(lambda decision: None),
     "delete": delete_dispositions(),
 }
 RUNNABLE = {
@@ -63,7 +63,9 @@ def test_a_verb_acts_on_these_verdicts_and_on_no_other(
     assert set(dispositions) == acts_on
     assert {each.verb for each in dispositions.values() if each.returns} == returns
     assert {each.deletes for each in dispositions.values()} == {deletes}
-    assert all(each.becomes and (each.undeleted or not deletes) for each in dispositions.values())
+    assert all(each.becomes for each in dispositions.values())
+    deleting = [each for each in dispositions.values() if each.deletes]
+    assert [bool(each.undeleted) for each in deleting] == [(each.copy or each.keep) is not None for each in deleting]
 
 
 # What is not known to be ours.

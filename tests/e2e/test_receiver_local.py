@@ -351,7 +351,7 @@ def test_without_claims_everything_takes_effect_once_though_two_may_run_it(runs:
     ran = runs["without-claims"]
     assert ran.code == 0, ran.err
     assert "2 messages: 2 once" in ran.out
-    assert "With effects='transaction', two workers may run a message" in ran.out
+    assert "With effects='transaction', two workers may process a message" in ran.out
     assert "2 workers killed" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 80
 

@@ -395,7 +395,7 @@ def hidden_cache(order: dict, tx: Transaction) -> None:
         debit(order, tx)
 
 
-@wrong("caches", "a function is called once in each process", "first charge, then nothing")
+@wrong("caches", "a function is called once in each process", "the next calls nothing")
 @consumer
 def cached_call(order: dict, message: Message) -> None:
     _charge_once(order["cents"], message.idempotency_key)

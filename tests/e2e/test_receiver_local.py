@@ -332,7 +332,7 @@ def test_everything_takes_effect_once_though_workers_die(runs: dict[str, Ran]) -
     assert all(each["record"] == "COMPLETED" and each["deliveries"] >= 2 for each in done)
     assert sorted(each["runs"] for each in done) == [1, 2]
     assert ran.messages["refused.json"]["why"] == "no such customer"
-    assert sorted(ran.answer["workers_killed"]) == ["before responding", "before recording the result"]
+    assert sorted(ran.answer["workers_killed"]) == ["before recording the result", "before responding"]
 
 
 def test_a_key_of_its_own_is_sent_as_two_messages_and_runs_for_one(runs: dict[str, Ran]) -> None:
@@ -376,7 +376,7 @@ def test_a_mapping_without_partial_responses_is_found_out(runs: dict[str, Ran]) 
     assert ran.code == 1, ran.err
     (lost,) = [each for each in ran.messages.values() if each["verdict"] != "once"]
     assert (lost["verdict"], lost["tables"], lost["record"]) == ("NEVER", "NEVER", "FAILED")
-    assert "has no FunctionResponseTypes: [ReportBatchItemFailures]" in lost["why"]
+    assert "lacks FunctionResponseTypes: [ReportBatchItemFailures]" in lost["why"]
 
 
 def test_a_response_that_is_not_returned_is_found_out(runs: dict[str, Ran]) -> None:

@@ -165,7 +165,8 @@ def test_a_document_that_cannot_be_meant_is_refused_by_its_field(document: str, 
     with pytest.raises(ValueError) as refused:  # noqa: PT011  # the table has the texts
         description_in(document)
     assert says in str(refused.value)
-    with pytest.raises(UsageError, match=f"output {OUTPUT} of stack shop: .*`receiver describe` prints, or give --con"):
+    remedy = "; set it to what `receiver describe` prints, or give --consumer"
+    with pytest.raises(UsageError, match=f"output {OUTPUT} of stack shop: .*{remedy}$"):
         stated({OUTPUT: document}, "shop")
 
 

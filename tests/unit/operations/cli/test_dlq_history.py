@@ -11,10 +11,12 @@ from botocore.client import BaseClient
 
 from idempotent_receiver.operations.cli.dlq_options import epoch_ms
 from idempotent_receiver.operations.cli.history import AGAIN
-from idempotent_receiver.operations.cli.terminal import Exit
+from idempotent_receiver.operations.cli.terminal import Exit, moment
 from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
+from tests.manual_clock import START_MS
 from tests.template import text_of
 from tests.unit.operations.cli.stack import CLOSED, FLAKY, Receiver, Stack, denied
+from tests.unit.operations.dead_letters.acts import act
 from tests.unit.templates.variants import listed, operators
 
 if TYPE_CHECKING:
@@ -96,6 +98,13 @@ def test_acts_are_chosen_by_key_time_and_verb(receiver: Receiver, kept: Kept, gi
     told = receiver.on(f"dlq history --json {given}").json
     assert ([each["verb"] for each in told["acts"]], told["count"]) == (verbs, len(verbs))
     assert ("The history has no matching act." in receiver.on(f"dlq history {given}").out) is (not verbs)
+
+
+def test_an_act_at_the_bounds_is_between_them(receiver: Receiver, kept: Kept) -> None:
+    kept.history.begin([act(FLAKY)])
+    at = moment(START_MS)
+    for given in ("", f"--key {FLAKY}"):
+        assert receiver.on(f"dlq history --since {at} --until {at} --json {given}").json["count"] == 1
 
 
 def test_only_the_latest_are_shown_and_how_many_there_are_is_said(receiver: Receiver, kept: Kept) -> None:

@@ -253,6 +253,7 @@ def test_what_is_selected_is_meant_by_each_command_alike(receiver: Receiver, giv
             "--since 2022-01-01 --until 2023-01-01",
             "sent since 2022-01-01T00:00:00Z and until 2023-01-01T00:00:00Z.",
         ),
+        ("--since 2022-01-01 --until 2022-01-01", "sent since 2022-01-01T00:00:00Z and until 2022-01-01T00:00:00Z."),
         ("--key k --matching r", 'with the key k with "r" in their reason or error type.'),
     ],
 )

@@ -73,6 +73,13 @@ def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out
     assert stack.keys_in(stack.dead) == {"stays", CONFLICT, CLOSED}
 
 
+def test_a_plan_of_which_nothing_is_left_says_so(receiver: Receiver, stack: Stack) -> None:
+    receiver.on(SAVE)
+    stack.sqs.purge_queue(QueueUrl=stack.dead)
+    ran = receiver.on(CARRY_OUT)
+    assert (ran.code, "There are no visible dead letters in the plan." in ran.out) == (terminal.Exit.LEFT, True)
+
+
 def test_an_empty_plan_is_not_saved(receiver: Receiver) -> None:
     ran = receiver.on(f"{SAVE} --key {CONFLICT} --json")
     assert (ran.code, ran.json["plan"], ran.json["saved"]) == (terminal.Exit.LEFT, {"CONFLICT": 1}, None)

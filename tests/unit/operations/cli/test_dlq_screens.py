@@ -6,6 +6,7 @@ import io
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from rich.console import Console
 
 from idempotent_receiver import message_id
@@ -117,6 +118,26 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     assert screen(report.letter_tables(bodies)) == ["2", "2 throttle…", *letters[0], "body-31", *letters[1], "body-32"]
     (two,) = report.grouped([report.letter_values(each, bodies=False) for each in MANY[:2]])
     assert screen(report.letter_tables([two]))[3:-1] == [*ROWS[11], *ROWS[12]]
+    same = report.grouped([report.letter_values(MANY[place], bodies=False) for place in (1, 12)])
+    assert screen(report.letter_tables(same))[2:-1] == [ROWS[0][0], "m-0", ROWS[12][0], "m-12"]
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["1 --json"])])
+def test_twenty_letters_are_listed_without_a_rest(count: int, more: list[str]) -> None:
+    told = screen(
+        report.letter_tables(report.grouped([report.letter_values(each, bodies=False) for each in MANY[:count]]))
+    )
+    assert [line for line in told if "--json" in line] == more
+
+
+def test_the_last_line_for_reasons_counts_the_others_only_if_there_are_more() -> None:
+    many = groups(bodies=False)[0]
+    assert [line for line in screen(report.group_tables([many] * 4)) if "cause-" in line or line == "11"] == [
+        "2 cause-0",
+        "11",
+    ] * 4
+    ten = report.grouped([report.letter_values(each, bodies=False) for each in MANY[:10]])
+    assert [line.split("-")[0] for line in screen(report.letter_tables(ten))[1:11]] == ["1 cause"] * 10
 
 
 def test_a_plan_has_a_line_for_each_verdict_and_for_each_letter_that_stays() -> None:

@@ -108,7 +108,9 @@ def noted(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> Noted:
     for name, fake in (("embedded_cloud", made.embedded_cloud), ("TrialRuns", made.runs), ("staying", made.staying)):
         monkeypatch.setattr(local, name, fake)
     monkeypatch.setattr(local, "Ministack", lambda: "ministack")  # it wants the extra
-    monkeypatch.setattr(local, "commands", lambda stays, sample: [(f"tries {sample.name}", ["sam local", "invoke"])])
+    monkeypatch.setattr(
+        local, "commands", lambda stays, sample: [(f"tries {sample.name}", ["sam", f"{stays.stack.name} invoke"])]
+    )
     monkeypatch.setattr(local, "WATCH_SECONDS", 0.0)
     Path("template.yaml").write_text("Resources: {}")
     for folder in ("events", "others"):

@@ -47,6 +47,7 @@ def test_what_is_paused_already_is_a_success_that_says_so(receiver: Receiver) ->
     ran = receiver.on("pause")
     assert (ran.code, ran.err) == (0, ""), "it does not ask either"
     assert ran.out.startswith("Already paused: transfers (mapping ")
+    assert receiver.on("pause --json").json["confirmed"] is True
     assert receiver.on("resume --yes").code == 0
     assert receiver.on("resume").out.startswith("Already resumed: ")
 

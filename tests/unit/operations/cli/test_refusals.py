@@ -77,6 +77,7 @@ REFUSED: list[tuple[str, str]] = [
     ("doctor --queue transfers --function consumer", "give --function or --queue, not both"),
     ("doctor --queue transfers --stack transfers", "give --stack or --queue, not both"),
     ("doctor --stack transfers --function consumer", "give --stack or --function, not both"),
+    ("doctor", "no consumer is selected: give --stack, --function, or --queue and --table"),
     *((f"dlq list --{option} ''", f"--{option} is empty") for option in EMPTY),
     *((f"{command} --stack ''", "--stack is empty") for command in ("trace k", "stuck --yes", "dlq redrive", "doctor")),
     ("trace '' --stack transfers", "KEY is empty"),

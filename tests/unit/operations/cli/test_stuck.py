@@ -130,7 +130,7 @@ def test_stuck_lists_what_waits_to_be_sent_without_showing_it(receiver: Receiver
     told = receiver(f"{SCAN} --json")
     assert (told.json["unsent_count"], ids(told.json, "unsent")) == (1, [QUEUED])
     shown = receiver(SCAN).out
-    assert "1 key with messages to send" in shown
+    assert " failed for good, 1 key with messages to send." in shown
     assert "receiver stuck" in shown
     assert "--send KEY" in shown
     assert not any(body in text for body in BODIES for text in (shown, told.out))
@@ -314,7 +314,7 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
     assert ids(told, "workflow") == ["refused", "overdue"]
     assert (told["workflow_count"], told["unsettled"], told["failing"], told["permanent"]) == (2, [], [], [])
     shown = receiver(SCAN).out
-    assert ", 2 workflow executions failed or overdue." in shown
+    assert " failed for good, 2 workflow executions failed or overdue." in shown
     assert shown.rstrip().endswith(records.advice(records.ANSWERED, ()))
     assert "dlq redrive" not in shown
 
@@ -331,7 +331,7 @@ def test_stuck_tells_what_is_being_resent_and_what_was_from_what_is_done(receive
     (one,) = told["resending"]
     assert (one["key"], one["status"], one["resend"]["new_key"]) == ("old-1", "RESENDING", "new-old-1")
     shown = receiver(SCAN).out
-    assert ", 1 key with a dead letter being resent, 1 resent under another key." in shown
+    assert " failed for good, 1 key with a dead letter being resent, 1 resent under another key." in shown
     same = ["dlq", "resend", "--queue", "QUEUE", "--consumer", "CONSUMER", "--table", "records", "--key", "KEY"]
     assert [command[1:] for command in advised(shown)] == [[*same, "--body", "FILE"], [*same, "--take-back"]]
 
@@ -354,7 +354,7 @@ def test_stuck_counts_and_names_the_records_that_it_cannot_understand(receiver: 
     }
     assert (told["unsettled_count"], told["failing_count"], told["permanent_count"]) == (1, 2, 1), "as without them"
     shown = receiver(SCAN).out
-    assert ", 4 records unreadable." in shown
+    assert " failed for good, 4 records unreadable." in shown
     assert "unknown status 'PAUSED'" in shown
     assert shown.rstrip().endswith(records.advice(records.NOT_UNDERSTOOD, ()))
 

@@ -55,9 +55,22 @@ def test_what_fails_again_until_sqs_moves_it_is_dead_again(fifo: bool) -> None:
         assert list(looks) == [{Fate.DEAD: 1}]
 
 
-@pytest.mark.parametrize(("seconds", "stopped"), [(30, False), (600, True)])
+def test_the_last_look_finds_what_was_dead_again_before_the_first() -> None:
+    """Until then the queue only counts, and it has as many as it had."""
+    bank = Bank()
+    bank.send("flaky")
+    bank.kill_by_receives(handle=True)
+    with bank.session() as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        bank.kill_by_receives(handle=True)
+        *looks, last = Following(session, session.source, run.returned.values()).looks(30)
+    assert (looks[-1], last) == ({Fate.FAILED: 1}, {Fate.DEAD: 1})
+
+
+@pytest.mark.parametrize(("seconds", "stopped"), [(30, False), (2.5, False), (600, True)])
 def test_following_ends_with_its_time_or_when_it_is_stopped_and_tells_what_still_waits(
-    seconds: int, stopped: bool
+    seconds: float, stopped: bool
 ) -> None:
     bank = throttled(3)
     with bank.session() as session:
@@ -65,7 +78,7 @@ def test_following_ends_with_its_time_or_when_it_is_stopped_and_tells_what_still
         run.carry_out(run.plan())
         begun = bank.clock.seconds
         counts = list(Following(session, session.source, run.returned.values()).looks(seconds, lambda: stopped))
-    assert (counts[-1], bank.clock.seconds - begun) == ({Fate.WAITING: 3}, 0 if stopped else 30)
+    assert (counts[-1], bank.clock.seconds - begun) == ({Fate.WAITING: 3}, 0 if stopped else seconds)
     assert len(counts) == 1 or not stopped
 
 

@@ -257,6 +257,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "without a time": {"act": {"S": "2027"}, "verb": {"S": "moved"}},
     "with an absurd time": {"act": {"S": "99999-01-15T08:00:00.000Z-1"}, "verb": {"S": "moved"}},
     "with an absurd end": {"ended": {"N": "9" * 30}},
+    "with an end in the year 10,000": {"ended": {"N": "253402300800000"}},
     "with an end that is no number": {"ended": {"S": "soon"}},
     "with a number for a text": {"why": {"N": "1"}},
     "with a lone surrogate": {"operator": {"S": "\ud800"}},

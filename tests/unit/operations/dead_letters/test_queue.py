@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,16 +89,20 @@ def test_a_hold_that_runs_out_is_renewed_before_anything_is_sent() -> None:
     assert bank.dead.messages == []
 
 
-def test_a_hold_is_renewed_once_less_than_half_of_it_is_left_and_is_lost_with_its_last_moment() -> None:
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_hold_is_renewed_once_less_than_half_of_it_is_left_and_is_lost_with_its_last_moment(suspended: bool) -> None:
     bank = throttled(1)
     source = bank.session().source
     held = {each["MessageId"] for each in source.take()}
     before = len(bank.sqs.calls)
-    for seconds, renewals in ((HOLD_SECONDS / 2, 0), (0.5, 1)):
+    for seconds, renewals in ((HOLD_SECONDS / 2, 0), (0.5, 1), (HOLD_SECONDS - 0.5, 2)):
         bank.clock.sleep(seconds)
         assert (source.still_held([*held]), len(bank.sqs.calls) - before) == (held, renewals)
-    bank.clock.sleep(HOLD_SECONDS)
-    assert (source.still_held([*held]), len(bank.sqs.calls) - before) == (set(), 1)
+    if suspended:
+        bank.clock.stepped_seconds = HOLD_SECONDS
+    else:
+        bank.clock.sleep(HOLD_SECONDS)
+    assert (source.still_held([*held]), len(bank.sqs.calls) - before) == (set(), 2)
 
 
 @both_kinds
@@ -137,6 +142,11 @@ def test_no_more_is_received_than_was_asked_for() -> None:
     with bank.session() as session:
         assert len(session.take(25)) == 30, "by tens"
     assert [name for name, _ in bank.sqs.calls[before:]].count("receive_message") == 3
+
+
+@pytest.mark.parametrize(("count", "own"), [(1, True), (2, False)])
+def test_a_single_worker_is_the_callers_thread(count: int, own: bool) -> None:
+    assert (Workers(count).results(lambda _: get_ident(), "a") == [get_ident()]) is own
 
 
 def test_a_wait_for_others_ends_although_one_of_them_goes_on_holding() -> None:

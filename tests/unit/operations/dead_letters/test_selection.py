@@ -147,6 +147,7 @@ def test_what_is_paced_is_paced_by_the_rate_alone(count: int, rate: float, secon
     assert bank.clock.seconds - begun == pytest.approx(seconds, abs=0.5)
 
 
+@pytest.mark.parametrize("fraction", [0, 0.5])
 @pytest.mark.parametrize(
     ("since", "until", "moved"),
     [
@@ -161,12 +162,12 @@ def test_what_is_paced_is_paced_by_the_rate_alone(count: int, rate: float, secon
     ],
 )
 def test_a_filter_by_time_includes_the_seconds_it_names(
-    since: float | None, until: float | None, moved: set[str]
+    since: float | None, until: float | None, moved: set[str], fraction: float
 ) -> None:
     """Times are listed without fractions of a second, and what was copied from there has to be found."""
     bank = Bank()
     begun = bank.clock.epoch_ms() // 1000 * 1000
-    bank.clock.sleep(0.5)
+    bank.clock.sleep(fraction)
     for name in ("a", "b", "c"):
         stamp = Stamp(key=name, original_id=name, queue=bank.queue.arn).to_json()
         attributes = {STAMP: {"DataType": "String", "StringValue": stamp}}

@@ -90,6 +90,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (EXPIRED, Verdict.MOVE, "expired"),
         (TRANSIENT, Verdict.MOVE, "failed on attempt 5"),
         (DELAYED, Verdict.MOVE, "failed on attempt 5"),
+        (TRANSIENT._replace(attempts=None), Verdict.MOVE, "failed on attempt 1 "),
         (ORPHAN, Verdict.MOVE, "never settled"),
         (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
@@ -105,7 +106,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (GONE_ON._replace(owner="w"), Verdict.DONE, "COMPLETED, with the same payload"),
         (OTHER_PAYLOAD, Verdict.CONFLICT, "fingerprint another there"),
         (PERMANENT._replace(validation="another"), Verdict.CONFLICT, "another payload"),
-        (PERMANENT, Verdict.PERMANENT, "--include-permanent"),
+        (PERMANENT, Verdict.PERMANENT, "it failed for good: closed; use --include-permanent"),
         (STRANGE, Verdict.UNREADABLE, "unknown status 'PAUSED'"),
         (UNREAD, Verdict.UNREADABLE, "could not be read: throttled"),
         # An error that cannot be read is not permanent.

@@ -193,7 +193,10 @@ FAULTS: dict[str, list[Fault]] = {
     "description": [
         (
             lambda: replace(SHIPPED, given=IN_CODE, stated=replace(IN_CODE, payload=EVERYTHING)),
-            ['payload is {"without": ["sent_at"]} in --consumer and {} in the stack\'s output ConsumerDescription'],
+            [
+                'payload is {"without": ["sent_at"]} in --consumer and {} in the stack\'s output ConsumerDescription',
+                "update the output with `receiver describe`",
+            ],
         ),
         (
             lambda: replace(SHIPPED, given=IN_CODE, stated=replace(IN_CODE, retention_days=7)),

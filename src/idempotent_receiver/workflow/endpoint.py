@@ -10,6 +10,7 @@ an execution that is still running        202 with its ARN, or 409 if configured
 an execution that succeeded               200 with the stored result
 an execution that failed                  the stored error, with its status
 a different request under the same key    422
+a record that this version cannot read    500; an operator must look into it
 no answer from store or Step Functions    503; retry with the same key
 ========================================= ============================================================================
 """

@@ -106,6 +106,10 @@ def test_what_is_wrong_is_named_with_its_remedy_and_nothing_is_made(
     assert says in ran.err
 
 
+def test_a_name_may_have_48_characters(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+    assert (receiver(f"init {'o' * 48}").code, [each.name for each in tmp_path.iterdir()]) == (0, ["o" * 48])
+
+
 def test_an_existing_folder_is_left_alone(receiver: Callable[..., Ran], tmp_path: Path) -> None:
     (tmp_path / "orders").mkdir()
     ran = receiver("init orders")

@@ -343,6 +343,8 @@ def test_what_is_held_or_delayed_is_counted() -> None:
     dead = DeadLetterQueue(sqs, "q", clock, hold_seconds=5, workers=Workers(1))
     assert (dead.count(), dead.held_elsewhere(), dead.unseen()) == (15, 5, 15)
     assert (dead.wait_for_others(), clock.sleeps) == (5, [2.0, 2.0, 1.0])
+    dead.hold_seconds = 2.5  # type: ignore[assignment]  # as if the requests took the rest
+    assert (dead.wait_for_others(), clock.sleeps[3:]) == (5, [2.0, 0.5])
 
 
 def test_a_session_takes_as_many_as_were_asked_for_and_knows_whether_there_are_more() -> None:

@@ -16,6 +16,7 @@ import pytest
 from pydantic import AliasChoices, AliasPath, BaseModel, Field, field_validator
 
 from idempotent_receiver import PermanentError, Transaction
+from idempotent_receiver.protocol import reads
 from idempotent_receiver.protocol.reads import Read
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS
 
@@ -440,3 +441,12 @@ def test_values_are_compared_as_dynamodb_compares_them(read: Any, found: Any, st
     assert [one.stands(each) for each in founds] == [stands, False, False]
     assert asked.stands(item | {"asked": 1}) is False
     assert [none.stands(each) for each in (None, {"id": 1})] == [True, False]
+
+
+def test_a_condition_may_have_exactly_as_many_operators_and_bytes_as_dynamodb_allows() -> None:
+    most = " AND ".join(["a"] * (reads.MOST_OPERATORS // 2))
+    reads.require_expressible({"ConditionExpression": most}, "accounts")
+    reads.require_expressible({"ConditionExpression": "a" * reads.MOST_EXPRESSION_BYTES}, "accounts")
+    for more in (f"{most} AND a", "a" * (reads.MOST_EXPRESSION_BYTES + 1)):
+        with pytest.raises(ValueError, match="more attributes than one condition can check"):
+            reads.require_expressible({"ConditionExpression": more}, "accounts")

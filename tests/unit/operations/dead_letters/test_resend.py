@@ -340,6 +340,18 @@ def test_a_resend_that_was_taken_back_while_it_was_sent_keeps_its_dead_letter(th
             again.after(decision)
 
 
+def test_a_resend_that_another_of_the_same_body_completed_meanwhile_is_complete() -> None:
+    bank = begun()
+    decision = taken(bank)
+    with bank.session() as session:
+        again = NewBody(records=records(bank), edited=lambda letter: edited(session, letter, body("fixed")))
+        again.before(decision)
+        assert resend(bank, "fixed").verb == "resent"
+        again.after(decision)
+    bank.deliver()
+    assert bank.done == Counter(["fixed"])
+
+
 def test_what_is_taken_back_between_the_look_and_the_claim_is_claimed_by_nobody() -> None:
     bank = begun()
     decision = taken(bank)

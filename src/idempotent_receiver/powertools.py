@@ -54,7 +54,16 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
 
 def _data_of(given: Any) -> Any:
     if isinstance(given, Message):
-        return given.raw_event
+        # As in the event.
+        return {
+            "messageId": given.id,
+            "receiptHandle": given.receipt_handle,
+            "body": given.raw_body,
+            "attributes": given.attributes,
+            "messageAttributes": given.message_attributes,
+            "eventSourceARN": given.queue_arn,
+            **given.rest,
+        }
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
         return dataclasses.asdict(given)
     if callable(getattr(given, "model_dump", None)):

@@ -18,7 +18,7 @@ from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 @dataclass(frozen=True, slots=True)
 class Misshapen(NotApplied):
-    """The write was refused because of its tables or expressions: any write with the same ones would be, too."""
+    """The write was refused because of its tables or expressions: any write that uses them would be, too."""
 
 
 class Effect(Enum):

@@ -154,7 +154,6 @@ def _lent(message: Message, attempt: Attempt) -> Message:
         message,
         attributes=dict(message.attributes),
         message_attributes=deepcopy(message.message_attributes),
-        raw_event=deepcopy(message.raw_event),
         key=attempt.key,
         record_id=attempt.id,
         attempt=attempt.attempt,

@@ -32,8 +32,7 @@ class Message:
     record_id: str = ""
     attempt: int = 0
     remaining_time_ms: Callable[[], int] = lambda: 0
-    raw_event: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The record as Lambda delivered it, from which Powertools makes its keys."""
+    _record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     receive_count: int = field(init=False, repr=False, compare=False)
     """Deliveries of the message so far, including this one."""
     fifo: bool = field(init=False, repr=False, compare=False)
@@ -49,6 +48,11 @@ class Message:
     def idempotency_key(self) -> str:
         """A key to pass downstream: a SHA-256 of the record's id, the same on every attempt."""
         return idempotency_key(self.record_id)
+
+    @property
+    def rest(self) -> dict[str, str]:
+        """The event's other fields, such as `md5OfBody`: Powertools' keys may include them."""
+        return {name: value for name, value in self._record.items() if name not in _TAKEN and isinstance(value, str)}
 
     @property
     def sent_at(self) -> datetime | None:
@@ -128,9 +132,12 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
         message_attributes=record.get("messageAttributes") or {},
         queue_arn=record.get("eventSourceARN") or "",
         receipt_handle=record.get("receiptHandle") or "",
-        raw_event=record,
+        _record=record,
     )
 
+
+_TAKEN = frozenset({"messageId", "body", "attributes", "messageAttributes", "eventSourceARN", "receiptHandle"})
+"""The fields that are attributes of Message."""
 
 _KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
 """Optional fields and their types."""

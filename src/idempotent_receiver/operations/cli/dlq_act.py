@@ -134,16 +134,14 @@ class _Command:
         """The approximate duration at the current rate."""
         dispositions = self.task.dispositions
         count = sum(dispositions[each.verdict].returns for each in plan.acting)
-        if self._more(plan) and any(disposition.returns for disposition in dispositions.values()):
+        if self._more(plan) and any(each.returns for each in dispositions.values()):
             count += self.session.source.unseen()
         return round(min(count, self.task.selection.limit or count) / self.run.rate)
 
     def _note_paused(self, plan: Plan) -> None:
         """Warn if nothing reads the queue that messages return to. Silent without permission to check."""
-        if (
-            not any(disposition.to == self.deployment.queue.url for disposition in self.task.dispositions.values())
-            or not plan.acting
-        ):
+        to_consumer = any(each.to == self.deployment.queue.url for each in self.task.dispositions.values())
+        if not to_consumer or not plan.acting:
             return
         with suppress(ClientError, BotoCoreError):
             found = mappings_of(self.deployment.client("lambda"), self.deployment.queue.arn)

@@ -54,10 +54,7 @@ COMMANDS = (
 takes one dead letter.
 """
 
-BECOMES = {
-    **report.STAYS,
-    **{str(verdict): disposition.becomes for verdict, disposition in redrive_dispositions("").items()},
-}
+BECOMES = {**report.STAYS, **{str(verdict): each.becomes for verdict, each in redrive_dispositions("").items()}}
 
 
 @dataclass

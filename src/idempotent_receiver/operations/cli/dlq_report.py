@@ -198,10 +198,7 @@ def plan_values(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> list
     """The number of dead letters per verdict, and what would happen to them."""
     # A dead letter with a disposition stays only if its key has no room, or if it must be selected by name and was not.
     stay = {each.verdict for each in plan.staying}
-    becomes = {
-        **STAYS,
-        **{str(acted): disposition.becomes for acted, disposition in dispositions.items() if acted not in stay},
-    }
+    becomes = {**STAYS, **{str(acted): each.becomes for acted, each in dispositions.items() if acted not in stay}}
     if Verdict.MOVE not in dispositions:  # a take-back, which lacks a redrive's options
         becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]

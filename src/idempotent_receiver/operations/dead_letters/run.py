@@ -110,7 +110,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._source = self.session.source
-        self.summary.done.update({disposition.verb: 0 for disposition in self.dispositions.values()})
+        self.summary.done.update({each.verb: 0 for each in self.dispositions.values()})
         self.returned: dict[str, ReturnedMessage] = {}
         """All messages sent back to the consumer, by record id."""
         self._pending: dict[str, Decision] = {}
@@ -187,9 +187,8 @@ class Run:
         """
         lines: dict[str, deque[Decision]] = {}
         for each in (each for each in self._pending.values() if self.dispositions[each.verdict] == disposition):
-            lines.setdefault(each.dead_letter.line if disposition.returns else each.dead_letter.id, deque()).append(
-                each
-            )
+            name = each.dead_letter.line if disposition.returns else each.dead_letter.id
+            lines.setdefault(name, deque()).append(each)
         size = _wave_size(self.rate) if disposition.returns else MAX_A_WAVE
         while lines and not self.stopped():
             wave = {name: line.popleft() for name, line in islice(lines.items(), size)}

@@ -36,6 +36,13 @@ class ActFailure(NamedTuple):
             return cls(ActOutcome.REFUSED, code, f"{what} refused it: {code}", error)
         return cls(ActOutcome.UNCONFIRMED, code, f"{what} did not confirm it: {code}", error)
 
+    @classmethod
+    def of_entry(cls, code: str, what: str) -> "ActFailure":
+        """The failure of an act, given the `code` of its entry in SQS's answer to a batch request for `what`."""
+        if code == UNCONFIRMED:
+            return cls(ActOutcome.UNCONFIRMED, code, f"SQS did not confirm {what}")
+        return cls(ActOutcome.REFUSED, code, f"SQS refused {what}: {code}")
+
 
 ActFailures = dict[str, ActFailure]
 """By the dead letter's id."""
@@ -82,7 +89,10 @@ class Steps:
         entries: Any = [{"Id": str(place), **copy} for place, (_, copy) in enumerate(batch)]
         answer = self.sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
         failed = failed_entries(answer, len(batch))
-        return {batch[place][0].dead_letter.id: _unsent(entry["Code"]) for place, entry in failed.items()}
+        return {
+            batch[place][0].dead_letter.id: ActFailure.of_entry(entry["Code"], "its copy")
+            for place, entry in failed.items()
+        }
 
     def _archive(self, disposition: Disposition, held: Sequence[Decision], failed: ActFailures) -> None:
         if disposition.keep is None:
@@ -111,16 +121,8 @@ def _without(held: Sequence[Decision], failed: Mapping[str, ActFailure]) -> list
     return [each for each in held if each.dead_letter.id not in failed]
 
 
-def _unsent(code: str) -> ActFailure:
-    if code == UNCONFIRMED:
-        return ActFailure(ActOutcome.UNCONFIRMED, code, "SQS did not confirm its copy")
-    return ActFailure(ActOutcome.REFUSED, code, f"SQS refused its copy: {code}")
-
-
 def _deletion_failure(failed: str | RequestFailed) -> ActFailure:
-    if isinstance(failed, str):
-        return ActFailure(ActOutcome.REFUSED, failed, failed)
-    return ActFailure.of(failed, "SQS")
+    return ActFailure.of_entry(failed, "it") if isinstance(failed, str) else ActFailure.of(failed, "SQS")
 
 
 def _fitting(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

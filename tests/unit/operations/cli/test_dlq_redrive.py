@@ -149,7 +149,7 @@ def test_redrive_names_what_sqs_would_not_delete_and_ends_with_1(receiver: Recei
         ran = receiver.on(f"dlq redrive --yes --key {FLAKY} --key never-run")
     (left,) = stack.keys_in(stack.dead) & {FLAKY, "never-run"}
     assert next(line for line in ran.out.splitlines() if line.startswith(left)).endswith("MOVE")
-    assert "it could not be deleted: ReceiptHandleIsInvalid; its copy was sent" in ran.out
+    assert "it could not be deleted: SQS refused it: ReceiptHandleIsInvalid; its copy was sent" in ran.out
     assert "2 moved, 0 dropped as done, 0 left in place.\n1 not deleted" in ran.out
     assert ran.code == terminal.Exit.LEFT
 

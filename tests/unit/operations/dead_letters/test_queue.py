@@ -249,6 +249,17 @@ def test_a_deletion_that_sqs_does_not_confirm_counts_as_none(monkeypatch: pytest
     assert source.still_held([first, second]) == {second}
 
 
+def test_a_delete_that_sqs_does_not_confirm_may_have_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = throttled(1)
+    with bank.session() as session:
+        run = bank.run(session, dispositions=delete_dispositions())
+        plan = run.plan()
+        monkeypatch.setattr(session.source.sqs, "delete_message_batch", lambda **asked: {})  # type: ignore[attr-defined]
+        run.carry_out(plan)
+    (left,) = run.summary.left
+    assert (left.outcome, left.why) == (ActOutcome.UNCONFIRMED, "SQS did not confirm it")
+
+
 @pytest.mark.parametrize(("less", "sizes"), [(0, [2, 2]), (1, [1] * 4)])
 def test_a_request_is_filled_to_its_last_byte(less: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     bank = throttled(4)

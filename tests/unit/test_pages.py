@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-IN_ALL = 40_000
+IN_ALL = 46_000
 ROW = re.compile(r"(?m)^([\w./-]+\.md) +([\d,]+) +([\d,]+)( \*)?$")
 
 
@@ -51,7 +51,7 @@ def test_every_page_but_the_changelog_has_a_bound() -> None:
     assert {str(page.relative_to(ROOT)) for page in pages} - {"CHANGELOG.md"} == BOUNDS.keys()
 
 
-def test_all_pages_together_have_at_most_40_000_words() -> None:
+def test_all_pages_together_have_at_most_46_000_words() -> None:
     """A page whose rewrite is still to come counts by its target."""
     assert sum(each.target if each.pending else words(page) for page, each in BOUNDS.items()) <= IN_ALL
 
@@ -59,7 +59,7 @@ def test_all_pages_together_have_at_most_40_000_words() -> None:
 def test_the_sites_contents_fit_a_screen() -> None:
     nav = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]["nav"]
     groups = [pages for entry in nav for pages in entry.values()]
-    assert sum(1 if isinstance(pages, str) else len(pages) for pages in groups) <= 20
+    assert sum(1 if isinstance(pages, str) else len(pages) for pages in groups) <= 24
 
 
 def test_every_page_is_in_the_sites_contents_or_linked_from_its_start() -> None:

@@ -5,6 +5,7 @@ carries it out, and `outcome.py` interprets the answer; a single call needs no q
 what a call's ending means for the caller.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +15,20 @@ from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.attempt import MOST_RUNS, Attempt, Handle, Handled, Raised, Returned, run
+from idempotent_receiver.handler.attempt import (
+    MOST_RUNS,
+    Attempt,
+    Handle,
+    Handled,
+    Raised,
+    Returned,
+    dropped,
+    marked,
+    run,
+)
 from idempotent_receiver.handler.outcome import Ending, NotStarted
-from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept
+from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept, why_dropped
+from idempotent_receiver.handler.return_type import ReturnType
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import answers, transitions
 from idempotent_receiver.protocol.action import Action
@@ -34,6 +46,8 @@ NOT_FINAL = Failure(type="NotFinal")
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 0.5
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
@@ -41,6 +55,7 @@ class CallOptions:
 
     A call's lease lasts until its deadline plus `lease_margin_seconds`; nothing starts with less than
     `stop_margin_seconds` left. `failures_are_answers` makes a FAILED record the answer, not a reason to retry.
+    `return_type` is how a replay reads the result; None if it is replayed as it is stored.
     """
 
     store: RecordStore
@@ -53,6 +68,7 @@ class CallOptions:
     error_texts: bool
     clock: Clock | None
     failures_are_answers: bool = False
+    return_type: ReturnType | None = None
 
     def check(self, way_in: str) -> None:
         """Raise TypeError or ValueError for an option that cannot work."""
@@ -188,7 +204,7 @@ class KeyedCall:
 
     def _complete(self, claimed: Claimed, returned: Returned) -> Ending | Attempt:
         calls, actions = self._calls, returned.actions
-        data = kept(claimed, returned.data, LARGEST_INLINE_BYTES, calls.results)
+        data = self._kept(claimed, returned)
         settlement = transitions.complete(claimed, data)
         if not actions:
             return outcome.of_completion(self._settle(settlement), claimed, self.deadline)
@@ -196,6 +212,20 @@ class KeyedCall:
         if isinstance(answer, Settled | ClaimLost):
             return outcome.of_completion(answer, claimed, self.deadline)
         return self._uncommitted(claimed, answer, actions)
+
+    def _kept(self, claimed: Claimed, returned: Returned) -> str | None:
+        """The record's `data` for a result: none of it if a replay would return another value. If the result is not
+        kept, the log says why: its caller is the only one to get it.
+        """
+        data, type_ = returned.data, self._calls.return_type
+        if data is not None and type_ is not None and marked(data) is None:
+            difference = type_.difference(returned.result, data)
+            data = data if difference is None else dropped(difference)
+        data = kept(claimed, data, LARGEST_INLINE_BYTES, self._calls.results)
+        if (why := why_dropped(data)) is not None:
+            text = "%s: the result was not kept, so a later call gets only an error: %s"
+            logger.error(text, self.key, why, extra={"key": self.key, "why": why})
+        return data
 
     def _uncommitted(
         self, claimed: Claimed, answer: ActionFailed | Unknown, actions: Sequence[Action]

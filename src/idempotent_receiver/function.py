@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from dataclasses import replace
-from functools import cached_property, partial, update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
@@ -21,6 +21,7 @@ from idempotent_receiver.handler.annotations import hints_of, runnable, wants_tr
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
+from idempotent_receiver.handler.return_type import ReturnType
 from idempotent_receiver.options import Function
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
@@ -99,7 +100,7 @@ class _Wrapped:
     """A wrapped function and its options."""
 
     def __init__(self, function: Callable[..., Any], calls: CallOptions, lease_seconds: float | None) -> None:
-        self.function, self.calls, self.lease_seconds = function, calls, lease_seconds
+        self.function, self.lease_seconds = function, lease_seconds
         self.name = runnable(function)
         if isinstance(function, type | staticmethod | classmethod):
             raise TypeError(f"{self.name}: put @idempotent below @staticmethod or @classmethod, on the function itself")
@@ -110,7 +111,8 @@ class _Wrapped:
         self.signature = self.full_signature.replace(parameters=callers)
         self.arguments = Arguments(function, self.name, self.signature)
         self.arguments.check(calls.key, calls.payload)
-        self.result_type = hints_of(function, self.name).get("return", Any)
+        self.return_type = ReturnType(hints_of(function, self.name).get("return", inspect.Parameter.empty), self.name)
+        self.calls = replace(calls, return_type=self.return_type)
 
     def plain(self) -> Callable[..., Any]:
         """The wrapper of a plain function."""
@@ -214,18 +216,10 @@ class _Wrapped:
         except ResultGone as error:
             raise errors.ResultUnavailable(key, f"the call took effect; {error}") from error
         try:
-            return None if data is None else self._validated(data)
+            return None if data is None else self.return_type.replayed(data, of_powertools=record.version is None)
         except Exception as error:  # a user's type may raise anything, and it is not the function's error
-            text = f"the call took effect; its result no longer fits the return type {self.result_type!r}"
+            text = "the call took effect; its result no longer fits the function's return type"
             raise errors.ResultUnavailable(key, text) from error
-
-    @cached_property
-    def _validated(self) -> Callable[[str], Any]:
-        # Imported here because the first call with a key does not need it.
-        from pydantic import TypeAdapter  # noqa: PLC0415
-
-        # By field name, as results are stored, or by alias, as older results were.
-        return partial(TypeAdapter(self.result_type).validate_json, by_alias=True, by_name=True)
 
 
 def _error(ended: Ending, key: str) -> BaseException:

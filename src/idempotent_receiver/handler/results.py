@@ -118,13 +118,19 @@ def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Resul
         return dropped(f"{too_large}, and it could not be stored elsewhere: {type(error).__name__}")
 
 
+def why_dropped(data: str | None) -> str | None:
+    """Why the result was not kept, from a record's `data`; None if it was."""
+    place = None if data is None else marked(data)
+    return place.get("why") if place is not None and place.get("result") == "dropped" else None
+
+
 def fetched(record: Record, results: Results | None) -> str | None:
     """The result of a COMPLETED record as JSON text; None if there is no result. Raises ResultGone."""
     place = None if record.data is None else marked(record.data)
     if place is None:
         return record.data
-    if place.get("result") == "dropped":
-        raise ResultGone(f"the result was not kept: {place.get('why')}")
+    if (why := why_dropped(record.data)) is not None:
+        raise ResultGone(f"the result was not kept: {why}")
     if results is None:
         raise ResultGone(f"the result is in {_url(place)}, but this function has no `results` to read it from")
     return results.get(place, f"{idempotency_key(record.id)}/")

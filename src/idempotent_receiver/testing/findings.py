@@ -27,6 +27,12 @@ NO_LOCK = (
 )
 
 
+KEPT_RESULT = (
+    "let the @idempotent function return a value that comes back from JSON as its return annotation, without a change: "
+    "its log says what would differ. Or remove the annotation: a replay then returns the result's JSON form"
+)
+
+
 UNACKNOWLEDGED = "unacknowledged"
 
 
@@ -175,6 +181,8 @@ def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
         if found != end:
             if "different event loop" in run.why.get(id, ""):
                 remedy = NO_LOCK
+            elif "ResultUnavailable" in run.why.get(id, ""):
+                remedy = KEPT_RESULT
             elif len(wanted.ends) > 1:
                 remedy = "a standard queue can deliver messages in any order: each must end the same way in every order"
             else:

@@ -9,13 +9,13 @@ GET, HEAD or OPTIONS, with or without a key            the unprotected handler's
 no key                                                 400, or the unprotected handler's if no key is `required`
 a key that cannot be used                              400
 no earlier request under its key                       the handler's, stored if its status `is_final`
-the same request, answered                             the stored one, byte for byte, with `Idempotency-Replayed: true`
+the same request, answered                             the stored one, with `Idempotency-Replayed: true` (`fronts.py`)
 the same request, still running                        409 with `Retry-After`, after a wait if one is configured
 a different request under the same key                 422
-the same request, whose response was not stored        410
+the same request, whose response is not stored         410
 a claim lost to another request while the handler ran  that request's, or 409 while it is still running
 the same, but that request failed and may be retried   503 with `Retry-After`
-no answer from the store; too little time left         503 with `Retry-After`
+no answer from the store or S3; too little time left   503 with `Retry-After`
 a record that this version cannot read                 500
 ====================================================== ===============================================================
 """
@@ -39,15 +39,9 @@ from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
+from idempotent_receiver.http.fronts import HttpResponse, in_form_of
 from idempotent_receiver.http.request import MissingKey, Request, copied_event, header, made_by, request_of, scope_of
-from idempotent_receiver.http.response import (
-    Headers,
-    HttpResponse,
-    in_form_of,
-    marked_as_replayed,
-    with_headers,
-    with_numbers,
-)
+from idempotent_receiver.http.response import Headers, marked_as_replayed, replay_of, with_headers, with_numbers
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol import namespaces
@@ -119,7 +113,7 @@ def http_endpoint(
     default, it rejects statuses that ask for the same request again, later or with other credentials. For those,
     the `Transaction` is not committed, and the request may be retried. 502 and 504 may follow an effect, so they are
     stored. `is_final=lambda status: True` stores all responses. If `is_final` raises, that is logged and the response
-    is stored.
+    is stored. FastAPI, Flask and Chalice return a 500 for an exception, so reject that status for their handlers.
     A handler's exception is raised to Lambda, and the request may be retried. With `on_exception="replay"`, the
     response is 500 without the exception's text, now and for every retry.
     `headers` is a callable that returns headers for the library's own responses to an event, such as CORS headers. The
@@ -277,8 +271,8 @@ class _Endpoint:
             return True
 
     def _own(self, response: HttpResponse, event: Any, request: Request) -> HttpResponse:
-        """One of the library's own responses, with the user's headers, in the form that the request source expects."""
-        return in_form_of(request, with_headers(response, self.headers, event, self.telemetry))
+        """One of the library's own responses, with the user's headers, in the form that the request's front takes."""
+        return in_form_of(request.front, with_headers(response, self.headers, event, self.telemetry))
 
     def _response_to(
         self, ended: Ending, result: HandlerResponse, event: Any, request: Request, now_ms: int
@@ -290,7 +284,7 @@ class _Endpoint:
                 return self._replayed(record, event, request)
             case AlreadyFailed():
                 response = self._own(responses.generic_failure(), event, request)
-                return marked_as_replayed(response, multi_value=request.multi_value)
+                return marked_as_replayed(response, request.front)
             case outcome.Failed(failure) if failure is NOT_FINAL:
                 return result
             case outcome.Failed(_, recorded, error) if error is not None:
@@ -309,11 +303,7 @@ class _Endpoint:
             self.telemetry.report_error("the stored response cannot be read", error)
             retry = isinstance(error, ResultGone) and error.retry
             return self._own(responses.unread() if retry else responses.gone(), event, request)
-        if not isinstance(response, dict) or "statusCode" not in response:
-            # Expanded as API Gateway would do, so that there are headers to add the mark to.
-            body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
-            response = in_form_of(request, responses.json_response(HTTPStatus.OK, body, {}))
-        return marked_as_replayed(response, multi_value=request.multi_value)
+        return replay_of(response, request.front)
 
 
 def _status_of(response: HandlerResponse) -> int:

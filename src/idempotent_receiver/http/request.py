@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
 from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.http.fronts import Front
 from idempotent_receiver.options import key_for, require_text
 from idempotent_receiver.payload import Document, Payload, Query
 
@@ -43,8 +44,7 @@ class Request:
     `query` is the query string in canonical form: decoded and sorted by name, with each name's values in order. A name
     without a value has an empty one.
 
-    A request from a load balancer (`balanced`) needs a response in the load balancer's form, with `multiValueHeaders`
-    if the target group has multi-value headers enabled (`multi_value`).
+    `front` says in which form it takes a response.
     """
 
     method: str
@@ -52,8 +52,7 @@ class Request:
     query: Query
     headers: Mapping[str, tuple[str, ...]]
     body: bytes
-    balanced: bool = False
-    multi_value: bool = False
+    front: Front = Front.FORMAT_1
 
     @property
     def document(self) -> Document:
@@ -94,16 +93,18 @@ def request_of(event: object) -> Request:
     Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/lambda-functions.html
     """
     fields: Any = event
-    balanced = multi_value = False
+    front = Front.FORMAT_1
     match fields:
         case {"requestContext": {"http": {"method": str(method), "path": str(path)}}}:
+            front = Front.FORMAT_2
             raw_path, raw_query = fields.get("rawPath"), fields.get("rawQueryString")
             path = raw_path if isinstance(raw_path, str) else path
             query = _query(fields)
             if raw_query and isinstance(raw_query, str):
                 query = parse_qsl(raw_query, keep_blank_values=True, errors=_NOT_TEXT)
         case {"requestContext": {"elb": _}, "httpMethod": str(method), "path": str(path)}:
-            balanced, multi_value = True, isinstance(fields.get("multiValueHeaders"), dict)
+            several = isinstance(fields.get("multiValueHeaders"), dict)
+            front = Front.BALANCER_MULTI_VALUE if several else Front.BALANCER
             # API Gateway decodes names and values; a load balancer does not.
             query = _query(fields, partial(unquote_plus, errors=_NOT_TEXT))
         case {"httpMethod": str(method), "path": str(path)}:
@@ -115,7 +116,7 @@ def request_of(event: object) -> Request:
             )
     headers = _every_value(fields, "multiValueHeaders", "headers", str.lower)
     in_order = tuple(sorted(query, key=itemgetter(0)))
-    return Request(method, path, in_order, headers, _body(fields), balanced, multi_value)
+    return Request(method, path, in_order, headers, _body(fields), front)
 
 
 def copied_event(event: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The library's own HTTP responses, in the form that each request source expects.
+"""The library's own HTTP responses, and replays of a function's.
 
 Errors are `application/problem+json` (RFC 9457). They tell a client what to do next and disclose no internals.
 """
@@ -12,14 +12,12 @@ from typing import Any
 from idempotent_receiver.errors import UnusableKey, misuse, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import Ending
-from idempotent_receiver.http.request import MissingKey, Request
+from idempotent_receiver.http.fronts import Front, HttpResponse, as_json, fitted, in_form_of
+from idempotent_receiver.http.request import MissingKey
 from idempotent_receiver.protocol.answers import OtherPayload
 from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.telemetry import Telemetry
-
-HttpResponse = dict[str, Any]
-"""A response in payload format 1.0, which API Gateway and Function URLs both accept."""
 
 Headers = Callable[[Any], Mapping[str, str]]
 """Returns headers for the library's own response to an event."""
@@ -90,23 +88,20 @@ def _checked(made: Any) -> dict[str, str]:
     return dict(made)
 
 
-def in_form_of(request: Request, response: HttpResponse) -> HttpResponse:
-    """The response in the form that the request's source expects. A load balancer needs a `statusDescription`, and
-    ignores `headers` if it sent `multiValueHeaders`. API Gateway rejects unknown fields.
-    """
-    if not request.balanced:
-        return response
-    status = HTTPStatus(response["statusCode"])
-    described = {**response, "statusDescription": f"{int(status)} {status.phrase}"}
-    if request.multi_value:
-        described["multiValueHeaders"] = {name: [value] for name, value in described.pop("headers").items()}
-    return described
+def replay_of(stored: Any, front: Front) -> HttpResponse:
+    """A function's stored response, which may be a body alone, as a replay in the form that `front` takes."""
+    if isinstance(stored, dict) and "statusCode" in stored:
+        return marked_as_replayed(fitted(front, stored), front)
+    # Expanded as payload format 2.0 does, so that there are headers to add the mark to.
+    body = stored if isinstance(stored, str) else as_json(stored)
+    return marked_as_replayed(in_form_of(front, json_response(HTTPStatus.OK, body, {})), front)
 
 
-def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> HttpResponse:
-    """The response with the header that marks it as replayed."""
-    place, mark = ("multiValueHeaders", ["true"]) if multi_value else ("headers", "true")
-    return {**response, place: {**(response.get(place) or {}), REPLAYED: mark}}
+def marked_as_replayed(response: HttpResponse, front: Front = Front.FORMAT_1) -> HttpResponse:
+    """The response with the header that marks it as replayed, unless its headers are not in the form of any front."""
+    place, mark = ("multiValueHeaders", ["true"]) if front is Front.BALANCER_MULTI_VALUE else ("headers", "true")
+    headers = response.get(place) or {}
+    return {**response, place: {**headers, REPLAYED: mark}} if isinstance(headers, dict) else response
 
 
 def without_answer(

@@ -26,8 +26,9 @@ from idempotent_receiver.clock import Deadline, require_context
 from idempotent_receiver.errors import PermanentError, UnusableKey, invalid_body, text_of
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
+from idempotent_receiver.http.fronts import HttpResponse, in_form_of
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
-from idempotent_receiver.http.response import Headers, HttpResponse, problem
+from idempotent_receiver.http.response import Headers, problem
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed, Unreadable
 from idempotent_receiver.protocol.record import Record, Status, usable
@@ -112,7 +113,7 @@ def workflow_endpoint(
             response = _report(workflow, _last_part(request.path), deadline)
         else:
             response = _not_allowed()
-        return responses.in_form_of(request, responses.with_headers(response, headers, event, telemetry))
+        return in_form_of(request.front, responses.with_headers(response, headers, event, telemetry))
 
     return lambda_handler
 

@@ -9,7 +9,7 @@ Exception
 │   ├── InProgress              another call under this key is still running
 │   ├── FingerprintMismatch     the key was used for another payload
 │   ├── LostClaim               the lease ended while the function ran, and another call took over
-│   ├── StoreUnavailable        the record could not be read or written
+│   ├── StoreUnavailable        the record, or its result elsewhere, could not be read or written
 │   ├── NotStarted              too little time was left to begin
 │   ├── RecordUnreadable        this version cannot read the record
 │   └── ResultUnavailable       the effect took place, but its result was not kept
@@ -116,8 +116,8 @@ class LostClaim(IdempotencyError):
 
 
 class StoreUnavailable(IdempotencyError):
-    """The record could not be read or written (`Unknown` in the protocol). `ran` says whether the function was
-    called.
+    """The record could not be read or written (`Unknown` in the protocol), or its result, which is stored elsewhere,
+    could not be read now. `ran` says whether the function was called.
     """
 
     def __init__(self, key: str, text: str, *, ran: bool) -> None:

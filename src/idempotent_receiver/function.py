@@ -214,7 +214,10 @@ class _Wrapped:
         try:
             data = fetched(record, self.calls.results)
         except ResultGone as error:
-            raise errors.ResultUnavailable(key, f"the call took effect; {error}") from error
+            text = f"the call took effect; {error}"
+            if error.retry:
+                raise errors.StoreUnavailable(key, text, ran=False) from error
+            raise errors.ResultUnavailable(key, text) from error
         try:
             return None if data is None else self.return_type.replayed(data, of_powertools=record.version is None)
         except Exception as error:  # a user's type may raise anything, and it is not the function's error

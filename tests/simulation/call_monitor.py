@@ -139,9 +139,7 @@ class CallMonitor(TableMonitor):
                 payloads = [self._payloads.get((request.id, str(one.get("validation")))) for one in stood]
                 return any(amount not in (None, request.amount) for amount in payloads)
             case call_process.GONE:
-                dropped = any((marked(one.get("data") or "") or {}).get("result") == "dropped" for one in stood)
-                # A function's caller learns from the error's text that the bucket has not answered.
-                return dropped or (invocation.bucket_lost and request.function != PAY)
+                return any((marked(one.get("data") or "") or {}).get("result") == "dropped" for one in stood)
             case call_process.FAILED_FOR_GOOD:
                 failed = any(one["status"] == "FAILED" for one in stood)
                 return failed and self._final(request.id) and request.id in self.raised

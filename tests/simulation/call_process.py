@@ -135,7 +135,6 @@ class CallProcess(Process):
         if kind == "put" and (not lost or world.random.random() < 0.5):
             world.bucket |= parts
         if lost:
-            self.invocation.bucket_lost = True
             self.invocation.fault_count += 2
         return (LOST if lost else "" if kind == "put" else world.bucket.get(parts[0], ""),)
 

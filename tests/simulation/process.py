@@ -52,8 +52,6 @@ class Invocation:
     """Whether its wall clock has stood still or stepped back. Both at once would hide that time has passed."""
     held_up: bool = False
     """Whether the process itself has stood still."""
-    bucket_lost: bool = False
-    """Whether the bucket has failed it."""
     asked: float = 0.0
     """When the table last took one of its requests."""
     fault_count: int = 0

@@ -6,7 +6,9 @@ least as long as the records.
 """
 
 import gzip
+import zlib
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -31,7 +33,7 @@ class Results(Protocol):
 
     def get(self, place: dict[str, str], owned: str) -> str:
         """The result at a location that `put` returned. Raises ResultGone if it is not there, or if its name does not
-        begin with `owned`.
+        begin with `owned`, and ResultGone with `retry` if it may be there but could not be read.
         """
 
 
@@ -51,8 +53,8 @@ class S3Results:
     `kms_key_id`. Object names begin with `prefix`. `client` is a boto3 S3 client.
 
     Give the bucket a lifecycle rule that expires objects no sooner than the records' retention. The function needs the
-    permissions `s3:PutObject`, `s3:GetObject` and `s3:ListBucket`; without the last, S3 reports a missing object as
-    access denied.
+    permissions `s3:PutObject`, `s3:GetObject` and `s3:ListBucket`. Without the last, S3 says of a missing object that
+    access is denied, so a replay is told to try again, however often.
     """
 
     bucket: str
@@ -87,13 +89,36 @@ class S3Results:
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code")
-            # A retry may help after S3's own errors and throttling: SlowDown is a 503, too.
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            raise ResultGone(f"the result should be in {url}, but S3 answered {code}", retry=status >= 500) from error
+            why = f"the result should be in {url}, but S3 answered {code}"
+            raise ResultGone(why, retry=not _says_absent(error)) from error
         except BotoCoreError as error:
             why = f"the result is in {url}, but S3 did not answer: {type(error).__name__}"
             raise ResultGone(why, retry=True) from error
-        return gzip.decompress(body).decode()
+        return _unpacked(body, url)
+
+
+def _says_absent(error: ClientError) -> bool:
+    """Whether S3 says that there is no such object, so that no retry helps. Everything else may pass: throttling,
+    expired credentials, a permission or a key that an operator disabled.
+
+    Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+    """
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status == HTTPStatus.NOT_FOUND or error.response.get("Error", {}).get("Code") in (
+        "NoSuchKey",
+        "NoSuchBucket",
+    )
+
+
+def _unpacked(body: bytes, url: str) -> str:
+    """The result in an object. Raises ResultGone if something else was written there."""
+    try:
+        text = gzip.decompress(body).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ResultGone(f"the object {url} is not a result: {type(error).__name__}") from error
+    if not text:
+        raise ResultGone(f"the object {url} is not a result: it is empty")
+    return text
 
 
 def fits(run: Basis, data: str | None, largest_record_bytes: int) -> bool:

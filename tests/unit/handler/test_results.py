@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError, IncompleteReadError, NoCredentialsError
+from botocore.stub import Stubber
 from moto import mock_aws
 
-from idempotent_receiver import ResultUnavailable, S3Results, Transaction, http_endpoint, idempotent, sqs_consumer
+from idempotent_receiver import (
+    IdempotencyError,
+    ResultUnavailable,
+    S3Results,
+    StoreUnavailable,
+    Transaction,
+    http_endpoint,
+    idempotent,
+    sqs_consumer,
+)
 from idempotent_receiver.handler.results import ResultGone
 from tests.contexts import Context
 from tests.counting_store import CountingStore
@@ -107,18 +117,80 @@ def test_an_object_that_is_gone_is_named(store: CountingStore, s3: Any) -> None:
         work("1")
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """A client whose answers are stubbed."""
+    client = boto3.client("s3", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing")
+    yield client
+    client.close()
+
+
+PLACE = {"result": "s3", "bucket": "results", "key": "results/owned/1.json.gz"}
+
+
 @pytest.mark.parametrize(
-    ("error", "status"),
+    ("code", "status", "retry"),
     [
-        (EndpointConnectionError(endpoint_url="https://s3"), 503),
-        (ClientError({"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}, "GetObject"), 503),  # type: ignore[typeddict-item]
-        (ClientError({"Error": {"Code": "Internal"}, "ResponseMetadata": {"HTTPStatusCode": 500}}, "GetObject"), 503),  # type: ignore[typeddict-item]
-        (ClientError({}, "GetObject"), 410),  # type: ignore[typeddict-item]
-        (ClientError({"Error": {"Code": "NoSuchKey"}, "ResponseMetadata": {"HTTPStatusCode": 404}}, "GetObject"), 410),  # type: ignore[typeddict-item]
+        ("SlowDown", 503, True),
+        ("InternalError", 500, True),
+        ("AccessDenied", 403, True),
+        ("ExpiredToken", 400, True),
+        ("RequestTimeout", 400, True),
+        ("RequestTimeTooSkewed", 403, True),
+        ("TooManyRequests", 429, True),
+        ("KMS.DisabledException", 400, True),
+        ("InvalidObjectState", 403, True),
+        ("PermanentRedirect", 301, True),
+        ("", 400, True),
+        ("NoSuchKey", 404, False),
+        ("NoSuchBucket", 404, False),
+        ("404", 404, False),
+        ("NoSuchKey", 400, False),
     ],
 )
+def test_only_what_s3_says_is_absent_is_gone(client: Any, code: str, status: int, retry: bool) -> None:
+    """A refusal says nothing of the object. Without `s3:ListBucket`, an absent one is refused as well."""
+    stubber = Stubber(client)
+    stubber.add_client_error("get_object", code, "said", status)
+
+    with stubber, pytest.raises(ResultGone, match=f"s3://results/{PLACE['key']}, but S3 answered {code}") as raised:
+        S3Results("results", client).get(PLACE, "owned/")
+    assert raised.value.retry is retry
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EndpointConnectionError(endpoint_url="https://s3"),
+        NoCredentialsError(),
+        IncompleteReadError(actual_bytes=1, expected_bytes=2),
+        ClientError({}, "GetObject"),
+    ],
+)
+def test_no_answer_does_not_say_that_a_result_is_gone(
+    client: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "get_object", raising(error))
+
+    with pytest.raises(ResultGone) as raised:
+        S3Results("results", client).get(PLACE, "owned/")
+    assert raised.value.retry
+
+
+def raising(error: Exception) -> Any:
+    def call(**_: Any) -> Any:
+        raise error
+
+    return call
+
+
+def s3_error(code: str, status: int) -> ClientError:
+    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(("code", "status"), [("AccessDenied", 503), ("NoSuchKey", 410)])
 def test_a_bucket_that_does_not_answer_is_not_the_last_word_over_http(
-    store: CountingStore, s3: Any, error: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+    store: CountingStore, s3: Any, code: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response is still there: the client is asked to come again, and gets it then."""
     clock = ManualClock()
@@ -127,19 +199,57 @@ def test_a_bucket_that_does_not_answer_is_not_the_last_word_over_http(
     def respond(event: Any, context: Any) -> Any:
         return {"statusCode": 201, "body": LARGE}
 
-    def get_object(**_: Any) -> Any:
-        raise error
-
     event = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}}
     assert respond(event, Context(clock))["statusCode"] == 201
     with monkeypatch.context() as away:
-        away.setattr(s3, "get_object", get_object)
+        away.setattr(s3, "get_object", raising(s3_error(code, 404 if status == 410 else 403)))
         answer = respond(event, Context(clock))
     assert (answer["statusCode"], "Retry-After" in answer["headers"]) == (status, status == 503)
     told = "The request took effect, but its response cannot be read now. Try again with the same key."
     problem = json.loads(answer["body"])
     assert ((problem["title"], problem["detail"]) == ("Service Unavailable", told)) is (status == 503)
     assert respond(event, Context(clock))["body"] == LARGE
+
+
+def test_a_bucket_that_does_not_answer_is_not_the_last_word_for_a_function(
+    store: CountingStore, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller may call again, as after an answer that the table did not give, and nothing ran this time."""
+    work = large(store, s3)
+    work("1")
+    (key,) = objects(s3)
+
+    with monkeypatch.context() as away:
+        away.setattr(s3, "get_object", raising(s3_error("AccessDenied", 403)))
+        told = f"the call took effect; the result should be in s3://results/{key}, but S3 answered AccessDenied"
+        with pytest.raises(IdempotencyError, match=told) as raised:
+            work("1")
+    assert isinstance(raised.value, StoreUnavailable)
+    assert not raised.value.ran
+    assert work("1") == LARGE
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda body: b"not gzip", lambda body: body[:-9], lambda body: b"", lambda body: gzip.compress(b"\xff")]
+)
+def test_an_object_that_is_damaged_is_named(store: CountingStore, s3: Any, cut: Any) -> None:
+    """Somebody has written over it: no retry brings the result back."""
+    clock = ManualClock()
+
+    @http_endpoint(store, clock=clock, results=S3Results("results", s3))
+    def respond(event: Any, context: Any) -> Any:
+        return {"statusCode": 201, "body": LARGE}
+
+    work = large(CountingStore(), s3)
+    event = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}}
+    respond(event, Context(clock))
+    work("1")
+    for key in objects(s3):
+        s3.put_object(Bucket="results", Key=key, Body=cut(s3.get_object(Bucket="results", Key=key)["Body"].read()))
+
+    assert respond(event, Context(clock))["statusCode"] == 410
+    with pytest.raises(ResultUnavailable, match=r"the call took effect; the object s3://results/.* is not a result"):
+        work("1")
 
 
 def test_a_bucket_that_refuses_a_result_undoes_nothing(store: CountingStore, s3: Any) -> None:

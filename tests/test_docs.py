@@ -25,6 +25,7 @@ from benchmarks.document import comparison, marks
 from idempotent_receiver import MemoryStore, Message, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
 from idempotent_receiver.testing import explore
+from tests.current_loop import current_loop
 from tests.template import load
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def examples(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     module = ModuleType(document.stem)
     sys.modules[document.stem] = module  # where pydantic looks for a class's annotations
     try:
-        exec(compile(code_of(document, "python"), name_of(document), "exec"), vars(module))
-        yield vars(module)
+        with current_loop():
+            exec(compile(code_of(document, "python"), name_of(document), "exec"), vars(module))
+            yield vars(module)
     finally:
         del sys.modules[document.stem]
 

@@ -6,26 +6,31 @@ names the value, because ignoring it could merge two calls.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, cast
 
+from idempotent_receiver.classes import Argument, argument_of
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.json_form import document_of, json_text, odd_in
+from idempotent_receiver.handler.annotations import hints_of
+from idempotent_receiver.hints import unions_in
+from idempotent_receiver.json_form import odd_in
 from idempotent_receiver.payload import EVERYTHING, Document, Payload
+from idempotent_receiver.unions import indistinguishable
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """A call's arguments by name, and the `names` of all parameters that can count."""
 
-    documents: Mapping[str, Document]
+    arguments: Mapping[str, Argument]
     names: Collection[str]
 
     def without(self, *names: str) -> "Given":
         """A copy without these arguments; `names` stays the same."""
-        return replace(self, documents={name: each for name, each in self.documents.items() if name not in names})
+        return replace(self, arguments={name: each for name, each in self.arguments.items() if name not in names})
 
 
 class Arguments:
@@ -33,6 +38,8 @@ class Arguments:
 
     def __init__(self, function: Callable[..., Any], name: str, signature: inspect.Signature) -> None:
         self._name, self._parameters = name, signature.parameters
+        hints = hints_of(function, name)
+        self._hints = {name: _whole_hint(each, hints.get(name, Any)) for name, each in self._parameters.items()}
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         with_default = {name for name, each in self._parameters.items() if each.default is not each.empty}
         self._required = {name for name, each in self._parameters.items() if each.kind not in several} - with_default
@@ -47,9 +54,12 @@ class Arguments:
             self._require_taken(cast(Callable[..., Any], key))
         if self._is_method and isinstance(key, Payload):
             self._require_object_left_out(key)
+        inspected = [each for each in (key, payload) if isinstance(each, Payload)]
+        if inspected:
+            self._require_distinct_members(inspected)
         counting = self._parameters.keys() - {self._object}
-        for each in (key, payload):
-            if isinstance(each, Payload) and counting and counting <= set(each.without):
+        for each in inspected:
+            if counting and counting <= set(each.without):
                 raise ValueError(
                     f"`without` lists every argument of {self._name}, so all calls would be the same; to exclude one "
                     "field, give its path, such as 'order.sent_at'"
@@ -61,11 +71,11 @@ class Arguments:
         defaults = self._defaults
         contexts = [name for name, value in values.items() if is_context(value)]
         counting = {name: self._counting(name, value) for name, value in values.items() if name not in contexts}
-        documents = {name: document_of(value, name) for name, value in counting.items()}
+        arguments = {name: argument_of(value, name, self._hints[name]) for name, value in counting.items()}
         names = [name for name in self._parameters if name not in contexts]
         # An argument that is the default object itself counts as not given, even if it has no JSON form.
-        same = [name for name in documents.keys() & defaults.keys() if values[name] is self._parameters[name].default]
-        return Given(documents, names).without(*(name for name in same if _has_odd(documents[name])))
+        same = [name for name in arguments.keys() & defaults.keys() if values[name] is self._parameters[name].default]
+        return Given(arguments, names).without(*(name for name in same if _has_odd(arguments[name])))
 
     def _counting(self, name: str, value: Any) -> Any:
         """The argument; for `*args`, without the Lambda context, which ends up there if a decorator hides the handler's
@@ -86,7 +96,7 @@ class Arguments:
         if self._object is not None:
             given = replace(given.without(self._object), names=[name for name in given.names if name != self._object])
         if isinstance(key, Payload) and key.without:
-            odd = [each.path for document in given.documents.values() for each in odd_in(document.value)]
+            odd = [each.path for argument in given.arguments.values() for each in odd_in(argument.document.value)]
             excused = [path for path in key.without if any(self._reaches(path, each) for each in odd)]
             payload = replace(payload, without=(*payload.without, *excused)) if excused else payload
         return self._fingerprint(given, payload, "payload=Payload")
@@ -94,42 +104,43 @@ class Arguments:
     def _fingerprint(self, given: Given, payload: Payload, option: str) -> str:
         # A required argument with a JSON form stays here, although the payload leaves it out later: recorded keys
         # depend on this.
-        named = [name for name in given.documents if name in payload.without]
-        given = given.without(*(n for n in named if n not in self._required or _has_odd(given.documents[n])))
+        named = [name for name in given.arguments if name in payload.without]
+        given = given.without(*(n for n in named if n not in self._required or _has_odd(given.arguments[n])))
         given = replace(given, names=[name for name in given.names if name not in payload.without])
-        payload, document = self._whole(given, payload) if payload.fields is None else self._selected(given, payload)
+        payload, argument = self._whole(given, payload) if payload.fields is None else self._selected(given, payload)
+        document = argument.document
         for odd in odd_in(payload.part(document) if document.is_json else document.value):
             what = f"argument {odd.path!r}" if odd.path in self._parameters else f"{odd.path!r} among the arguments"
             raise UnusableKey(
                 f"{self._name}: {what} (a {odd.kind}) has no JSON form, so it cannot distinguish two calls. "
                 f'Leave it out with {option}(without=["{odd.path}"]), or make it data, such as a dataclass'
             )
-        return payload.fingerprint(document)
+        return argument.fingerprint(payload)
 
-    def _whole(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
+    def _whole(self, given: Given, payload: Payload) -> tuple[Payload, Argument]:
         """All arguments that differ from their defaults, as one unambiguous document, and the payload to apply."""
         given = given.without(
-            *(name for name, each in given.documents.items() if self._is_default(name, each, payload))
+            *(name for name, each in given.arguments.items() if self._is_default(name, each, payload))
         )
         lead = self._lead(given)
-        if given.documents.keys() != {lead}:
-            return payload, _joined(given.documents)
-        alone, document = self._alone(lead, payload), given.documents[lead]
-        part = alone.part(document) if document.is_json else None
+        if given.arguments.keys() != {lead}:
+            return payload, _joined(given.arguments)
+        alone, argument = self._alone(lead, payload), given.arguments[lead]
+        part = alone.part(argument.document) if argument.document.is_json else None
         if self._reads_like_several(part, lead, given.names):
-            return EVERYTHING, _joined({lead: Document(json_text(part), part, is_json=True)})
-        return alone, document
+            return EVERYTHING, _joined({lead: argument.part(alone)})
+        return alone, argument
 
-    def _selected(self, given: Given, payload: Payload) -> tuple[Payload, Document]:
+    def _selected(self, given: Given, payload: Payload) -> tuple[Payload, Argument]:
         """The document that has the `fields`: the arguments as given or, failing that, all by name, with defaults."""
-        documents, lead = given.documents, self._lead(given)
-        alone = documents.keys() == {lead}
-        found = (self._alone(lead, payload), documents[lead]) if alone else (payload, _joined(documents))
+        arguments, lead = given.arguments, self._lead(given)
+        alone = arguments.keys() == {lead}
+        found = (self._alone(lead, payload), arguments[lead]) if alone else (payload, _joined(arguments))
         try:
-            found[0].part(found[1])
+            found[0].part(found[1].document)
         except UnusableKey:
             defaults = {name: each for name, each in self._defaults.items() if name in given.names}
-            return payload, _joined({**defaults, **documents})
+            return payload, _joined({**defaults, **arguments})
         return found
 
     def _lead(self, given: Given) -> str:
@@ -148,12 +159,12 @@ class Arguments:
             return False
         return part.keys() != {lead} or self._reads_like_several(part[lead], lead, names)
 
-    def _is_default(self, name: str, document: Document, payload: Payload) -> bool:
+    def _is_default(self, name: str, argument: Argument, payload: Payload) -> bool:
         """Whether an argument's fingerprint equals its default's. `==` would not do: True equals 1, arrays raise."""
         default, counting = self._defaults.get(name), Payload(without=_within(name, payload))
-        if default is None or any(each.is_json and any(odd_in(counting.part(each))) for each in (default, document)):
+        if default is None or any(_is_odd(each, counting) for each in (default, argument)):
             return False
-        return counting.fingerprint(default) == counting.fingerprint(document)
+        return default.fingerprint(counting) == argument.fingerprint(counting)
 
     def _require_taken(self, key: Callable[..., Any]) -> None:
         """Raise TypeError if the key cannot be called with the arguments that every call has."""
@@ -172,6 +183,18 @@ class Arguments:
             )
             raise TypeError(f"{text}. Let it accept the rest with *_ and **_") from None
 
+    def _require_distinct_members(self, inspected: Sequence[Payload]) -> None:
+        """Raise TypeError for a parameter that takes several classes of the same JSON."""
+        for name, hint in self._hints.items():
+            for path, members in unions_in(hint, name):
+                if all(any(self._reaches(each, path) for each in payload.without) for payload in inspected):
+                    continue
+                if (names := _indistinguishable(members)) is not None:
+                    raise TypeError(
+                        f"{self._name}: {name!r} takes {names[0]} and {names[1]}, whose JSON looks the same. Add a "
+                        "discriminator, such as a field `kind` that is a Literal of another value in each"
+                    )
+
     def _reaches(self, path: str, other: str) -> bool:
         """Whether leaving out `path` also leaves out `other`, which begins with an argument's name."""
         within = other if path.partition(".")[0] in self._parameters else other.partition(".")[2]
@@ -186,9 +209,9 @@ class Arguments:
             )
 
     @cached_property
-    def _defaults(self) -> Mapping[str, Document]:
-        parameters = self._parameters.items()
-        return {name: document_of(each.default, name) for name, each in parameters if each.default is not each.empty}
+    def _defaults(self) -> Mapping[str, Argument]:
+        given = {name: each.default for name, each in self._parameters.items() if each.default is not each.empty}
+        return {name: argument_of(value, name, self._hints[name]) for name, value in given.items()}
 
 
 def is_context(argument: object) -> bool:
@@ -199,16 +222,43 @@ def is_context(argument: object) -> bool:
     return callable(left) and not inspect.iscoroutinefunction(left) and isinstance(left(), int | float)
 
 
-def _has_odd(document: Document) -> bool:
-    return any(odd_in(document.value))
+def _whole_hint(parameter: inspect.Parameter, hint: Any) -> Any:
+    """The annotation of a parameter's value: for `*args` and `**kwargs`, it is each one's."""
+    match parameter.kind:
+        case inspect.Parameter.VAR_POSITIONAL:
+            return tuple[hint, ...]
+        case inspect.Parameter.VAR_KEYWORD:
+            return dict[str, hint]
+    return hint
 
 
-def _joined(documents: Mapping[str, Document]) -> Document:
-    """One object that contains the documents by name."""
-    ordered = sorted(documents.items())
-    raw = b",".join(f'"{name}":'.encode() + document.raw for name, document in ordered)
-    value = {name: document.value for name, document in ordered}
-    return Document(b"{" + raw + b"}", value, is_json=all(document.is_json for _, document in ordered))
+def _indistinguishable(members: Sequence[Any]) -> tuple[str, str] | None:
+    """The names of two classes of the same JSON. None if there are none, or if pydantic cannot describe the classes."""
+    # Imported here because most functions take no union.
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    try:
+        # By alias, as the payload has it.
+        return indistinguishable(TypeAdapter(reduce(or_, members)).json_schema(mode="serialization"))
+    except Exception:  # noqa: BLE001  # a user's type may raise anything
+        return None
+
+
+def _has_odd(argument: Argument) -> bool:
+    return any(odd_in(argument.document.value))
+
+
+def _is_odd(argument: Argument, payload: Payload) -> bool:
+    return argument.document.is_json and any(odd_in(payload.part(argument.document)))
+
+
+def _joined(arguments: Mapping[str, Argument]) -> Argument:
+    """One object that contains the arguments by name."""
+    ordered = sorted(arguments.items())
+    raw = b",".join(f'"{name}":'.encode() + each.document.raw for name, each in ordered)
+    value = {name: each.document.value for name, each in ordered}
+    document = Document(b"{" + raw + b"}", value, is_json=all(each.document.is_json for _, each in ordered))
+    return Argument(document, [one for name, each in ordered for one in each.within(name)])
 
 
 def _within(name: str, payload: Payload) -> list[str]:

@@ -59,6 +59,20 @@ def json_text(form: Any, *, sort_keys: bool = False) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def key_name(key: object) -> str:
+    """The name that a dict's key gets in JSON."""
+    (name,) = json_of(_pydantic_json({key: None}).decode())
+    return str(name)
+
+
+def canonical(form: Any) -> bytes:
+    """The form's canonical JSON, by which the members of a set are sorted."""
+    try:
+        return rfc8785.dumps(form)
+    except (ValueError, RecursionError, rfc8785.CanonicalizationError):
+        return json_text(form, sort_keys=True)
+
+
 _NO_FORM = (ValueError, TypeError, AttributeError, RecursionError)
 """The exceptions by which pydantic and users' own classes refuse a value."""
 
@@ -115,9 +129,9 @@ def _form(value: Any, path: str) -> Any:
     if isinstance(value, (list, tuple, deque)):
         return [_part(each, _within(path, ".")) for each in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((_part(each, _within(path, ".")) for each in value), key=_canonical)
+        return sorted((_part(each, _within(path, ".")) for each in value), key=canonical)
     if isinstance(value, dict):
-        named = {_name(name): _part(each, _within(path, _name(name))) for name, each in value.items()}
+        named = {key_name(name): _part(each, _within(path, key_name(name))) for name, each in value.items()}
         if len(named) != len(value):
             raise ValueError("a repeated name")
         return named
@@ -146,18 +160,6 @@ def _within(path: str, name: str) -> str:
 
 _CLOSED = "[]"
 """Ends the path to a list's elements or to a name that contains dots."""
-
-
-def _name(key: object) -> str:
-    (name,) = json_of(_pydantic_json({key: None}).decode())
-    return str(name)
-
-
-def _canonical(form: Any) -> bytes:
-    try:
-        return rfc8785.dumps(form)
-    except (ValueError, RecursionError, rfc8785.CanonicalizationError):
-        return json_text(form, sort_keys=True)
 
 
 def _is_model(value: object) -> bool:

@@ -44,6 +44,10 @@ class Titled(BaseModel):
     title: str
 
 
+class Numbered(BaseModel):
+    title: int
+
+
 class Untitled(BaseModel):
     described: str
 
@@ -136,7 +140,8 @@ def test_the_order_of_fields_makes_no_difference() -> None:
 
 
 APART = [
-    Titled | Untitled,  # a field called title is no title
+    Titled | Numbered,  # a field called title is no title
+    Titled | Untitled,
     Debit | Credit,
     Annotated[Debit | Credit, Field(discriminator="kind")],
     Branch | Leaf,

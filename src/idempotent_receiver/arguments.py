@@ -17,6 +17,7 @@ from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler.annotations import hints_of
 from idempotent_receiver.hints import unions_in
 from idempotent_receiver.json_form import odd_in
+from idempotent_receiver.one_argument import OneArgumentKey
 from idempotent_receiver.payload import EVERYTHING, Document, Payload
 from idempotent_receiver.unions import indistinguishable
 
@@ -45,12 +46,16 @@ class Arguments:
         self._required = {name for name, each in self._parameters.items() if each.kind not in several} - with_default
         first = next(iter(self._parameters), None)
         self._object = first if first in ("self", "cls") else None
+        apart = [self._object, *(name for name, hint in self._hints.items() if _may_be_context(name, hint))]
+        self._data = [each for name, each in self._parameters.items() if name not in apart]
         owner = getattr(function, "__qualname__", "").rpartition(".")[0]
         self._is_method = self._object is not None and owner != "" and not owner.endswith("<locals>")
 
     def check(self, key: object, payload: Payload | None) -> None:
         """Raise TypeError or ValueError for a key or payload that does not fit this function."""
-        if not isinstance(key, Payload):
+        if isinstance(key, OneArgumentKey):
+            key.argument(self._data, self._name)
+        elif not isinstance(key, Payload):
             self._require_taken(cast(Callable[..., Any], key))
         if self._is_method and isinstance(key, Payload):
             self._require_object_left_out(key)
@@ -88,6 +93,10 @@ class Arguments:
         """The key made from a call. Raises UnusableKey."""
         self._require_object_left_out(key)
         return self._fingerprint(given, key, "payload_key")
+
+    def key_of_one(self, values: Mapping[str, Any], key: OneArgumentKey) -> str:
+        """The key made from one argument of a call. Raises UnusableKey."""
+        return key.of_call(self._data, self._name, values)
 
     def fingerprint(self, given: Given, payload: Payload, key: object) -> str:
         """The fingerprint of a call under its key. It leaves out `self` or `cls`, and those values without a JSON form
@@ -220,6 +229,11 @@ def is_context(argument: object) -> bool:
     """
     left = getattr(argument, "get_remaining_time_in_millis", None)
     return callable(left) and not inspect.iscoroutinefunction(left) and isinstance(left(), int | float)
+
+
+def _may_be_context(name: str, hint: Any) -> bool:
+    """Whether a parameter is for the Lambda context, by its name or annotation."""
+    return name.strip("_") in ("context", "lambda_context") or hasattr(hint, "get_remaining_time_in_millis")
 
 
 def _whole_hint(parameter: inspect.Parameter, hint: Any) -> Any:

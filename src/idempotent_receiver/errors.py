@@ -16,7 +16,7 @@ Exception
 ├── ResultGone                  for a `Results` to raise: the stored result no longer exists
 └── ValueError
     ├── UnusableKey             this call or message has no usable key
-    │   └── MissingKey          the HTTP client sent no key
+    │   └── MissingKey          there is nothing to make a key of
     ├── InvalidEvent            the event is not an SQS batch
     ├── InvalidRequest          the event is not an HTTP request
     └── ExpressionError         DynamoDB would refuse this expression; raised by `MemoryStore`
@@ -78,6 +78,12 @@ class RetryLater(Exception):
 
 class UnusableKey(ValueError):
     """The call or message has no usable key, so it never runs: nothing runs without a key."""
+
+
+class MissingKey(UnusableKey):
+    """There is nothing to make a key of: no header, or none of the fields. Over HTTP, such a request runs unprotected
+    if no key is `required`.
+    """
 
 
 class IdempotencyError(Exception):

@@ -22,6 +22,7 @@ from idempotent_receiver.handler.attempt import Attempt, Returned, current_attem
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.handler.return_type import ReturnType
+from idempotent_receiver.one_argument import OneArgumentKey
 from idempotent_receiver.options import Function
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
@@ -188,7 +189,13 @@ class _Wrapped:
         key, payload = self.calls.key, self.calls.payload
         # The arguments are inspected only if the key or the payload uses them.
         given = self.arguments.given(bound) if isinstance(key, Payload) or payload is not None else Given({}, ())
-        made = self.arguments.key(given, key) if isinstance(key, Payload) else key(*args, **kwargs)
+        match key:
+            case Payload():
+                made = self.arguments.key(given, key)
+            case OneArgumentKey():
+                made = self.arguments.key_of_one(bound, key)
+            case _:
+                made = key(*args, **kwargs)
         usable = self.calls.usable(made)
         return usable, None if payload is None else self.arguments.fingerprint(given, payload, key)
 

@@ -14,7 +14,7 @@ import jmespath
 import rfc8785
 from jmespath.exceptions import JMESPathError
 
-from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.errors import MissingKey, UnusableKey
 
 
 def json_of(text: str) -> Any:
@@ -149,7 +149,7 @@ class Payload:
         # `[a, b]` yields a list of nulls if both are missing: as a key, it would merge all such payloads.
         within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]
         if all(each is None for each in within):
-            raise UnusableKey(f"the payload has no {self.fields!r}")
+            raise MissingKey(f"the payload has no {self.fields!r}")
         return found
 
 

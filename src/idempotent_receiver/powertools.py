@@ -7,49 +7,67 @@ Source: aws_lambda_powertools.utilities.idempotency.persistence.base, version 3.
 """
 
 import dataclasses
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.errors import MissingKey, UnusableKey
+from idempotent_receiver.one_argument import OneArgumentKey
+from idempotent_receiver.options import key_for
 from idempotent_receiver.payload import compiled
 from idempotent_receiver.sqs.message import Message
 
 
-def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str = "md5") -> Callable[..., str]:
+@key_for()
+def powertools_key(
+    event_key_jmespath: str | None = None, *, hash_function: str = "md5", data_keyword_argument: str | None = None
+) -> Callable[..., str]:
     """A key strategy, for every entry point, that makes the same keys as Powertools with these `IdempotencyConfig`
     options.
 
-    An SQS message is hashed as the record that `process_partial_response` passes to a function. For a function, only
-    the first argument counts: in Powertools, the event or the `data_keyword_argument`.
+    An SQS message is hashed as the record that `process_partial_response` passes to a function, and a request as its
+    event. For a function, one argument counts, however the caller passes it: `data_keyword_argument`, as in
+    `idempotent_function`, or the only one. `self`, `cls`, a Lambda context and a `Transaction` are not counted; a
+    function with several others is refused at set-up.
 
         store = DynamoDBStore("idempotency", namespace="payments.app.handler.charge")
-        @idempotent(store, key=powertools_key("order_id"))
+        @idempotent(store, key=powertools_key("order_id", data_keyword_argument="order"))
 
+    The data may be what Powertools takes: JSON, dataclasses, models, Decimal, UUID, dates, enums and paths. The key
+    raises MissingKey where Powertools would run without idempotency: if there is no data, or the expression finds none.
     Raises ValueError at set-up for an invalid JMESPath expression or hash function.
     """
     if event_key_jmespath is not None:
         compiled(event_key_jmespath, "powertools_key")
     if hash_function not in hashlib.algorithms_available:
         raise ValueError(f"hash_function must be one of hashlib's; it is {hash_function!r}")
+    make = partial(_key_of, expression=event_key_jmespath, hash_function=hash_function)
+    return OneArgumentKey(make, data_keyword_argument)
 
-    def key(*arguments: Any, **named: Any) -> str:
-        data = _data_of(next(iter([*arguments, *named.values()]), None))
-        if event_key_jmespath is not None:
-            data = _selected(event_key_jmespath, data)
+
+def _key_of(given: Any, *, expression: str | None, hash_function: str) -> str:
+    """The key of an event, a message or an argument. Raises UnusableKey."""
+    try:
+        data = _data_of(given)
+        if expression is not None:
+            data = _selected(expression, data)
         if _is_missing(data):
-            raise UnusableKey(f"no data for Powertools' key with event_key_jmespath={event_key_jmespath!r}")
-        try:
-            text = json.dumps(data, sort_keys=True)
-        except (TypeError, ValueError, RecursionError):
-            raise UnusableKey("Powertools' key needs JSON data, but the data is not JSON") from None
-        return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
-
-    return key
+            raise MissingKey(f"no data for Powertools' key with event_key_jmespath={expression!r}")
+        text = json.dumps(data, sort_keys=True, default=_encoded)
+    except UnusableKey:
+        raise
+    except (TypeError, ValueError, AttributeError, RecursionError):
+        raise UnusableKey("Powertools' key needs data that Powertools can encode as JSON") from None
+    return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _data_of(given: Any) -> Any:
@@ -68,7 +86,27 @@ def _data_of(given: Any) -> Any:
         return dataclasses.asdict(given)
     if callable(getattr(given, "model_dump", None)):
         return given.model_dump(mode="json")
+    # Powertools' own event classes, or a model of pydantic 1.
+    if callable(getattr(given, "dict", None)):
+        return given.dict()
     return getattr(given, "raw_event", given)
+
+
+def _encoded(value: Any) -> Any:
+    """A value within the data, as Powertools' encoder for keys has it."""
+    # Imported here because plain data does not need it.
+    from aws_lambda_powertools.shared.json_encoder import Encoder  # noqa: PLC0415
+
+    try:
+        return Encoder().default(value)  # type: ignore[no-untyped-call]  # it has no annotations
+    except TypeError:
+        if isinstance(value, Enum):
+            return value.value
+        if isinstance(value, dt.date | dt.time):
+            return value.isoformat()
+        if isinstance(value, UUID | PurePath):
+            return str(value)
+        raise
 
 
 def _selected(expression: str, data: Any) -> Any:

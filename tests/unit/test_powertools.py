@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import json
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
 from itertools import count
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes import SQSEvent
 from aws_lambda_powertools.utilities.idempotency import (
     DynamoDBPersistenceLayer,
     IdempotencyConfig,
     idempotent_function,
 )
 from aws_lambda_powertools.utilities.idempotency import idempotent as powertools_idempotent
+from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyPersistenceLayerError
+from aws_lambda_powertools.utilities.typing import LambdaContext
 from moto import mock_aws
 from pydantic import BaseModel
 
@@ -23,7 +32,9 @@ from idempotent_receiver import (
     DynamoDBStore,
     FingerprintMismatch,
     InProgress,
+    MemoryStore,
     Message,
+    Transaction,
     UnusableKey,
     http_endpoint,
     idempotent,
@@ -31,6 +42,7 @@ from idempotent_receiver import (
     powertools_key,
     sqs_consumer,
 )
+from idempotent_receiver.errors import MissingKey
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.unit.http.api import request
@@ -167,7 +179,53 @@ class Data:
     id: str
 
 
-@pytest.mark.parametrize("given", [Model(id="1"), Data(id="1"), "text", 5, 0, ["a", None], {"id": "1"}])
+class Size(Enum):
+    SMALL = "s"
+
+
+ID, PATH = uuid.UUID(int=5), PurePath("a/b")
+
+
+@dataclass
+class Full:
+    """All that its encoder takes beside JSON."""
+
+    price: Decimal = Decimal("9.90")
+    none: Decimal = Decimal("NaN")
+    id: uuid.UUID = ID
+    at: dt.datetime = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    day: dt.date = dt.date(2026, 1, 2)
+    time: dt.time = dt.time(3, 4)
+    size: Size = Size.SMALL
+    path: PurePath = PATH
+    model: Model = field(default_factory=lambda: Model(id="1"))
+    lines: tuple[Data, ...] = (Data("1"),)
+    number: float = float("nan")
+
+
+class Told:
+    """A class that says its data by itself, as a model of pydantic 1 does."""
+
+    def dict(self) -> Any:
+        return {"id": "1"}
+
+
+TAKEN = [
+    *(Model(id="1"), Data(id="1"), "text", 5, 0, ["a", None], {"id": "1"}, Full(), vars(Full()), [Full()]),
+    *(
+        Decimal("1.50"),
+        uuid.UUID(int=5),
+        dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+        Size.SMALL,
+        PurePath("a"),
+        float("nan"),
+        False,
+    ),
+    *(Told(), SQSEvent({"Records": []}), {"b": 1, "a": {"nested": Data("1")}}, ("a", Decimal(1))),
+]
+
+
+@pytest.mark.parametrize("given", TAKEN)
 def test_its_keys_are_made_of_whatever_it_takes(
     dynamodb: DynamoDBClient, theirs: DynamoDBPersistenceLayer, given: Any
 ) -> None:
@@ -178,6 +236,103 @@ def test_its_keys_are_made_of_whatever_it_takes(
     work(it=given)
     (item,) = items(dynamodb)
     assert item["id"]["S"] == f"{PREFIX}#{powertools_key()(given)}"
+
+
+@pytest.mark.parametrize("given", [b"text", {"at": {1, 2}}, [object()], dt.timedelta(1), {"a": 1, 2: 1}])
+def test_what_it_cannot_encode_is_refused(theirs: DynamoDBPersistenceLayer, given: Any) -> None:
+    with pytest.raises(UnusableKey, match="that Powertools can encode"):
+        powertools_key()(given)
+    with pytest.raises(IdempotencyPersistenceLayerError):
+        charged(theirs, given)
+
+
+def test_where_it_would_run_without_idempotency_the_key_is_missing(theirs: DynamoDBPersistenceLayer) -> None:
+    for given in ({}, [], [None], {"a": None}, None, "", Decimal(0), b""):
+        with pytest.raises(MissingKey):
+            powertools_key()(given)
+        with (
+            pytest.warns(UserWarning, match="No idempotency key value found"),
+            contextlib.suppress(TypeError, KeyError),
+        ):
+            charged(theirs, given)
+
+
+def by_position(order: Any) -> None: ...
+def by_name(*, tenant: str = "x", order: Any, **rest: Any) -> None: ...
+def with_default(tenant: str, order: Any = ORDER) -> None: ...
+def in_the_rest(tenant: str = "x", **rest: Any) -> None: ...
+def with_context(order: Any, context: Any) -> None: ...
+def with_its_context(order: Any, _: LambdaContext) -> None: ...
+def with_transaction(tx: Transaction, order: Any) -> None: ...
+def only_more(*orders: Any) -> None: ...
+def only_named(**orders: Any) -> None: ...
+def only_context(context: Any) -> None: ...
+
+
+class Shop:
+    def sell(self, order: Any) -> None: ...
+
+
+def keys_of(function: Any, *calls: Any, name: str | None = None) -> set[str]:
+    """The keys of some calls of a function."""
+    store = MemoryStore(PREFIX)
+    key = powertools_key(data_keyword_argument=name)
+    work = idempotent(store, key=key, payload=None, lease_seconds=60)(function)
+    for args, kwargs in calls:
+        work(*args, **kwargs)
+    return set(store.items)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "calls"),
+    [
+        (by_position, None, [((ORDER,), {}), ((), {"order": ORDER})]),
+        (by_position, "order", [((ORDER,), {}), ((), {"order": ORDER})]),
+        (by_name, "order", [((), {"order": ORDER, "tenant": "y"}), ((), {"tenant": "x", "order": ORDER, "a": 1})]),
+        (with_default, "order", [(("x", ORDER), {}), ((), {"order": ORDER, "tenant": "x"}), (("y",), {})]),
+        (in_the_rest, "order", [((), {"order": ORDER}), ((), {"tenant": "y", "order": ORDER, "a": 1})]),
+        (with_context, None, [((ORDER, Context(ManualClock())), {}), ((), {"context": None, "order": ORDER})]),
+        (with_its_context, None, [((ORDER, None), {}), ((), {"_": Context(ManualClock()), "order": ORDER})]),
+        (with_transaction, None, [((), {"order": ORDER})]),
+        (Shop.sell, None, [((Shop(), ORDER), {}), ((), {"order": ORDER, "self": Shop()})]),
+    ],
+)
+def test_the_argument_of_its_key_is_the_same_however_the_caller_passes_it(
+    dynamodb: DynamoDBClient, theirs: DynamoDBPersistenceLayer, function: Any, name: str | None, calls: Any
+) -> None:
+    """The one that the caller wrote first was hashed: `tenant`, and every order of a tenant was one call."""
+    charged(theirs, ORDER)
+    (item,) = items(dynamodb)
+    assert keys_of(function, *calls, name=name) == {item["id"]["S"]}
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "names"),
+    [
+        (by_name, None, r"\['tenant', 'order', 'rest'\]"),
+        (with_default, None, r"\['tenant', 'order'\]"),
+        (with_default, "orders", r"\['tenant', 'order'\]; it is 'orders'"),
+        (only_more, None, "orders"),
+        (only_named, None, "orders"),
+        (only_context, None, r"\[\]"),
+        (Shop.sell, "self", "order"),
+        (with_transaction, "tx", "order"),
+    ],
+)
+def test_an_argument_that_is_not_known_is_refused_at_set_up_with_the_remedy(
+    function: Any, name: str | None, names: str
+) -> None:
+    """Which of several to hash is for the user to say."""
+    key = powertools_key(data_keyword_argument=name)
+    with pytest.raises(
+        TypeError, match=f"{function.__name__}: .*data_keyword_argument must be its name, one of .*{names}"
+    ):
+        idempotent(MemoryStore(PREFIX), key=key, lease_seconds=60)(function)
+
+
+def test_a_call_without_the_argument_runs_nothing() -> None:
+    with pytest.raises(MissingKey, match="the call has no argument 'order'"):
+        keys_of(in_the_rest, ((), {"tenant": "x"}), name="order")
 
 
 def interrupted(theirs: DynamoDBPersistenceLayer, context: Context) -> None:
@@ -333,6 +488,8 @@ def test_what_cannot_be_meant_is_said_at_set_up() -> None:
         powertools_key("a-b")
     with pytest.raises(ValueError, match="hashlib"):
         powertools_key(hash_function="none")
+    with pytest.raises(TypeError, match="key must be"):
+        idempotent(MemoryStore(PREFIX), key=powertools_key)
 
 
 def test_the_two_libraries_keys_differ_unless_configured(

@@ -32,7 +32,7 @@ from urllib.parse import quote
 from idempotent_receiver import options
 from idempotent_receiver.calls import NOT_FINAL, CallKey, CallOptions
 from idempotent_receiver.clock import Clock, require_context
-from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.errors import MissingKey, UnusableKey, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
@@ -40,7 +40,7 @@ from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.fronts import HttpResponse, in_form_of
-from idempotent_receiver.http.request import MissingKey, Request, copied_event, header, made_by, request_of, scope_of
+from idempotent_receiver.http.request import Request, copied_event, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import Headers, marked_as_replayed, replay_of, with_headers, with_numbers
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
@@ -104,7 +104,7 @@ def http_endpoint(
     store needs a namespace. `scope` is a callable that returns the key's owner for an event (an authoriser's claim, an
     API key), so that no tenant ever sees another's response. By default, or with None, all clients share their keys.
     With `payload_key(...)`, `scope` must be given, because two clients may well send the same payload.
-    Unless `required`, a request without a key is not protected.
+    Unless `required`, a request without a key, or without the fields that the key is made of, is not protected.
     `payload` selects the part of the body that must be the same under one key. Method, path and query string (except
     for parameters in its `without_query`) must be the same too. With `payload=None`, nothing is compared.
     `wait_seconds` is how long a request waits for one that is still running before it gets 409, and
@@ -221,10 +221,9 @@ class _Endpoint:
         """The response to a request. Raises the handler's exception if the request may be retried."""
         if request.method in _READS:
             return self._unprotected(event, context, _ONLY_READS)
-        payload = self.calls.payload
         try:
             key = self._key_of(event, request)
-            fingerprint = None if payload is None else request.fingerprint(payload)
+            fingerprint = self._fingerprint_of(request)
         except UnusableKey as error:
             if isinstance(error, MissingKey) and not self.required:
                 return self._unprotected(event, context, _WITHOUT_A_KEY)
@@ -262,6 +261,15 @@ class _Endpoint:
         scope = scope_of(self.scope, event)
         # Quoting removes `#` from the scope, so no two pairs of scope and key collide.
         return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
+
+    def _fingerprint_of(self, request: Request) -> str | None:
+        """The fingerprint to compare under the key. Raises UnusableKey."""
+        payload = self.calls.payload
+        try:
+            return None if payload is None else request.fingerprint(payload)
+        except MissingKey as error:
+            # The request has its key: a MissingKey would let it run unprotected.
+            raise UnusableKey(text_of(error)) from None
 
     def _is_final(self, result: HandlerResponse) -> bool:
         try:

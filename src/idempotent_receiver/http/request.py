@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
-from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.errors import MissingKey, UnusableKey, text_of
 from idempotent_receiver.http.fronts import Front
 from idempotent_receiver.options import key_for, require_text
 from idempotent_receiver.payload import Document, Payload, Query
@@ -31,10 +31,6 @@ _FORM_TYPE = re.compile(rf"{_FORM}((?:{_PARAMETER.pattern})*)[ \t]*", re.IGNOREC
 
 class InvalidRequest(ValueError):
     """The event is not an HTTP request from API Gateway, a Function URL or a load balancer. No handler has run."""
-
-
-class MissingKey(UnusableKey):
-    """The client sent no key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ from decimal import Decimal
 from http import HTTPStatus
 from typing import Any
 
-from idempotent_receiver.errors import UnusableKey, misuse, text_of
+from idempotent_receiver.errors import MissingKey, UnusableKey, misuse, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.http.fronts import Front, HttpResponse, as_json, fitted, in_form_of
-from idempotent_receiver.http.request import MissingKey
 from idempotent_receiver.protocol.answers import OtherPayload
 from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.store import Unknown

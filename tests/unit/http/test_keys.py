@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools import Logger
 
-from idempotent_receiver import Payload, UnusableKey, header, payload_key
+from idempotent_receiver import Payload, UnusableKey, header, payload_key, powertools_key
 from tests.unit.http.api import FORMATS, WITHOUT_A_QUERY, Api, problem, raising, replayed, request
 
 with_header_names = pytest.mark.parametrize("name", ["idempotency-key", "IDEMPOTENCY-KEY", "Idempotency-Key"])
@@ -97,6 +97,42 @@ def test_without_a_key_that_is_not_required_the_handler_runs_unprotected() -> No
 
     for unusable in (request("x" * 256), request("k-1,k-1", form="http")):
         problem(api(unusable), 400)
+
+
+MISSING = {
+    "a payload's fields": (payload_key("amount"), {"headers": {}}, "the payload has no 'amount'"),
+    "Powertools' header": (powertools_key('headers."Idempotency-Key"'), {}, "no data for Powertools' key"),
+    "Powertools' field": (powertools_key("powertools_json(body).id"), {"id": None}, "no data for Powertools' key"),
+}
+
+
+@pytest.mark.parametrize(("key", "body", "detail"), MISSING.values(), ids=list(MISSING))
+def test_a_key_that_is_missing_is_missing_wherever_it_is_looked_for(key: Any, body: Any, detail: str) -> None:
+    """A key of a payload or of Powertools, as a header: unprotected, or a bad request."""
+    api, strict = Api(key=key, required=False, scope=None), Api(key=key, scope=None)
+    event = request(None, body)
+    assert [api(event)["statusCode"] for _ in range(2)] == [201, 201]
+    assert (len(api.runs), api.store.asked) == (2, [])
+    told = problem(strict(event), 400)
+    assert (told["title"], detail in told["detail"]) == (NONE, True)
+    assert strict.untouched
+
+
+@pytest.mark.parametrize("key", [payload_key("amount"), powertools_key("powertools_json(body).id")])
+@pytest.mark.parametrize("body", ['{"amount"', "", None])
+def test_a_body_that_is_no_json_is_a_bad_request_although_no_key_is_required(key: Any, body: Any) -> None:
+    api = Api(key=key, required=False, scope=None)
+    told = problem(api({**request(None), "body": body}), 400)
+    assert told["title"] == UNUSABLE
+    assert api.untouched
+
+
+def test_a_payload_without_the_fields_to_compare_is_a_bad_request_although_no_key_is_required() -> None:
+    """It has a key, so it is not for the handler alone."""
+    api = Api(required=False, payload=Payload("total"))
+    told = problem(api(request("k-1")), 400)
+    assert (told["title"], told["detail"]) == (UNUSABLE, "the payload has no 'total'")
+    assert api.untouched
 
 
 AMOUNT = "dbd60ba7cb9ff9818797bb78ac5cd6668fb93b6c2688da2d9bb7890a642546f4"

@@ -549,7 +549,7 @@ class Order:
     id: str
     of: "Order | None | str"
 
-def work(order: Order | None, amount: Decimal | str, more: list[Any] | None = None, **rest: int) -> Order: ...
+def work(order: Order | None, amount: Decimal | str, more: list[Any] | None = None, **rest: int) -> str: ...
 
 idempotent(MemoryStore("tests"), key=payload_key(), lease_seconds=60)(work)
 print("pydantic" in sys.modules)

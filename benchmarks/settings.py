@@ -72,10 +72,10 @@ def read(transfer: dict[str, Any]) -> dict[str, Any]:
     return {"TableName": ENTRIES, "Key": {"account": transfer["account"]}}
 
 
-def put(transfer: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A handler's write after reading the account: the whole item, with its new balance."""
-    balance = transfer["amount"] + (found["balance"] if found else 0)
-    return {"TableName": ENTRIES, "Item": {"account": transfer["account"], "balance": balance}}
+def set_balance(transfer: dict[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A handler's write after reading the account: its new balance."""
+    values = {":balance": transfer["amount"] + (found["balance"] if found else 0)}
+    return {**read(transfer), "UpdateExpression": "SET balance = :balance", "ExpressionAttributeValues": values}
 
 
 def sent(transfer: dict[str, Any]) -> dict[str, Any]:

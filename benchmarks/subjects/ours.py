@@ -5,7 +5,7 @@ from typing import Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 
-from benchmarks.settings import TABLE, Cell, Handler, put, read, sent, update
+from benchmarks.settings import TABLE, Cell, Handler, read, sent, set_balance, update
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 
 
@@ -33,7 +33,7 @@ def build(cell: Cell, **options: Any) -> Handler:
 
     def handle_reading(transfer: dict, tx: Transaction) -> dict[str, Any]:  # type: ignore[type-arg]  # likewise
         cell.pause()
-        tx.put(**put(transfer, tx.get(**read(transfer))))
+        tx.update(**set_balance(transfer, tx.get(**read(transfer), attributes=["balance"])))
         return {"posted": transfer["transfer_id"]}
 
     def handle_sending(transfer: dict, tx: Transaction) -> dict[str, Any]:  # type: ignore[type-arg]  # likewise

@@ -16,7 +16,7 @@ from aws_lambda_powertools.utilities.idempotency import (
     idempotent_function,
 )
 
-from benchmarks.settings import TABLE, put, read, sent, update
+from benchmarks.settings import TABLE, read, sent, set_balance, update
 from benchmarks.subjects.reporting import reporting
 from harness.dynamodb.values import plain, wire
 
@@ -64,11 +64,11 @@ def _writer(cell: Cell) -> Any:
     def read_and_write(transfer: dict[str, Any]) -> None:
         stored = client.get_item(**wire(read(transfer)), ConsistentRead=True).get("Item")
         found = None if stored is None else plain(stored)
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(account)"}
+        written = set_balance(transfer, found) | {"ConditionExpression": "attribute_not_exists(account)"}
         if found is not None:
-            values = {":read": found["balance"]}
-            condition = {"ConditionExpression": "balance = :read", "ExpressionAttributeValues": values}
-        client.put_item(**wire(put(transfer, found) | condition))
+            written["ConditionExpression"] = "balance = :read"
+            written["ExpressionAttributeValues"][":read"] = found["balance"]
+        client.update_item(**wire(written))
 
     if not cell.sends:
         return read_and_write if cell.reads else write

@@ -70,7 +70,7 @@ class Business:
     def handle(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """One run, logged where it starts and where it ends."""
         with self._logged(message.id):
-            payer = tx.get(**payer_of(transfer)) if self._reads(transfer) else None
+            payer = tx.get(**payer_of(transfer), attributes=["balance"]) if self._reads(transfer) else None
             time.sleep(self._seconds(transfer, message))
             self._perform(transfer, message, tx, payer)
         return transfer.transfer_id
@@ -78,7 +78,7 @@ class Business:
     async def handle_async(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """The same as a coroutine; others of its batch run while it waits."""
         with self._logged(message.id):
-            payer = await tx.aget(**payer_of(transfer)) if self._reads(transfer) else None
+            payer = await tx.aget(**payer_of(transfer), attributes=["balance"]) if self._reads(transfer) else None
             await asyncio.sleep(self._seconds(transfer, message))
             self._perform(transfer, message, tx, payer)
         return transfer.transfer_id

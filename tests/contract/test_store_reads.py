@@ -15,7 +15,7 @@ from tests.engines.sample_records import claimed, committing, insert_all, settli
 from tests.many_operations import commit_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tests.engines.engine import Engine, Item
 
@@ -57,7 +57,7 @@ def write(engine: Engine, action: Callable[[Transaction], None]) -> None:
     assert commit_one(engine.store, settling(other), tx.actions) == Applied()
 
 
-def reading(engine: Engine, **asked: Any) -> tuple[Transaction, Any]:
+def reading(engine: Engine, attributes: Collection[str] = ALICE.keys()) -> tuple[Transaction, Any]:
     """A transaction, and what it has read of the account."""
 
     def fetch(table: str, key: Item) -> Any:
@@ -66,7 +66,7 @@ def reading(engine: Engine, **asked: Any) -> tuple[Transaction, Any]:
         return found
 
     tx = Transaction(fetch)
-    return tx, tx.get(TableName=engine.accounts, Key={"account": "alice"}, **asked)
+    return tx, tx.get(TableName=engine.accounts, Key={"account": "alice"}, attributes=attributes)
 
 
 def test_an_item_comes_back_as_it_was_put_and_still_stands(engine: Engine, record: Record) -> None:
@@ -139,7 +139,7 @@ def test_commits_that_share_a_check_all_take_effect_or_are_all_told(engine: Engi
     for number, tx in enumerate(reads):
         tx.put(TableName=engine.accounts, Item={"account": f"account-{number}"})
     elsewhere = Transaction(lambda table, key: None)
-    elsewhere.get(TableName=engine.accounts, Key={"account": "alice"})
+    elsewhere.get(TableName=engine.accounts, Key={"account": "alice"}, attributes=["number"])
     commits = [Commit(settling(one), tx.seal()) for one, tx in zip(records, [*reads, elsewhere], strict=True)]
 
     assert engine.store.commit(commits) == [Applied()] * 5 + [ActionFailed(0, stale=True)]

@@ -101,7 +101,7 @@ class Cast:
         run, queued = self._begin(message, tx)
         with run:
             if tx is not None and self._reads:
-                self._count(queued, tx, tx.get(**self._account_of(queued)))
+                self._count(queued, tx, tx.get(**self._account_of(queued), attributes=["times"]))
             self.simulation.world.sleep(run.seconds)
             if self._audit is not None:
                 self._audited(queued, self._audit(queued.plain_key, queued.body))
@@ -112,7 +112,7 @@ class Cast:
         run, queued = self._begin(message, tx)
         with run:
             if tx is not None and self._reads:
-                self._count(queued, tx, await tx.aget(**self._account_of(queued)))
+                self._count(queued, tx, await tx.aget(**self._account_of(queued), attributes=["times"]))
             try:
                 await asyncio.sleep(run.seconds)
                 if self._audit is not None:

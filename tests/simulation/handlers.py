@@ -53,7 +53,7 @@ def _write_what_follows(tx: Transaction, setup: Setup, id: str) -> None:
     """Read an entry, and write what follows from it."""
     own, other = ("odd", "even") if id.endswith("1") else ("even", "odd")
     read, written = (other, own) if setup.reads == "skew" else (HOT, HOT)
-    found = tx.get(TableName="Entries", Key={"id": read})
+    found = tx.get(TableName="Entries", Key={"id": read}, attributes=["times"])
     times = 0 if found is None else found["times"]
     if setup.reads == "count":
         values = {":times": times + 1}

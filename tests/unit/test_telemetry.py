@@ -250,8 +250,8 @@ def test_the_time_of_the_store_and_of_the_handler_are_told_apart(
     def handle(body: str, tx: Transaction) -> None:
         clock.seconds += 0.5
         if body == "reads":
-            tx.get(**SLOW_KEY)
-            tx.get(TableName="done", Key={"id": "y"})
+            tx.get(**SLOW_KEY, attributes=["id"])
+            tx.get(TableName="done", Key={"id": "y"}, attributes=["id"])
         if body == "raises":
             raise ValueError
 

@@ -181,6 +181,6 @@ class Turns:
         for count, changed in reversed(self._written.get(item, ())):
             if count <= since:
                 return False
-            if read.names is None or changed is None or not changed.isdisjoint(read.names):
+            if read.item is None or changed is None or not changed.isdisjoint(read.names):
                 return True
         return False

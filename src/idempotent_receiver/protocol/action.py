@@ -45,7 +45,8 @@ class Action:
     def error(self, number: int, *, stale: bool = False) -> BaseException:
         """The error if this action's condition fails. `number` is its position in the transaction, from 1."""
         if stale:
-            return misuse(ConditionFailed(f"the item of {self.named(number)} kept changing before the commit"))
+            text = "kept changing before the commit: does the function itself write it with another client?"
+            return misuse(ConditionFailed(f"the item of {self.named(number)} {text}"))
         if self.otherwise is not None:
             return self.otherwise
         return misuse(ConditionFailed(f"the condition of {self.named(number)} failed, and it has no `otherwise`"))

@@ -3,8 +3,8 @@
 Values are compared as DynamoDB compares them: `1` equals `1.0`, and `True` equals neither. Nothing is sent here.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,85 +24,83 @@ PlainItem = Mapping[str, Any]
 
 
 class ReadItem(dict[str, Any]):
-    """A handler's own copy of the item read. It reports to its `Read` the missing names that the handler looks up."""
+    """A handler's own copy of the attributes that it named. Looking up another name raises LookupError until the
+    handler has ended; then the copy may be its result.
+    """
 
-    def __init__(self, content: PlainItem, ask: Callable[[object], None]) -> None:
-        super().__init__(content)
-        self._ask = ask
+    def __init__(self, read: "Read", content: PlainItem, names: frozenset[str]) -> None:
+        super().__init__({name: with_ints(value) for name, value in content.items() if name in names})
+        self._read, self._names = read, names
 
     def __missing__(self, name: str) -> Any:
-        self._ask(name)
+        self._require_named(name)
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or self._ask(name) is not None
+        self._require_named(name)
+        return super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The attribute, or `default` if it is missing."""
-        return super().get(name, default) if name in self else default
+        self._require_named(name)
+        return super().get(name, default)
 
     def pop(self, name: str, *default: Any) -> Any:
         """Remove the attribute from this copy and return it; if it is missing, return `default` or raise KeyError."""
-        if name not in self and default:
-            return default[0]
-        return super().pop(name)
+        self._require_named(name)
+        return super().pop(name, *default)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """The attribute; if it is missing, `default`, which is then set on this copy."""
-        if name not in self:
-            self[name] = default
-        return self[name]
+        self._require_named(name)
+        return super().setdefault(name, default)
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]  # whose `in` would not ask this dict
+        """The names that are there. Looking up another one in it asks this dict."""
+        return KeysView(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)  # a copy does not report to the read
+        return dict, (dict(self),)  # a copy is an ordinary dict
+
+    def _require_named(self, name: object) -> None:
+        if not (name in self._names or super().__contains__(name) or self._read.ended):
+            raise misuse(LookupError(f"{self._read.table} was read without {name!r}: name it in `attributes=`"))
 
 
 @dataclass(slots=True, eq=False)
 class Read:
     """One read: `item` is the item found, or None; the handler gets only copies.
 
-    Once the read is `checked`, `names` are the attributes that must not change, present or absent; None means all of
-    the item's attributes and the `missing` ones that the handler looked up.
+    `names` are the attributes that must not change, present or absent; none if the read is not checked.
     """
 
     table: str
     key: PlainItem
     item: PlainItem | None
-    names: frozenset[str] | None = frozenset()
-    missing: set[str] = field(default_factory=set)
-    checked: bool = False
+    names: frozenset[str] = frozenset()
     ended: bool = False
-    """The handler has ended: later lookups add no checks."""
+    """The handler has ended."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether the outcome commits only if this read still stands."""
+        return bool(self.names)
 
     def covers(self, table: str, source: PlainItem) -> bool:
         """Whether an action on this table, with this Key or Item, targets the item read."""
         here = table_name(table) == table_name(self.table)
         return here and all(name in source and source[name] == value for name, value in self.key.items())
 
-    def taken(self, names: frozenset[str] | None, *, check: bool) -> ReadItem | None:
-        """A copy for the handler with the attributes `names`, or all if that is None. If `check`, they must not change.
+    def taken(self, names: frozenset[str], *, check: bool) -> ReadItem | None:
+        """A copy for the handler with the attributes `names`. If `check`, they must not change, present or absent.
 
         Raises ValueError if the condition on them would exceed DynamoDB's limits.
         """
         if check:
-            checked = None if names is None or self.names is None else self.names | names
-            wider = Read(self.table, self.key, self.item, checked, self.missing)
+            wider = replace(self, names=self.names | names)
             require_expressible(wider.condition(), self.table)
-            self.names, self.checked = checked, True
-        if self.item is None:
-            return None
-        held = {name: with_ints(value) for name, value in self.item.items() if names is None or name in names}
-
-        def ask(name: object) -> None:
-            if self.ended:
-                return
-            if names is not None and name not in names:
-                raise misuse(LookupError(f"{self.table} was read without {name!r}: add it to `attributes=`"))
-            if check and isinstance(name, str) and self.item is not None and name not in {*self.item, *self.missing}:
-                self.missing.add(name)
-                require_expressible(self.condition(), self.table)
-
-        return ReadItem(held, ask)
+            self.names = wider.names
+        return None if self.item is None else ReadItem(self, self.item, names)
 
     def condition(self, used: Collection[str] = ()) -> dict[str, Any]:
         """The condition that the data read is unchanged, as an action's arguments. Avoids placeholders in `used`."""
@@ -129,15 +127,16 @@ class Read:
             return found is self.item
         present, absent = self._expected()
         same = all(name in found and _same(value, found[name]) for name, value in present.items())
-        return same and absent.isdisjoint(found)
+        return same and found.keys().isdisjoint(absent)
 
-    def _expected(self) -> tuple[PlainItem, frozenset[str]]:
-        """The attributes that must still have these values, and the names that must still be absent."""
+    def _expected(self) -> tuple[PlainItem, Sequence[str]]:
+        """The attributes that must still have these values, and the names that must still be absent. Both are sorted:
+        equal reads have equal conditions, which commits in one request can share.
+        """
         if self.item is None:
-            return {}, frozenset(list(self.key)[:1])
-        names = (self.item.keys() if self.names is None else self.names) - self.key.keys()
-        absent = {name for name in {*names, *self.missing} if name not in self.item}
-        return {name: self.item[name] for name in self.item if name in names}, frozenset(absent)
+            return {}, list(self.key)[:1]
+        item, names = self.item, sorted(self.names - self.key.keys())
+        return {name: item[name] for name in names if name in item}, [name for name in names if name not in item]
 
 
 def table_name(given: str) -> str:
@@ -159,22 +158,30 @@ def with_ints(value: Any) -> Any:
     return value
 
 
-def names_of(attributes: Any) -> frozenset[str] | None:
-    """The attributes that `attributes=` names: for a pydantic model, its fields and all their aliases; None means all.
+def names_of(attributes: Any) -> frozenset[str]:
+    """The attributes that `attributes=` names: for a pydantic model, its fields and all their aliases.
 
-    Raises TypeError for anything but names or a model, and ValueError if there are no names.
+    Raises TypeError for anything but names or a model that has them, and ValueError if there are no names.
     """
-    if attributes is None:
-        return None
-    fields = getattr(attributes, "model_fields", None)
-    if isinstance(attributes, type) and fields is not None:
-        return frozenset(name for field_name, field in fields.items() for name in _aliases(field_name, field))
+    if isinstance(attributes, type) and hasattr(attributes, "model_fields"):
+        attributes = _names_of_model(attributes)
     if isinstance(attributes, str | bytes | Mapping) or not isinstance(attributes, Iterable):
-        raise misuse(TypeError("Transaction.get: attributes takes a list of names, or a pydantic model"))
-    names = frozenset(attributes)
+        text = "a list of names, such as ['balance'], or a pydantic model; for any other class, list its names"
+        raise misuse(TypeError(f"Transaction.get needs attributes to read: {text}"))
+    names = [*attributes]
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise misuse(ValueError("Transaction.get: attributes takes attribute names: omit it for all"))
-    return names
+        text = "takes attribute names; to read only whether the item is there, name its key"
+        raise misuse(ValueError(f"Transaction.get: attributes {text}"))
+    return frozenset(names)
+
+
+def _names_of_model(model: Any) -> list[str]:
+    """Its fields and all their aliases. Raises TypeError if it takes more than its fields, or has none."""
+    if model.model_config.get("extra") == "allow" or model.__pydantic_root_model__:
+        text = "takes any attribute (extra='allow' or a RootModel): give it a field for each one, or list the names"
+        raise misuse(TypeError(f"Transaction.get: {model.__name__} {text}"))
+    model.model_rebuild()  # aliases are generated once all the types of its fields are known
+    return [name for field_name, field in model.model_fields.items() for name in _aliases(field_name, field)]
 
 
 def with_condition(arguments: PlainItem, read: Read) -> dict[str, Any]:
@@ -208,7 +215,7 @@ def require_expressible(arguments: PlainItem, table: str) -> None:
     if operators > MOST_OPERATORS or len(expression) > MOST_EXPRESSION_BYTES:
         text = (
             f"the item read from {table} has more attributes than one condition can check (DynamoDB allows "
-            f"{MOST_OPERATORS} operators and {MOST_EXPRESSION_BYTES} bytes): select some with `attributes=`"
+            f"{MOST_OPERATORS} operators and {MOST_EXPRESSION_BYTES} bytes): name fewer in `attributes=`"
         )
         raise misuse(ValueError(text))
 

@@ -117,17 +117,21 @@ class Transaction:
         return tuple(_check_of(read) for read in self._reads if read.checked)
 
     def get(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
-        """Read the item with this `Key` in this `TableName`: a dict of plain values, or None. The read is consistent.
+        """Read `attributes` of the item with this `Key` in this `TableName`, consistently: a dict of plain values, or
+        None.
 
         The data read is still current when the outcome commits (the writes, a return without writes, or a
         PermanentError). Otherwise nothing commits, and the handler runs again at once on the current items.
 
-        `attributes` are the names to read and check, present or absent, or a pydantic model, in which case this returns
-        an instance of it. By default, they are all of the item's attributes and each missing name that you look up in
-        the dict. With `check=False` the item may change meanwhile.
+        `attributes` is required: the names to read and check, present or absent, or a pydantic model, in which case
+        this returns an instance of it. They name whole attributes, not paths. Looking up any other name in the dict
+        raises LookupError. With `check=False` the item may change meanwhile.
+
+        Write the item with `update`. A `put` of it is refused, unless a checked read found no item; a `delete` also
+        removes what you did not name.
 
         Reading an item again returns another copy, without a request. Raises ValueError for an item already written in
-        this transaction, or with more attributes than a condition can check, and StoreUnavailable if the store did not
+        this transaction, or for more names than a condition can check, and StoreUnavailable if the store did not
         answer. After any of these errors nothing commits, even if you catch it. The same applies to a read that was
         cancelled, or has no answer when the handler ends. In an `async def` handler, use `await tx.aget(...)`: there
         `get` raises RuntimeError.
@@ -201,7 +205,7 @@ class Transaction:
         if found is None or not hasattr(attributes, "model_validate"):
             return found
         # Outside the `try`: validation errors depend on the data read, and may be final.
-        return attributes.model_validate(dict(found))
+        return attributes.model_validate(found)
 
     def _read(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> PlainItem | None:
         given, names = checked_arguments("get", ("TableName", "Key"), frozenset(), arguments), names_of(attributes)
@@ -248,11 +252,10 @@ class Transaction:
         # Under the same lock as `seal`, so that every action is either committed or refused.
         with self._adding:
             self._require_open(kind)
+            if kind == "Put":
+                self._require_replaceable(action)
             read = self._read_by(action)
             if read is not None:
-                if kind == "Put" and read.names is not None:
-                    text = "replaces the whole item, but only `attributes=` were read: read all of it, or use update"
-                    raise misuse(ValueError(f"a transaction's Put on {read.table} {text}"))
                 require_expressible(with_condition(given, read), read.table)
             self._require_room(read is None)
             self._actions.append(action)
@@ -266,12 +269,22 @@ class Transaction:
             text = f"a transaction takes at most {MOST_ACTIONS} actions besides the message's own record"
             raise misuse(ValueError(text))
 
-    def _read_by(self, action: Action) -> Read | None:
+    def _require_replaceable(self, action: Action) -> None:
+        """Raise ValueError for a put that could remove what others have added to an item since it was read."""
+        read = self._read_of(action)
+        if read is not None and not (read.checked and read.item is None):
+            text = "was read, and a put would remove what others have added to it: use update, or delete"
+            raise misuse(ValueError(f"a transaction's Put on {read.table}: the item {text}"))
+
+    def _read_of(self, action: Action) -> Read | None:
         """The read of the item that an action writes or checks."""
-        if not self._reads:
-            return None
         table, source = action.arguments["TableName"], source_of(action)
-        return next((read for read in self._reads if read.checked and read.covers(table, source)), None)
+        return next((read for read in self._reads if read.covers(table, source)), None)
+
+    def _read_by(self, action: Action) -> Read | None:
+        """The same, if it is checked."""
+        read = self._read_of(action)
+        return read if read is not None and read.checked else None
 
     def _unwritten(self) -> list[Read]:
         """The reads that need a separate check because no action covers them."""

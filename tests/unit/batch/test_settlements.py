@@ -123,7 +123,7 @@ def test_a_malformed_key_misplaces_no_other_action() -> None:
     items = Items()
     items.of([action("delete", id="1", typo="x")])
     reader = Transaction(lambda table, key: {**key, "n": 1})
-    reader.get(TableName="T", Key={"id": "1"})
+    reader.get(TableName="T", Key={"id": "1"}, attributes=["n"])
     (delete,) = items.of([action("delete", id="1")])
 
     assert delete is not None

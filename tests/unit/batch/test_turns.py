@@ -43,8 +43,9 @@ class Entered:
         """A run that began after so many writes, and has read what it writes."""
         tx = Transaction(lambda table, key: {**key, "n": 1})
         for item in items:
-            tx.get(TableName="T", Key={"id": item})
-            tx.put(TableName="T", Item={"id": item, "n": 2})
+            place: dict[str, Any] = {"TableName": "T", "Key": {"id": item}}
+            tx.get(**place, attributes=["n"])
+            tx.update(**place, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 2})
         self.enter_with(name, tx.seal(), since)
 
     def enter_with(self, name: str, actions: Sequence[Action], since: int = 0) -> None:
@@ -255,11 +256,11 @@ def test_a_read_of_some_attributes_is_stale_after_a_write_of_those(write: dict[s
     entered.leave("another")
     assert entered.names[3:] == ["reader is stale at 0" if stale else "reader"]
 
-    whole = Transaction(lambda table, key: {**key, "n": 1, "seen": 0})
-    whole.get(TableName="T", Key={"id": "x"})
-    entered.enter_with("of all", whole.seal())
+    absent = Transaction(lambda table, key: None)
+    absent.get(TableName="T", Key={"id": "x"}, attributes=["n"])
+    entered.enter_with("of none", absent.seal())
     entered.leave("reader", applied=False)
-    assert entered.names[4:] == ["of all is stale at 0"]
+    assert entered.names[4:] == ["of none is stale at 0"], "a write of any attribute makes the item"
 
 
 def test_a_write_to_no_known_item_makes_no_read_stale() -> None:
@@ -268,6 +269,6 @@ def test_a_write_to_no_known_item_makes_no_read_stale() -> None:
     entered.enter_with("writer", tx.actions)
     entered.leave("writer")
     reader = Transaction(lambda table, key: {**key, "n": 1})
-    reader.get(TableName="T", Key={"id": "x"})
+    reader.get(TableName="T", Key={"id": "x"}, attributes=["n"])
     entered.enter_with("reader", reader.seal())
     assert entered.names == ["writer", "reader"]

@@ -121,7 +121,7 @@ class Reading:
     def post(self, body: dict, message: Message, tx: Transaction) -> None:
         self.runs[message.id] += 1
         account = {"TableName": "accounts", "Key": {"id": str(body["account"])}}
-        found = tx.get(**account)
+        found = tx.get(**account, attributes=["balance"])
         values = {":balance": 1 if found is None else found["balance"] + 1}
         tx.update(**account, UpdateExpression="SET balance = :balance", ExpressionAttributeValues=values)
 

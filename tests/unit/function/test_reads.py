@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.counting_store import CountingStore
 
 ACCOUNT: dict[str, Any] = {"TableName": "accounts", "Key": {"account": "a"}}
+BALANCE: dict[str, Any] = {**ACCOUNT, "attributes": ["balance"]}
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ def test_a_function_runs_again_on_what_is_there_now(store: CountingStore, accoun
 
     @once()
     def take(order: dict[str, Any], tx: Transaction) -> int:
-        balances.append(tx.get(**ACCOUNT)["balance"])
+        balances.append(tx.get(**BALANCE)["balance"])
         tx.update(**ACCOUNT, UpdateExpression="SET balance = :b", ExpressionAttributeValues={":b": balances[-1] - 1})
         return balances[-1]
 
@@ -63,7 +64,7 @@ def test_a_function_that_runs_again_gets_the_same_arguments(
     @once()
     def look(order: dict[str, Any], tx: Transaction) -> int:
         given.append(order)
-        return int(tx.get(**ACCOUNT)["balance"])
+        return int(tx.get(**BALANCE)["balance"])
 
     changes_once(store, account)
     order = {**ORDER}
@@ -74,7 +75,7 @@ def test_a_function_that_runs_again_gets_the_same_arguments(
 def test_a_coroutine_does_so_too(store: CountingStore, account: dict[str, Any], once: Any) -> None:
     @once()
     async def look(order: dict[str, Any], tx: Transaction) -> int:
-        return (await tx.aget(**ACCOUNT))["balance"]
+        return (await tx.aget(**BALANCE))["balance"]
 
     changes_once(store, account)
     assert asyncio.run(look(ORDER)) == 6
@@ -85,7 +86,7 @@ def test_a_coroutine_cancelled_before_its_next_run_releases_its_key(
 ) -> None:
     @once()
     async def look(order: dict[str, Any], tx: Transaction) -> int:
-        return (await tx.aget(**ACCOUNT))["balance"]
+        return (await tx.aget(**BALANCE))["balance"]
 
     async def cancelled() -> None:
         task = asyncio.create_task(look(ORDER))
@@ -112,7 +113,7 @@ def test_a_permanent_error_is_raised_only_if_what_it_rests_on_stands(
 ) -> None:
     @once()
     def take(order: dict[str, Any], tx: Transaction) -> int:
-        if (balance := tx.get(**ACCOUNT)["balance"]) < 6:
+        if (balance := tx.get(**BALANCE)["balance"]) < 6:
             raise PermanentError("cannot pay")
         return int(balance)
 
@@ -131,7 +132,7 @@ def test_what_changes_every_time_is_no_result(store: CountingStore, account: dic
 
     @once()
     def look(order: dict[str, Any], tx: Transaction) -> None:
-        runs.append(tx.get(**ACCOUNT)["balance"])
+        runs.append(tx.get(**BALANCE)["balance"])
         account["balance"] += 1
 
     with pytest.raises(StoreUnavailable, match=r"action 1 \(ConditionCheck on accounts\) kept changing") as raised:
@@ -146,7 +147,7 @@ def test_a_get_that_failed_makes_no_result_even_if_it_was_caught(store: Counting
     @once()
     def look(order: dict[str, Any], tx: Transaction) -> str:
         with pytest.raises(StoreUnavailable):
-            tx.get(**ACCOUNT)
+            tx.get(**BALANCE)
         return "done"
 
     for _ in range(2):

@@ -14,7 +14,7 @@ from tests.counting_store import CountingStore
 from tests.manual_clock import ManualClock
 from tests.unit.http.api import Invocation, problem, request
 
-ACCOUNT: dict[str, Any] = {"TableName": "accounts", "Key": {"account": "a"}}
+ACCOUNT: dict[str, Any] = {"TableName": "accounts", "Key": {"account": "a"}, "attributes": ["balance"]}
 
 
 class Bank(CountingStore):

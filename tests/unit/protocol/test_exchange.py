@@ -323,7 +323,7 @@ def test_a_stale_read_is_told_only_if_no_earlier_answer_is_missing(entries: list
     """An earlier copy may still take effect, so nothing may run again."""
     store, mine = scripted(*entries)
     tx = Transaction(lambda table, key: {"id": "1", "amount": 5})
-    tx.get(TableName="T", Key={"id": "1"})
+    tx.get(TableName="T", Key={"id": "1"}, attributes=["amount"])
 
     assert commit(transitions.complete(mine, "1"), tx.seal(), store, deadline()) == answer
     assert left(store) == ("INPROGRESS", [])

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
 
 ACCOUNT: dict[str, Any] = {"TableName": "accounts", "Key": {"account": "a"}}
+BALANCE: dict[str, Any] = {**ACCOUNT, "attributes": ["balance"]}
+CART: dict[str, Any] = {"TableName": "carts", "Key": {"account": "a"}}
 MODES = ["any", "transaction"]
 both_modes = pytest.mark.parametrize("effects", MODES)
 
@@ -74,7 +76,7 @@ def messages(count: int, **body: Any) -> list[dict[str, Any]]:
 
 
 def pay(cents: int, tx: Transaction) -> None:
-    account = tx.get(**ACCOUNT)
+    account = tx.get(**BALANCE)
     if account["balance"] < cents:
         raise PermanentError("cannot pay")
     tx.update(
@@ -84,6 +86,110 @@ def pay(cents: int, tx: Transaction) -> None:
 
 def record_of(store: MemoryStore, id: str = "m0") -> dict[str, Any]:
     return store.items[id]
+
+
+def set_pear(tx: Transaction) -> None:
+    tx.update(**CART, UpdateExpression="SET pear = :one", ExpressionAttributeValues={":one": 1})
+
+
+def add_pear(tx: Transaction) -> None:
+    tx.update(**CART, UpdateExpression="SET articles.pear = :one", ExpressionAttributeValues={":one": 1})
+
+
+class Shop(MemoryStore):
+    """One cart. While the first message's handler reads it, another worker handles a message that adds a pear."""
+
+    def __init__(self, effects: str, add: Callable[[Transaction], None]) -> None:
+        super().__init__(None, {"carts": Table("account", {"account": "a", "articles": {"apple": 1}}), "orders": "id"})
+        self.effects, self.add, self.added = effects, add, False
+
+    def get(self, table: str, key: Mapping[str, Any]) -> Any:
+        def another(body: dict, tx: Transaction) -> None:
+            self.add(tx)
+
+        found = super().get(table, key)
+        if not self.added:
+            self.added = True
+            assert deliver(self, another, sqs_record("another"), effects=self.effects) == []
+        return found
+
+    def deliver(self, function: Callable[[dict, Transaction], None]) -> list[str]:
+        def handler(body: dict, tx: Transaction) -> None:
+            function(body, tx)
+
+        return deliver(self, handler, *messages(1), effects=self.effects)
+
+    @property
+    def cart(self) -> Any:
+        return self.tables["carts"].items.get(("a",))
+
+
+@both_modes
+@pytest.mark.parametrize("names", [["articles"], ["account", "articles", "pear"]])
+@pytest.mark.parametrize("check", [True, False])
+def test_a_pear_that_is_added_between_a_read_and_a_put_is_not_lost(effects: str, names: list[str], check: bool) -> None:
+    """The put is refused, whatever was named, and says what to do."""
+
+    def add_milk(body: dict, tx: Transaction) -> None:
+        cart = tx.get(**CART, attributes=names, check=check)
+        tx.put(TableName="carts", Item={**cart, "account": "a", "milk": 1})
+
+    store = Shop(effects, set_pear)
+    assert store.deliver(add_milk) == ["m0"]
+    assert store.cart == {"account": "a", "articles": {"apple": 1}, "pear": 1}
+    error = json.loads(record_of(store)["error"])
+    assert error["type"] == "ValueError"
+    assert error["text"].startswith("a transaction's Put on carts: the item was read, ")
+
+
+@both_modes
+@pytest.mark.parametrize("add", [set_pear, add_pear])
+def test_an_update_keeps_the_pear_that_is_added_after_the_read(effects: str, add: Callable[..., None]) -> None:
+    """As an attribute that nobody names, or within the one that is read and written."""
+    runs = 0
+
+    def add_milk(body: dict, tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        cart = tx.get(**CART, attributes=["articles"])
+        values = {":articles": {**cart["articles"], "milk": 1}}
+        tx.update(**CART, UpdateExpression="SET articles = :articles", ExpressionAttributeValues=values)
+
+    store = Shop(effects, add)
+    assert store.deliver(add_milk) == []
+    assert {*store.cart, *store.cart["articles"]} == {"account", "articles", "apple", "pear", "milk"}
+    assert runs == (2 if add is add_pear else 1)
+
+
+@both_modes
+def test_a_checkout_takes_the_pear_that_is_added_after_the_read(effects: str) -> None:
+    """A delete rests on what was named, so a cart is one attribute: what nobody named goes with it."""
+
+    def check_out(body: dict, tx: Transaction) -> None:
+        cart = tx.get(**CART, attributes=["articles"])
+        tx.put(TableName="orders", Item={"id": "1", "articles": cart["articles"]})
+        tx.delete(**CART)
+
+    for add, ordered in ((add_pear, {"apple": 1, "pear": 1}), (set_pear, {"apple": 1})):
+        store = Shop(effects, add)
+        assert store.deliver(check_out) == []
+        assert store.cart is None
+        assert store.tables["orders"].items["1",]["articles"] == ordered
+
+
+@both_modes
+def test_of_two_that_find_no_item_one_makes_it_and_the_other_runs_again(effects: str) -> None:
+    def make(body: dict, tx: Transaction) -> None:
+        found = tx.get(**CART, attributes=["made"])
+        if found is None:
+            tx.put(TableName="carts", Item={"account": "a", "made": body["n"]})
+        else:
+            tx.update(**CART, UpdateExpression="SET seen = :one", ExpressionAttributeValues={":one": 1})
+
+    store = Shop(effects, lambda tx: make({"n": "another"}, tx))
+    del store.tables["carts"].items["a",]
+    assert store.deliver(make) == []
+    assert store.cart == {"account": "a", "made": "another", "seen": 1}
 
 
 @both_modes
@@ -119,7 +225,7 @@ def changing(store: Bank, times: int = 1, **attributes: Any) -> Callable[[Transa
     left = [times]
 
     def read(tx: Transaction) -> Any:
-        account = tx.get(**ACCOUNT)
+        account = tx.get(**BALANCE)
         if left[0]:
             left[0] -= 1
             store.change(**(attributes or {"balance": store.accounts["a"]["balance"] + 1}))
@@ -227,6 +333,7 @@ def test_what_changes_every_time_is_a_failure_that_names_table_and_action(effect
     error = json.loads(record_of(store)["error"])
     assert error["type"] == "ConditionFailed"
     assert "action 2 (Update on accounts) kept changing" in error["text"]
+    assert "does the function itself write it with another client?" in error["text"]
     assert not error.get("permanent")
     assert "n" not in store.accounts["a"]
 
@@ -287,7 +394,7 @@ def test_a_get_that_failed_lets_nothing_commit_even_if_it_was_caught(effects: st
 
     def caught(tx: Transaction) -> None:
         with pytest.raises(Exception, match="nobody answered"):
-            tx.get(**ACCOUNT)
+            tx.get(**BALANCE)
 
     for function in (returns, refuses):
         store = Down(a=5)
@@ -307,7 +414,7 @@ def test_without_time_for_another_run_it_is_a_failure_whose_attempt_counts(effec
     def handler(body: dict, tx: Transaction) -> None:
         nonlocal runs
         runs += 1
-        tx.get(**ACCOUNT)
+        tx.get(**BALANCE)
         store.change(balance=runs)
         clock.seconds += 20
 
@@ -328,7 +435,7 @@ def test_what_was_to_run_again_and_found_no_time_has_failed_after_a_start(effect
 
     def handler(body: dict, tx: Transaction) -> None:
         if body["n"] == 0:
-            tx.get(**ACCOUNT)
+            tx.get(**BALANCE)
             store.change(balance=6)
         else:
             while not sent.wait(0.005):
@@ -347,18 +454,19 @@ def test_what_was_to_run_again_and_found_no_time_has_failed_after_a_start(effect
 @both_modes
 def test_a_fifo_group_goes_in_order_through_runs_that_repeat(effects: str) -> None:
     store, order = Bank(a=0), []
-    store.accounts["a"]["log"] = []
+    store.accounts["a"]["seen"] = []
 
     def handler(body: dict, tx: Transaction) -> None:
         order.append(body["n"])
-        account = tx.get(**ACCOUNT)
+        account = tx.get(**ACCOUNT, attributes=["balance", "seen"])
         if order.count(body["n"]) == 1 and body["n"] % 2:
             store.change(balance=body["n"])
-        tx.put(TableName="accounts", Item={**account, "log": [*account["log"], body["n"]]})
+        seen = [*account["seen"], body["n"]]
+        tx.update(**ACCOUNT, UpdateExpression="SET seen = :s", ExpressionAttributeValues={":s": seen})
 
     records = [sqs_record(f"m{number}", body=json.dumps({"n": number}), queue=FIFO, group="g") for number in range(6)]
     assert deliver(store, handler, *records, effects=effects, concurrency=3) == []
-    assert store.accounts["a"]["log"] == list(range(6))
+    assert store.accounts["a"]["seen"] == list(range(6))
     assert order == [0, 1, 1, 2, 3, 3, 4, 5, 5]
 
 
@@ -386,7 +494,7 @@ def test_write_skew_is_prevented() -> None:
 
     def leave(body: dict, tx: Transaction) -> None:
         mine, other = ("a", "b") if body["n"] else ("b", "a")
-        if tx.get(TableName="accounts", Key={"account": other})["balance"] == 0:
+        if tx.get(**BALANCE | {"Key": {"account": other}})["balance"] == 0:
             return
         key = {"account": mine}
         tx.update(
@@ -412,7 +520,7 @@ def test_checks_that_many_share_and_then_write_all_count_in_one_delivery(effects
 
     def handler(body: dict, tx: Transaction) -> None:
         runs[body["n"]] += 1
-        account = tx.get(**ACCOUNT)
+        account = tx.get(**BALANCE)
         if runs[body["n"]] == 1:
             began.wait()
         if account["balance"]:
@@ -435,7 +543,7 @@ def test_a_cancelled_read_lets_nothing_commit_even_if_it_was_caught(effects: str
 
     async def handler(body: dict, tx: Transaction) -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(tx.aget(**ACCOUNT), 0.01)
+            await asyncio.wait_for(tx.aget(**BALANCE), 0.01)
         if body["n"]:
             raise PermanentError("no such account")
         tx.put(TableName="accounts", Item={"account": "a", "balance": 0})

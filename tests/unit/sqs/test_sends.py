@@ -202,7 +202,7 @@ def test_a_run_again_sends_what_the_last_run_has_sent(effects: str) -> None:
     def handler(body: dict, tx: Transaction) -> None:
         nonlocal runs
         runs += 1
-        tx.get(TableName="orders", Key={"order": "x"})
+        tx.get(TableName="orders", Key={"order": "x"}, attributes=["order"])
         tx.send(QueueUrl=SHIPMENTS, MessageBody={"run": runs})
         if runs == 1:
             store.tables["orders"].items["x",] = {"order": "x"}

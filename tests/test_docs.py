@@ -22,7 +22,7 @@ from typer.main import get_command
 import idempotent_receiver
 from benchmarks import outside
 from benchmarks.document import comparison, marks
-from idempotent_receiver import MemoryStore, Message, http_endpoint, idempotent, sqs_consumer
+from idempotent_receiver import DynamoDBStore, MemoryStore, Message, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
 from idempotent_receiver.testing import explore
 from tests.current_loop import current_loop
@@ -118,6 +118,68 @@ def test_the_documented_parcel_waits_for_its_payment(examples: dict[str, Any]) -
     assert deliver(id="o-2", released=True) == ("the order is not paid", 0)
     store.tables["payments"].items["o-2",] = {"order": "o-2", "paid_at": 1}
     assert deliver(id="o-2", released=True) == (None, 1)
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+def test_the_documented_payment_is_one_that_the_account_can_pay(examples: dict[str, Any]) -> None:
+    store = MemoryStore(tables={"accounts": "account"})
+    account = store.tables["accounts"].items["alice",] = {"account": "alice", "balance": 100}
+    handler = sqs_consumer(store)(examples["pay"].__wrapped__)
+    order = json.dumps({"account": "alice", "cents": 70})
+    answer = handler({"Records": [{"messageId": id, "body": order} for id in ("m-1", "m-2")]}, CONTEXT)
+    assert [failed["itemIdentifier"] for failed in answer["batchItemFailures"]] == ["m-2"]
+    assert store.tables["accounts"].items["alice",] == account | {"balance": 30}
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+def test_the_documented_customer_is_made_by_the_first_message(examples: dict[str, Any]) -> None:
+    """Of two in one batch, too: the second runs again, and finds it."""
+    store = MemoryStore(tables={"customers": "id"})
+    handler = sqs_consumer(store, concurrency=2)(examples["register"].__wrapped__)
+    bodies = {
+        "m-1": {"id": "c-1", "name": "Ada"},
+        "m-2": {"id": "c-1", "name": "Bo"},
+        "m-3": {"id": "c-2", "name": "Cy"},
+    }
+    records = [{"messageId": id, "body": json.dumps(body)} for id, body in bodies.items()]
+    assert handler({"Records": records}, CONTEXT) == {"batchItemFailures": []}
+    assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
+    assert sorted(item["id"] for item in store.tables["customers"].items.values()) == ["c-1", "c-2"]
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+def test_the_documented_job_is_marked_while_it_is_worked_on_and_then_complete(
+    examples: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure leaves the mark, which the next attempt replaces."""
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="us-east-1")
+        for table in ("records", "jobs"):
+            client.create_table(
+                TableName=table,
+                KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+                AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        handler = sqs_consumer(DynamoDBStore("records", client=client))(examples["render"].__wrapped__)
+        draw, keys = examples["draw"], list[str]()
+
+        def marked() -> dict[str, Any]:
+            return client.get_item(TableName="jobs", Key={"id": {"S": "j-1"}})["Item"]
+
+        def watched(job: dict[str, Any], *, idempotency_key: str) -> str:
+            keys.append(idempotency_key)
+            assert marked() == {"id": {"S": "j-1"}, "attempt": {"N": str(len(keys))}}
+            if len(keys) == 1:
+                raise ConnectionError
+            return str(draw(job, idempotency_key=idempotency_key))
+
+        monkeypatch.setitem(examples, "jobs", client)
+        monkeypatch.setitem(examples, "draw", watched)
+        record = {"messageId": "m-1", "body": json.dumps({"id": "j-1"})}
+        assert [len(handler({"Records": [record]}, CONTEXT)["batchItemFailures"]) for _ in range(3)] == [1, 0, 0]
+        assert (len(keys), len(set(keys))) == (2, 1)
+        assert marked()["picture"] == {"S": "https://example.com/j-1.png"}
 
 
 WITH_EXAMPLES = [document for document in DOCUMENTS if code_of(document, "python").strip()]

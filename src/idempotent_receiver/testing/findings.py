@@ -306,8 +306,9 @@ def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Ite
     yield HandlerFinding(
         f"table {table}",
         f"the table {table} {ends}{instead}",
-        "a message must have the same effects whenever it is handled, however many attempts came before: read the data "
-        "that effects depend on with `tx.get`, so that the effects commit only if the data has not changed",
+        "a message must have the same effects whenever it is handled, however many attempts came before: name the data "
+        "that effects depend on in `tx.get(..., attributes=[...])`, so that they commit only if it has not changed, "
+        "and write it with `tx.update`",
         by_value=True,
     )
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
+from idempotent_receiver.protocol.reads import ReadItem
 from idempotent_receiver.unions import indistinguishable
 
 if TYPE_CHECKING:
@@ -151,7 +152,11 @@ def _another_value(first: object) -> tuple[str, str]:
 
 
 def _class_of(value: object) -> type:
-    """The value's class; for a generic model, the class without its parameters, as pydantic compares models."""
+    """The value's class; for a generic model, the class without its parameters, as pydantic compares models; for what
+    was read through a transaction, dict, as which it behaves once its handler has ended.
+    """
+    if isinstance(value, ReadItem):
+        return dict
     generic = getattr(type(value), "__pydantic_generic_metadata__", None) or {}
     return generic.get("origin") or type(value)
 

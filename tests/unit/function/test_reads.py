@@ -72,6 +72,22 @@ def test_a_function_that_runs_again_gets_the_same_arguments(
     assert [each is order for each in given] == [True, True]
 
 
+@pytest.mark.parametrize("annotated", [False, True])
+def test_what_was_read_may_be_the_result_and_is_a_dict_like_its_replay(once: Any, annotated: bool) -> None:
+    def look(order: dict[str, Any], tx: Transaction) -> dict[str, Any]:
+        return {"account": tx.get(**BALANCE)} if order["nested"] else tx.get(**BALANCE)
+
+    if not annotated:
+        del look.__annotations__["return"]
+    looked = once()(look)
+    for nested in (False, True):
+        for _ in "again":
+            found = looked({"id": str(nested), "nested": nested})
+            account = found["account"] if nested else found
+            assert account == {"balance": 5}
+            assert (account.get("account"), "account" in account) == (None, False)
+
+
 def test_a_coroutine_does_so_too(store: CountingStore, account: dict[str, Any], once: Any) -> None:
     @once()
     async def look(order: dict[str, Any], tx: Transaction) -> int:

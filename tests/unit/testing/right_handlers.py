@@ -73,6 +73,25 @@ def read_and_checked(order: dict, tx: Transaction) -> None:
     )
 
 
+def read_and_update(order: dict, tx: Transaction) -> None:
+    place: dict[str, Any] = {"TableName": "accounts", "Key": {"account": "alice"}}
+    account = tx.get(**place, attributes=["balance", "paid"])
+    values = {":left": account["balance"] - order["cents"], ":paid": {**account.get("paid", {}), order["order"]: 1}}
+    tx.update(**place, UpdateExpression="SET balance = :left, paid = :paid", ExpressionAttributeValues=values)
+
+
+@right("transactions", "it names what it reads, and updates that", messages=ORDERS)
+@consumer
+def named(order: dict, tx: Transaction) -> None:
+    read_and_update(order, tx)
+
+
+@right("transactions", "it does so, and nothing claims it", messages=ORDERS)
+@sqs_consumer(MemoryStore(), effects="transaction")
+def named_unclaimed(order: dict, tx: Transaction) -> None:
+    read_and_update(order, tx)
+
+
 @right("transactions", "a time is written beside it")
 @consumer
 def dated(order: dict, tx: Transaction) -> None:

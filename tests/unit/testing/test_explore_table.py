@@ -55,6 +55,16 @@ def test_of_each_wrong_handler_the_verdict_is_as_in_its_row(
     assert verdict == "" if row.told is None else row.told in verdict, verdict
 
 
+def test_the_remedy_for_what_was_read_and_put_back_names_the_data_and_updates_it(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MOST_VIOLATIONS", 1)
+    (row,) = (row for row in WRONG if row.handler is wrong_handlers.read_and_put)
+    verdict = " ".join(verdict_of(row, calls).split())
+    assert "name the data that effects depend on in `tx.get(..., attributes=[...])`" in verdict
+    assert "and write it with `tx.update`" in verdict
+
+
 def test_the_tables_have_enough_of_each_kind() -> None:
     """So that a kind of mistake is not judged by one handler."""
     assert len(WRONG) >= 59

@@ -1,11 +1,13 @@
 """The part of a payload that counts: its canonical form, its fingerprint, and keys made from it.
 
 All entry points use RFC 8785 (canonical JSON), so whitespace and the order of names do not matter. A payload without a
-canonical form (not JSON, a repeated name in an object, integers over 2^53) is compared by its raw bytes.
+canonical form (not JSON, a repeated name in an object, a number that a double does not hold) is compared by its raw
+bytes.
 """
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -15,11 +17,13 @@ import rfc8785
 from jmespath.exceptions import JMESPathError
 
 from idempotent_receiver.errors import MissingKey, UnusableKey
+from idempotent_receiver.json_numbers import EXACT, exact_text, has_inexact, number_of
 
 
 def json_of(text: str) -> Any:
     """The value of a JSON text. Raises RecursionError if it is nested too deeply, and ValueError if it is not JSON or
-    has a repeated name in an object: parsers differ in which value they take.
+    has a repeated name in an object: parsers differ in which value they take. A number with a fraction or an exponent
+    that a double does not hold is an `Inexact`.
     """
     return _DECODER.decode(text)
 
@@ -32,7 +36,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # Created once: `json.loads` with a hook creates a decoder per call, which costs more than the hook.
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=number_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +134,20 @@ class Payload:
         if not document.is_json and self.fields is None:
             return document.raw
         part = self.part(document)
+        if not has_inexact(part):
+            with suppress(ValueError, RecursionError, rfc8785.CanonicalizationError):
+                return rfc8785.dumps(part)
+        if part is document.value and not self.without:
+            return document.raw
         try:
-            return rfc8785.dumps(part)
-        except (ValueError, RecursionError, rfc8785.CanonicalizationError):
-            if part is document.value and not self.without:
-                return document.raw
-        try:
-            return json.dumps(part, sort_keys=True, separators=(",", ":")).encode()
+            return exact_text(part, sort_keys=True).encode()
         except RecursionError:
             return document.raw
 
     def _selected(self, part: Any) -> Any:
         assert self.fields is not None
         try:
-            found = jmespath.search(self.fields, part)
+            found = jmespath.search(self.fields, part, EXACT)
         except Exception:  # noqa: BLE001  # a JMESPath function may raise anything for a payload that does not fit it
             found = None
         # `[a, b]` yields a list of nulls if both are missing: as a key, it would merge all such payloads.

@@ -10,6 +10,7 @@ from typing import Any
 from jmespath.exceptions import JMESPathError
 
 from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.json_numbers import EXACT, Inexact, exact_text, has_inexact
 from idempotent_receiver.options import key_for
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of
 from idempotent_receiver.sqs.dead_letter import stamp_of
@@ -69,7 +70,7 @@ def body_field(path: str) -> KeyStrategy:
     expression = compiled(path, "body_field")
 
     def key(message: Message) -> str:
-        found = _found(repr(path), lambda: expression.search(json_of(message.body)))
+        found = _found(repr(path), lambda: expression.search(json_of(message.body), EXACT))
         if found is None:
             raise UnusableKey(f"the body has no {path!r} to take as the key")
         if isinstance(found, bool) or not isinstance(found, str | int | float):
@@ -98,7 +99,7 @@ def _digits(number: float, path: str) -> str:
     """
     if isinstance(number, int):
         return str(number)
-    if not number.is_integer() or abs(number) >= _INEXACT:
+    if isinstance(number, Inexact) or not number.is_integer() or abs(number) >= _INEXACT:
         raise UnusableKey(
             f"{path!r} finds a number with a fraction, or too large to be exact: "
             "a key is a string or a whole number; send it as a string"
@@ -176,11 +177,12 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
     def open_envelope(body: str) -> str:
         try:
             document = json_of(body)
-            found = expression.search(document)
-            # Without an envelope, the body is kept byte for byte: a JSON round trip would change numbers.
+            found = expression.search(document, EXACT)
             if found is None or found is document:
                 return body
-            return found if isinstance(found, str) else json.dumps(found)
+            if isinstance(found, str):
+                return found
+            return exact_text(found) if has_inexact(found) else json.dumps(found)
         except Exception:  # noqa: BLE001  # JMESPath's functions also raise TypeError and OverflowError
             return body
 

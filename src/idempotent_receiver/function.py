@@ -69,7 +69,8 @@ def idempotent(
 
     The wrapped function raises the function's own exceptions. Without a result to return, it raises InProgress,
     FingerprintMismatch, LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable. Before anything
-    runs, it raises UnusableKey for arguments that cannot be distinguished from others. `idempotent` itself raises
+    runs, it raises UnusableKey for arguments that cannot be distinguished from others, or that `key` does not fit (it
+    raises LookupError, TypeError, ValueError, AttributeError or RecursionError). `idempotent` itself raises
     TypeError or ValueError at set-up for options that cannot work.
     """
     if lease_seconds is not None:
@@ -195,7 +196,7 @@ class _Wrapped:
             case OneArgumentKey():
                 made = self.arguments.key_of_one(bound, key)
             case _:
-                made = key(*args, **kwargs)
+                made = options.made("key", "the arguments", partial(key, *args, **kwargs))
         usable = self.calls.usable(made)
         return usable, None if payload is None else self.arguments.fingerprint(given, payload, key)
 

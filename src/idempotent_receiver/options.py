@@ -5,9 +5,11 @@ message.
 import math
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
+from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.payload import Payload, payload_key
 from idempotent_receiver.protocol.namespaces import checked
 
@@ -45,16 +47,45 @@ def _is_for(key: object, way_in: str) -> bool:
     return all(way_in in ways_in for marked, ways_in in _MARKED if marked is key)
 
 
+def why_not_called(strategy: object, way_in: str) -> str | None:
+    """Why a key or scope cannot be called for this entry point, to follow its repr; None if it can."""
+    return (
+        ": call it with a name" if not _is_for(strategy, way_in)
+        else ", a coroutine function, which is never awaited" if _is_coroutine_function(strategy)
+        else None if callable(strategy)
+        else ""
+    )  # fmt: skip
+
+
+def _is_coroutine_function(function: object) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+
+
+_DOES_NOT_FIT: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+def made(what: str, source: str, make: Callable[[], Any], unusable: tuple[type[Exception], ...] = ()) -> Any:
+    """What the user's `key` or `scope` callable (`what`) makes from `source`.
+
+    Raises UnusableKey for the exceptions that a callable raises for input that it does not fit, because a retry does
+    not help, and for those that are `unusable` to this entry point besides. The original is chained; its text may quote
+    the payload.
+    """
+    try:
+        return make()
+    except UnusableKey:
+        raise
+    except _DOES_NOT_FIT + unusable as error:
+        raise UnusableKey(f"no {what} could be made from {source}") from error
+
+
 def require_key(key: object, store: Any, message_id: object) -> None:
     """Raise TypeError unless `key` makes keys from messages, or ValueError if it needs a namespace that the store
     lacks.
     """
-    why = (
-        ": call it with a name" if not _is_for(key, "sqs_consumer")
-        else ", a coroutine function, which is never awaited" if iscoroutinefunction(key)
-        else None if callable(key)
-        else ""
-    )  # fmt: skip
+    why = why_not_called(key, "sqs_consumer")
     if why is not None:
         raise TypeError(
             "key must be message_id, message_attribute(name), body_field(path), payload_key(fields), event_id or a "
@@ -82,20 +113,22 @@ def require_payload(payload: object, key: object, message_id: object) -> None:
 
 def require_call_key(key: object, way_in: str) -> None:
     """Raise TypeError unless `key` makes keys for this entry point's calls."""
-    if not callable(key) or not _is_for(key, way_in):
+    why = why_not_called(key, way_in)
+    if why is not None:
         header = "header(name), " if way_in == "http_endpoint" else ""
         raise TypeError(
             f"key must be {header}payload_key(...) or a callable that takes the call's arguments and returns a str; "
-            f"it is {key!r}"
+            f"it is {key!r}{why}"
         )
 
 
 def require_scope(scope: object, way_in: str) -> None:
     """Raise TypeError unless `scope` can return an HTTP event's owner; None means that all callers share keys."""
-    if scope is not None and (not callable(scope) or isinstance(scope, Payload) or not _is_for(scope, way_in)):
+    why = "" if isinstance(scope, Payload) else why_not_called(scope, way_in)
+    if scope is not None and why is not None:
         raise TypeError(
             "scope must be a callable from the event to the request's owner, such as an authoriser's claim or "
-            f"header('X-Tenant'); it is {scope!r}"
+            f"header('X-Tenant'); it is {scope!r}{why}"
         )
 
 

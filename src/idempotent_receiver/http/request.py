@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote_plus
 
 from idempotent_receiver.errors import MissingKey, UnusableKey, text_of
 from idempotent_receiver.http.fronts import Front
-from idempotent_receiver.options import key_for, require_text
+from idempotent_receiver.options import key_for, made, require_text
 from idempotent_receiver.payload import Document, Payload, Query
 
 MOST_KEY_CHARACTERS = 255
@@ -173,12 +173,7 @@ def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
     Raises UnusableKey for any exception: the client sent something unexpected, so a retry does not help. The
     exception's own text is not disclosed to the client.
     """
-    try:
-        return strategy(event)
-    except UnusableKey:
-        raise
-    except Exception as error:
-        raise UnusableKey(f"no {name} could be made from the request") from error
+    return made(name, "the request", partial(strategy, event), (Exception,))
 
 
 def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:

@@ -27,7 +27,7 @@ from idempotent_receiver.errors import PermanentError, UnusableKey, invalid_body
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.fronts import HttpResponse, in_form_of
-from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
+from idempotent_receiver.http.request import Request, made_by, request_of, scope_of
 from idempotent_receiver.http.response import Headers, problem
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed, Unreadable
@@ -124,8 +124,9 @@ def _require(workflow: object, key: object, payload: object) -> None:
             "workflow_endpoint needs a Workflow(store, client=..., state_machine_arn=..., timeout_seconds=...); "
             f"it is {workflow!r}"
         )
-    if not callable(key) or key is header or isinstance(key, Payload):
-        raise TypeError(f"key must be header(name) or a callable from the event to a str; it is {key!r}")
+    why = "" if isinstance(key, Payload) else options.why_not_called(key, "workflow_endpoint")
+    if why is not None:
+        raise TypeError(f"key must be header(name) or a callable from the event to a str; it is {key!r}{why}")
     if not isinstance(payload, Payload):
         raise TypeError(f"payload must be a Payload(fields=..., without=...); it is {payload!r}")
 

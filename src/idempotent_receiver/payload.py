@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -134,9 +135,8 @@ class Payload:
         if not document.is_json and self.fields is None:
             return document.raw
         part = self.part(document)
-        if not has_inexact(part):
-            with suppress(ValueError, RecursionError, rfc8785.CanonicalizationError):
-                return rfc8785.dumps(part)
+        if (form := _canonical(part)) is not None:
+            return form
         if part is document.value and not self.without:
             return document.raw
         try:
@@ -150,10 +150,9 @@ class Payload:
             found = jmespath.search(self.fields, part, EXACT)
         except Exception:  # noqa: BLE001  # a JMESPath function may raise anything for a payload that does not fit it
             found = None
-        # `[a, b]` yields a list of nulls if both are missing: as a key, it would merge all such payloads.
-        within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]
-        if all(each is None for each in within):
+        if _is_missing(found):
             raise MissingKey(f"the payload has no {self.fields!r}")
+        require_taken(self.fields, found)
         return found
 
 
@@ -186,6 +185,48 @@ def compiled(path: str, name: str) -> Any:
             f"{name}({path!r}) is not a JMESPath expression; a name with characters other than letters, digits and _ "
             "needs quotes inside: '\"order-id\"'"
         ) from None
+
+
+def require_taken(path: str, found: Any, options: jmespath.Options = EXACT) -> None:
+    """Raise MissingKey if a JMESPath expression, with these options, has taken what it found from no payload: it finds
+    the same in an empty one. As a key, it would merge all payloads without its fields.
+    """
+    nothing = _found_in_nothing(path, options)
+    # By their forms, because True is 1 for Python.
+    if found == nothing and _canonical(found) == _canonical(nothing):
+        raise MissingKey(
+            f"{path!r} takes nothing from the payload: it gives the same for an empty one. Name a field that every "
+            "payload has, and give it no default"
+        )
+
+
+@lru_cache
+def _found_in_nothing(path: str, options: jmespath.Options) -> Any:
+    """What an expression finds in an empty payload; None if it raises, because then it needs a field."""
+    try:
+        return jmespath.search(path, {}, options)
+    except Exception:  # noqa: BLE001  # as for any payload
+        return None
+
+
+def _is_missing(found: Any) -> bool:
+    """Whether an expression found nothing but nulls: `[a, b]` yields a list of them if both fields are missing."""
+    todo = [found]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, dict | list) and (each or each is found):
+            todo.extend(each.values() if isinstance(each, dict) else each)
+        elif each is not None:
+            return False
+    return True
+
+
+def _canonical(part: Any) -> bytes | None:
+    """The form of RFC 8785; None for a value without one."""
+    if not has_inexact(part):
+        with suppress(ValueError, RecursionError, rfc8785.CanonicalizationError):
+            return rfc8785.dumps(part)
+    return None
 
 
 def _left_out(part: Any, path: Sequence[str]) -> Any:

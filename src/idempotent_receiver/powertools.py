@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ from jmespath.exceptions import JMESPathError
 from idempotent_receiver.errors import MissingKey, UnusableKey
 from idempotent_receiver.one_argument import OneArgumentKey
 from idempotent_receiver.options import key_for
-from idempotent_receiver.payload import compiled
+from idempotent_receiver.payload import compiled, require_taken
 from idempotent_receiver.sqs.message import Message
 
 
@@ -110,13 +110,22 @@ def _encoded(value: Any) -> Any:
 
 
 def _selected(expression: str, data: Any) -> Any:
-    # Powertools' own functions, such as powertools_json(body). Imported here because few users need them.
-    from aws_lambda_powertools.utilities.jmespath_utils import PowertoolsFunctions  # noqa: PLC0415
-
+    options = _with_functions()
     try:
-        return jmespath.search(expression, data, options=jmespath.Options(custom_functions=PowertoolsFunctions()))
+        found = jmespath.search(expression, data, options)
     except (JMESPathError, ValueError, TypeError):
         raise UnusableKey(f"{expression!r} cannot be evaluated on the data") from None
+    require_taken(expression, found, options)
+    return found
+
+
+@cache
+def _with_functions() -> jmespath.Options:
+    """Powertools' own functions, such as powertools_json(body)."""
+    # Imported here because few users need them.
+    from aws_lambda_powertools.utilities.jmespath_utils import PowertoolsFunctions  # noqa: PLC0415
+
+    return jmespath.Options(custom_functions=PowertoolsFunctions())
 
 
 def _is_missing(data: Any) -> bool:

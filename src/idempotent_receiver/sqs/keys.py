@@ -12,7 +12,7 @@ from jmespath.exceptions import JMESPathError
 from idempotent_receiver.errors import UnusableKey, text_of
 from idempotent_receiver.json_numbers import EXACT, Inexact, exact_text, has_inexact
 from idempotent_receiver.options import key_for
-from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of
+from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of, require_taken
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.message import Message
 
@@ -75,6 +75,7 @@ def body_field(path: str) -> KeyStrategy:
             raise UnusableKey(f"the body has no {path!r} to take as the key")
         if isinstance(found, bool) or not isinstance(found, str | int | float):
             raise UnusableKey(f"{path!r} finds a {type(found).__name__}: a key is a string or a whole number")
+        require_taken(path, found)
         return found if isinstance(found, str) else _digits(found, path)
 
     return Made("body_field", path, key)
@@ -180,6 +181,7 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
             found = expression.search(document, EXACT)
             if found is None or found is document:
                 return body
+            require_taken(path, found)
             if isinstance(found, str):
                 return found
             return exact_text(found) if has_inexact(found) else json.dumps(found)

@@ -40,7 +40,7 @@ class Arguments:
     def __init__(self, function: Callable[..., Any], name: str, signature: inspect.Signature) -> None:
         self._name, self._parameters = name, signature.parameters
         hints = hints_of(function, name)
-        self._hints = {name: _whole_hint(each, hints.get(name, Any)) for name, each in self._parameters.items()}
+        self._hints = {name: _whole_hint(each, hints.get(name)) for name, each in self._parameters.items()}
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         with_default = {name for name, each in self._parameters.items() if each.default is not each.empty}
         self._required = {name for name, each in self._parameters.items() if each.kind not in several} - with_default
@@ -238,6 +238,8 @@ def _may_be_context(name: str, hint: Any) -> bool:
 
 def _whole_hint(parameter: inspect.Parameter, hint: Any) -> Any:
     """The annotation of a parameter's value: for `*args` and `**kwargs`, it is each one's."""
+    if hint is None:  # it may be only in a `__signature__`
+        hint = Any if parameter.annotation is parameter.empty else parameter.annotation
     match parameter.kind:
         case inspect.Parameter.VAR_POSITIONAL:
             return tuple[hint, ...]

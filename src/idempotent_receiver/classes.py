@@ -157,10 +157,9 @@ def _members(part: _Part) -> _Parts:
 
 
 def _hints_of_elements(part: _Part) -> Sequence[Any]:
-    kind = type(part.value)
-    if hasattr(kind, "_fields"):
-        return [hint for _, hint in hints.fields_of(kind).values()]
-    return hints.of_elements(hints.member_for(part.hint, kind), len(part.value))
+    kind, count = type(part.value), len(part.value)
+    named = [hint for _, hint in hints.fields_of(kind).values()] if hasattr(kind, "_fields") else []
+    return named if named and len(named) == count else hints.of_elements(hints.member_for(part.hint, kind), count)
 
 
 def _fields(part: _Part) -> _Parts:

@@ -13,12 +13,8 @@ from sys import stdlib_module_names
 from typing import (
     Annotated,
     Any,
-    ClassVar,
-    Final,
     Literal,
     NewType,
-    NotRequired,
-    Required,
     TypeVar,
     Union,
     get_args,
@@ -61,7 +57,7 @@ def _alternatives(hint: Any) -> Iterator[tuple[Any, ...]]:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated and any(getattr(each, "discriminator", None) is not None for each in hint.__metadata__):
         yield tuple(member for group in alternatives(args[0]) for member in group)
-    elif origin is Annotated or origin in _QUALIFIERS:
+    elif origin is Annotated or getattr(origin, "_name", None) in _QUALIFIERS:
         yield from alternatives(args[0])
     elif origin is Union or origin is types.UnionType:
         for each in args:
@@ -76,7 +72,8 @@ def _alternatives(hint: Any) -> Iterator[tuple[Any, ...]]:
         yield (hint,)
 
 
-_QUALIFIERS = (ClassVar, Final, NotRequired, Required)
+_QUALIFIERS = ("ClassVar", "Final", "NotRequired", "ReadOnly", "Required")
+"""By name, because `typing` has the last ones only in newer versions of Python."""
 
 
 def _aliased(alias: Any, origin: Any, args: Any) -> Any:

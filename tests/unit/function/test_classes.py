@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import os
 import pathlib
 import subprocess
@@ -14,12 +15,12 @@ from dataclasses import InitVar, dataclass, field
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from functools import partial
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Protocol, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, NewType, Protocol, TypeVar
 
 import pytest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel
 from pydantic import dataclasses as pydantic_dataclasses
-from typing_extensions import TypeAliasType, TypedDict
+from typing_extensions import ReadOnly, TypeAliasType, TypedDict
 
 from idempotent_receiver import FingerprintMismatch, Payload, idempotent, payload_key
 from tests.counting_store import CountingStore
@@ -251,7 +252,12 @@ Tree = TypeAliasType("Tree", "list[Tree] | Deposit | None")
 
 
 class Options(TypedDict, total=False):
-    entry: Deposit
+    entry: ReadOnly[Deposit]
+
+
+@dataclass
+class Constant:
+    entry: Final[Deposit]  # type: ignore[misc]  # it is what dataclasses allow
 
 
 def as_model(entry: DepositModel) -> None: ...
@@ -277,6 +283,13 @@ def as_each(*entry: Deposit) -> None: ...
 def as_marker(entry: Marked) -> None: ...
 def as_told_apart(entry: Annotated[Debit | Credit, Field(discriminator="kind")] | None) -> None: ...
 def as_field(entry: Ledger) -> None: ...
+def as_constant(entry: Constant) -> None: ...
+def as_signed(*args: Any, **kwargs: Any) -> None: ...
+
+
+as_signed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # where inspect looks for it
+    [inspect.Parameter("entry", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Deposit)]
+)
 
 
 @dataclass
@@ -324,6 +337,8 @@ EXACT: list[tuple[Any, Any, Any]] = [
     (as_marker, Marked(at=AT), {"at": "2026-01-02T00:00:00Z"}),
     (as_told_apart, Debit(), {"kind": "debit"}),
     (as_field, Ledger(last=Credit()), {"last": {"kind": "credit"}}),
+    (as_constant, Constant(DEPOSIT), {"entry": PLAIN}),
+    (as_signed, DEPOSIT, PLAIN),
 ]
 
 

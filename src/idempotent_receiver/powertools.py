@@ -115,7 +115,8 @@ def _selected(expression: str, data: Any) -> Any:
         found = jmespath.search(expression, data, options)
     except (JMESPathError, ValueError, TypeError):
         raise UnusableKey(f"{expression!r} cannot be evaluated on the data") from None
-    require_taken(expression, found, options)
+    if not _is_missing(found):
+        require_taken(expression, found, options)
     return found
 
 

@@ -503,3 +503,10 @@ def test_the_two_libraries_keys_differ_unless_configured(
         return json.dumps("charged twice")
 
     assert charge(ORDER) == '"charged twice"'
+
+
+@pytest.mark.parametrize("expression", ["to_string(order)", "not_null(order, 'none')", "powertools_json('1')", "'all'"])
+def test_an_expression_that_takes_nothing_from_the_data_makes_no_key(expression: str) -> None:
+    """Powertools would give all strangers one key, and the second one the first's result."""
+    with pytest.raises(UnusableKey, match="takes nothing from the payload"):
+        powertools_key(expression)({"other": 1})

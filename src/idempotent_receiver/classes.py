@@ -44,6 +44,8 @@ class Argument:
 
     def context(self, payload: Payload) -> list[str]:
         """The classes of what counts, as a fingerprint's context, which cannot be an HTTP request's."""
+        if not self.classes:
+            return []
         counting: Iterable[Undeclared] = [each for each in self.classes if not _is_left_out(each, payload)]
         if payload.fields is not None:
             counting = _selected(counting, payload, self.document)
@@ -108,9 +110,10 @@ def _undeclared(value: object, document: Document, annotation: Any) -> Iterator[
             continue
         if kind not in _PLAIN and not hints.says(part.hint, kind):
             yield Undeclared(part.path, part.role, _name(kind))
-        parts_of = _parts_of(kind)  # type: ignore[arg-type]  # a class has a hash
+        parts_of = _parts_of(kind)
         for role, step, each, form, hint in () if parts_of is None else parts_of(part):
-            if type(each) not in _SCALARS:
+            # A shortcut for most: what is plain, and what is just of the class that is annotated, with nothing in it.
+            if type(each) not in _SCALARS and (type(each) is not hint or _parts_of(hint) is not None):
                 todo.append(_Part((*part.path, *step), role, each, form, hint))
 
 
@@ -122,8 +125,7 @@ _Parts = Iterator[tuple[str, tuple[_Step, ...], Any, Any, Any]]
 """For each part of a value: its role, the steps to it, the part, its form and its annotation."""
 
 
-@lru_cache(maxsize=1024)
-def _parts_of(kind: type) -> Callable[[_Part], _Parts] | None:
+def _reader_of(kind: type) -> Callable[[_Part], _Parts] | None:
     """How the parts of such a value are found; None if it has none."""
     if issubclass(kind, dict):
         return _entries
@@ -132,6 +134,10 @@ def _parts_of(kind: type) -> Callable[[_Part], _Parts] | None:
     if issubclass(kind, (set, frozenset)):
         return _members
     return _fields if hasattr(kind, "__pydantic_fields__") or is_dataclass(kind) else None
+
+
+_parts_of: Callable[[type], Callable[[_Part], _Parts] | None] = lru_cache(maxsize=1024)(_reader_of)
+"""The same, remembered."""
 
 
 def _entries(part: _Part) -> _Parts:
@@ -168,9 +174,12 @@ def _fields(part: _Part) -> _Parts:
     if getattr(kind, "__pydantic_root_model__", False):
         yield f"{part.role}root", (), value.root, part.form, declared["root"][1]
         return
+    # A form that pydantic could not make as a whole has a dataclass's fields by name.
+    by_name = is_dataclass(kind) and isinstance(part.form, dict) and part.form.keys() == declared.keys()
     for name, (alias, hint) in declared.items():
-        if _is_in(alias, part.form):
-            yield "", (alias,), getattr(value, name, None), _form_at(alias, part.form), hint
+        shown, each = name if by_name else alias, getattr(value, name, None)
+        if type(each) not in _SCALARS and _is_in(shown, part.form):
+            yield "", (shown,), each, _form_at(shown, part.form), hint
     for name, each in (getattr(value, "__pydantic_extra__", None) or {}).items():
         if _is_in(name, part.form):
             yield "", (name,), each, _form_at(name, part.form), Any

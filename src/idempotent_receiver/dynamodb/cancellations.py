@@ -2,10 +2,14 @@
 
 If a failed condition covers both a read and the handler's own condition, the current item shows which of them failed.
 If the reason does not include the item, the item is read.
+
+A condition of the handler's own counts only if conditions are all that failed, in the whole transaction. DynamoDB does
+not evaluate the condition of an action that meets a conflict or a throttle, and that condition might have shown that
+data which the handler had read has changed. A handler that had read current data might not have set the condition.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from idempotent_receiver.dynamodb.errors import conflict, write_failed
@@ -16,6 +20,9 @@ from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown
 
 Get = Callable[[str, PlainItem], PlainItem | Unknown | None]
 """Reads an item in a handler's table: `DynamoDBStore.get`."""
+
+
+_FAILED = "ConditionalCheckFailed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +40,53 @@ def answers_named(
     if len(reasons) != 1 + max(place for here in places for place in here):
         return {}
     own = [[reasons[place] for place in here] for here in places]
-    answers = {member: _named(one, member, table, get) for member, one in zip(members, own, strict=True)}
+    judged = all(_code(reason) in ("None", _FAILED) for reason in reasons)
+    answers = {
+        member: _named(one, member, table, get, judged=judged) for member, one in zip(members, own, strict=True)
+    }
     return {member: answer for member, answer in answers.items() if answer is not None}
 
 
 def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
     """The answer to a single member if the reasons name none of its actions."""
     codes = [reason.get("Code") for reason in cancelled.reasons]
-    telling = [code for code in codes if code not in (None, "None", "ConditionalCheckFailed")]
+    telling = [code for code in codes if code not in (None, "None", _FAILED)]
     return write_failed(telling[0] if telling else "TransactionCanceledException", call_of([member], table))
 
 
-def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get: Get) -> Written | ActionFailed | None:
+def _named(
+    reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get: Get, *, judged: bool
+) -> Written | ActionFailed | None:
     """A member's answer, from the cancellation reasons of its own actions; None if these actions did not cause it.
 
-    The record's own reason comes first: once the claim is lost, the handler's conditions do not matter.
+    The record's own reason comes first: once the claim is lost, the handler's conditions do not matter. `judged` says
+    that every condition in the transaction was evaluated. If not, only a change of the data read is certain.
     """
-    codes = [reason.get("Code", "None") for reason in reasons]
-    if codes[0] == "ConditionalCheckFailed":
+    codes = [_code(reason) for reason in reasons]
+    if codes[0] == _FAILED:
         return conflict(reasons[0])
-    if codes[0] == "None" and "ConditionalCheckFailed" in codes:
-        failed = [number for number, code in enumerate(codes) if code == "ConditionalCheckFailed"]
-        return _conditions_failed({number - 1: reasons[number] for number in failed}, member.commit.actions, get)
-    for number, code in enumerate(codes):
-        if code != "None":
+    failed = {number - 1: reasons[number] for number, code in enumerate(codes) if code == _FAILED}
+    if failed and codes[0] == "None":
+        answer = _conditions_failed(failed, member.commit.actions, get)
+        if judged or not isinstance(answer, ActionFailed) or answer.stale:
+            return answer
+    return _error(reasons, member, table, contended=bool(failed))
+
+
+def _error(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, *, contended: bool) -> Written | None:
+    """A member's answer from the reasons other than failed conditions; None if there are none. An error that may pass
+    comes first; `contended` makes it count as one of contention.
+    """
+    errors: list[NotApplied | Unknown] = []
+    for number, reason in enumerate(reasons):
+        if (code := _code(reason)) not in ("None", _FAILED):
             where = member.commit.actions[number - 1].named(number) if number else "the record itself"
-            message = reasons[number].get("Message")
-            return write_failed(code, call_of([member], table), message, where=f", {where}", own=number > 0)
-    return None
+            call, message = call_of([member], table), reason.get("Message")
+            errors.append(write_failed(code, call, message, where=f", {where}", own=number > 0))
+    for error in errors:
+        if isinstance(error, NotApplied) and error.retry:
+            return replace(error, contended=error.contended or contended)
+    return errors[0] if errors else None
 
 
 def _conditions_failed(
@@ -78,3 +104,7 @@ def _conditions_failed(
             return NotApplied(found.why, retry=True, own=True)
         met[index] = found
     return action_failed(actions, met)
+
+
+def _code(reason: Mapping[str, Any]) -> str:
+    return str(reason.get("Code", "None"))

@@ -133,11 +133,17 @@ class MemoryStore:
                 for index, (action, before) in enumerate(zip(actions, befores, strict=True))
                 if misfits[index] is None and not _allowed(action, before)
             }
-            if met:
-                return action_failed(actions, met)
+            failed = action_failed(actions, met) if met else None
+            if failed is not None and failed.stale:
+                return failed
             if misfit := next(filter(None, misfits), None):
                 return _refused(misfit)
-            afters = [_outcome(action, before) for action, before in zip(actions, befores, strict=True)]
+            afters = [
+                before if index in met else _outcome(action, before)
+                for index, (action, before) in enumerate(zip(actions, befores, strict=True))
+            ]
+            if failed is not None:
+                return failed
         except (KeyError, TypeError, ValueError) as error:
             return _refused(error)
         for (name, key), item in zip(places, afters, strict=True):

@@ -9,55 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
+from typing import Any
 
 import pytest
 
-from harness.dynamodb.in_process import answered, client_of
-from harness.dynamodb.tables import Surroundings, Tables
 from idempotent_receiver import DynamoDBStore, Message, Transaction
-from idempotent_receiver.dynamodb import client as store_client
-from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.testing.worker import SILENT
-from idempotent_receiver.testing.world import World
-from tests.simulation.wire import GreenletLocal
+from tests.simulation.contended import Contended, in_greenlets
 from tests.simulation.world import Worker, sqs_record
 
-if TYPE_CHECKING:
-    from unittest.mock import Mock
-
 WORKERS, BATCHES, MESSAGES, WRITES = 4, 3, 100, 2
-UNDER_WAY_SECONDS, HALF_A_ROUND_TRIP_SECONDS = 0.005, 0.0025
-
-
-class Contended(Surroundings):
-    """Tables in a world: what a transaction does takes a while, in which others are served."""
-
-    def __init__(self, seed: int = 1) -> None:
-        self.random = Random(seed)
-        self.world = World(Random(seed).random)
-        self.tables = Tables(self)
-        for name in ("records", "accounts"):
-            self.tables.execute("CreateTable", {"TableName": name, "KeySchema": [{"AttributeName": "id"}]})
-        self.client = client_of(self._send, client_config())
-
-    def seconds(self) -> float:
-        """The world's time."""
-        return self.world.now
-
-    def between(self) -> None:
-        """A transaction is under way."""
-        self._wait(UNDER_WAY_SECONDS)
-
-    def _send(self, operation: str, body: bytes) -> tuple[int, bytes]:
-        self._wait(HALF_A_ROUND_TRIP_SECONDS)
-        answer = answered(self.tables, operation, body)
-        self._wait(HALF_A_ROUND_TRIP_SECONDS)
-        return answer
-
-    def _wait(self, seconds: float) -> None:
-        self.world.sleep(seconds * self.random.uniform(0.5, 1.5))
 
 
 def post(body: dict, tx: Transaction) -> None:
@@ -93,10 +54,8 @@ def cost(accounts: int, *, singly: bool = False) -> tuple[float, float]:
 
 
 @pytest.fixture(autouse=True)
-def in_greenlets() -> Any:
-    """Each worker's calls are its own."""
-    local: Mock | GreenletLocal = GreenletLocal()
-    with patch.object(store_client, "_thread", local):
+def greenlets() -> Any:
+    with in_greenlets():
         yield
 
 

@@ -79,7 +79,14 @@ def test_another_claim_has_another_token() -> None:
         ("None ConditionalCheckFailed None", ActionFailed(0)),
         ("- ConditionalCheckFailed -", ActionFailed(0)),
         ("- ValidationError", NEVER),
-        ("None TransactionConflict ConditionalCheckFailed", ActionFailed(1)),
+        # What is in the way may hide that a read no longer stands, so the condition must wait.
+        ("None TransactionConflict ConditionalCheckFailed", CONTENDED),
+        ("None ConditionalCheckFailed ThrottlingError", CONTENDED),
+        ("None ConditionalCheckFailed ProvisionedThroughputExceeded", CONTENDED),
+        ("None ValidationError ConditionalCheckFailed TransactionConflict", CONTENDED),
+        ("None ValidationError TransactionConflict", CONTENDED),
+        ("None ConditionalCheckFailed ValidationError", NEVER),
+        ("None ConditionalCheckFailed AccessDenied", NEVER),
         # The claim's owner is unknown as yet, so the handler's condition must wait.
         ("TransactionConflict ConditionalCheckFailed", CONTENDED),
         # Nothing is proved.
@@ -90,7 +97,9 @@ def test_another_claim_has_another_token() -> None:
     ],
 )
 def test_the_reason_that_counts(reasons: str | None, answer: str | Conflict | ActionFailed) -> None:
-    """The record's own refusal comes first, then a failed condition of the handler, then what may be retried."""
+    """The record's own refusal comes first, then what may be retried, then what is refused. A failed condition of the
+    handler's own counts only if nothing else was in the way.
+    """
     codes = (reasons or "").split()
     refusal = Refusal("TransactionCanceledException") if reasons is None else cancelled(*codes)
     told = commit_one(Wire(refusal).store, change(), adding().actions * max(1, len(codes) - 1))

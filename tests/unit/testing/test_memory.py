@@ -72,13 +72,28 @@ def test_an_invalid_transaction_is_refused_before_anything_is_checked(store: Mem
     assert isinstance(commit_one(store, DONE, tx.actions), NotApplied)
 
 
-def test_a_failed_condition_goes_before_an_impossible_write(store: MemoryStore) -> None:
-    """DynamoDB reports both; the store reports the condition, because the handler defines its meaning."""
+def test_an_impossible_write_goes_before_a_failed_condition(store: MemoryStore) -> None:
+    """DynamoDB reports both. The condition counts only if nothing else failed: the message is retried, whatever
+    `otherwise` says.
+    """
     tx = Transaction()
     tx.update(TableName="Accounts", Key={"id": "c"}, UpdateExpression="SET x = y")
     move(tx, "a", -11)
 
-    assert commit_one(store, DONE, tx.actions) == ActionFailed(1)
+    answer = commit_one(store, DONE, tx.actions)
+
+    assert isinstance(answer, NotApplied)
+    assert (answer.retry, answer.own) == (False, True)
+
+
+def test_a_read_that_has_changed_goes_before_an_impossible_write(store: MemoryStore) -> None:
+    """With current data, the handler might not have requested that write."""
+    tx = Transaction(store.get)  # type: ignore[arg-type]  # it answers
+    tx.get(TableName="Accounts", Key={"id": "a"}, attributes=["balance"])
+    tx.update(TableName="Accounts", Key={"id": "c"}, UpdateExpression="SET x = y")
+    store.tables["Accounts"].items["a",]["balance"] = 11
+
+    assert commit_one(store, DONE, tx.seal()) == ActionFailed(1, stale=True)
 
 
 def wrong_actions() -> list[tuple[str, str, dict[str, Any]]]:

@@ -18,7 +18,7 @@ from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 @dataclass(frozen=True, slots=True)
 class Misshapen(NotApplied):
-    """The write was refused because of its tables or expressions: any write that uses them would be, too."""
+    """The write was refused because of its tables or its expressions' text: any write that uses them would be, too."""
 
 
 class Effect(Enum):
@@ -127,8 +127,19 @@ value.
 _VALUE: Final = re.compile(r"[^;:]*:? ?AttributeValue: ?\{.*", re.DOTALL)
 """Matches the part of a message from its first quoted value on, as in the message about BETWEEN's bounds."""
 
-_SHAPE: Final = frozenset({"ResourceNotFound", "AccessDenied", "UnknownOperation"})
-"""The codes for a request refused because of its tables or operation, not its items' content."""
+_SHAPE: Final = frozenset({"ResourceNotFound", "UnknownOperation"})
+"""The codes for a request refused because of its tables or operation. A permission may depend on an item's key."""
+
+_SHAPE_MESSAGES: Final = (
+    *(
+        f"Invalid {kind}Expression: {what}"
+        for kind in ("Update", "Condition")
+        for what in ("Syntax error", "Attribute name is a reserved keyword", "An expression attribute ")
+    ),
+    *(f"ExpressionAttribute{kind} contains invalid key" for kind in ("Names", "Values")),
+    "Value provided in ExpressionAttribute",
+)
+"""Prefixes of messages about an expression's syntax, names and placeholders, which are wrong whatever the values are."""
 
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
 """The codes for a failed condition: in a whole request, in a statement or action, and in an INSERT."""
@@ -155,7 +166,7 @@ def write_failed(
     if effect is Effect.UNKNOWN:
         return Unknown(why)
     own = own or (remedy is _INVALID and call.operation == "TransactWriteItems")
-    if _short(code) in _SHAPE or (remedy is _INVALID and (message or "").startswith(_EXPRESSIONS)):
+    if _short(code) in _SHAPE or (remedy is _INVALID and (message or "").startswith(_SHAPE_MESSAGES)):
         return Misshapen(why, retry=False, own=own)
     return NotApplied(why, effect is Effect.DELAYED, contended=_short(code) == "TransactionConflict", own=own)
 

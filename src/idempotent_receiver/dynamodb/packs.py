@@ -10,7 +10,9 @@ applied                                 all are applied; if more were waiting, t
 the reasons name some commits           those are answered; the others are sent again at once
 cancelled or refused, none named        one is sent alone; if it succeeds, the culprit is found by bisection. There is
                                         no search for a second culprit: the others are sent alone
-two of one shape refused when alone     all others with the same tables and expressions are refused, unsent
+two of one shape refused when alone     all others with the same tables and expressions are refused, unsent. Only what
+                                        no value can change is a shape: no such table or operation, and an expression's
+                                        syntax, names and placeholders
 throttled as a whole                    nothing took effect: all may be retried later
 unknown                                 all are unknown, and none is sent again in this call
 ======================================= =============================================================================

@@ -217,7 +217,30 @@ INVALID, NO_TABLE, NOT_ALLOWED, SHORT = (
     *map(refused, ("ValidationException", "ResourceNotFoundException", "AccessDeniedException")),
     cancelled("ValidationError"),
 )
-SYNTAX = refused("ValidationException", message="Invalid UpdateExpression: Syntax error")
+SYNTAX = refused("ValidationException", message='Invalid UpdateExpression: Syntax error; token: "=", near: "= = :n"')
+UNDEFINED, UNUSED, RESERVED = (
+    refused("ValidationException", message=text)
+    for text in (
+        "Invalid ConditionExpression: An expression attribute value used in expression is not defined; :v",
+        "Value provided in ExpressionAttributeNames unused in expressions: keys: {#n}",
+        "Invalid UpdateExpression: Attribute name is a reserved keyword; reserved keyword: status",
+    )
+)
+BOUNDS, OPERAND, VALUE = (
+    refused("ValidationException", message=text)
+    for text in (
+        "Invalid ConditionExpression: The BETWEEN operator requires upper bound to be greater than or equal to lower "
+        "bound; lower bound operand: AttributeValue: {N:2}, upper bound operand: AttributeValue: {N:1}",
+        "Invalid ConditionExpression: Invalid attribute type name found; type: STRING, valid types: {N,B,S}",
+        "ExpressionAttributeValues contains invalid value: A value provided cannot be converted into a number for key",
+    )
+)
+LEADING_KEYS = refused(
+    "AccessDeniedException",
+    message="User: arn:aws:sts::123456789012:assumed-role/orders/orders is not authorized to perform: "
+    "dynamodb:UpdateItem on resource: arn:aws:dynamodb:us-east-1:123456789012:table/accounts because no "
+    "identity-based policy allows the dynamodb:UpdateItem action",
+)
 FAILED = cancelled("ConditionalCheckFailed")
 FEWER = [12, 12, 12, 12, 1]
 """The other 49, as after a conflict (`test_packs_bound.py`)."""
@@ -237,8 +260,11 @@ FEWER = [12, 12, 12, 12, 1]
         (always(NOT_ALLOWED), 1, "1 refused", [1]),
         (always(FAILED), 1, "1 Unknown", [1]),
         # All of one bad shape, in two packs: two of each are sent alone, and the others are told the same.
-        *((always(refusal), 100, "100 refused", [50, 1, 1] * 2) for refusal in (NO_TABLE, NOT_ALLOWED)),
-        (always(SYNTAX), 100, "100 own refused", [50, 1, 1] * 2),
+        (always(NO_TABLE), 100, "100 refused", [50, 1, 1] * 2),
+        *((always(one), 100, "100 own refused", [50, 1, 1] * 2) for one in (SYNTAX, UNDEFINED, UNUSED, RESERVED)),
+        # A permission may depend on the key, and what is invalid on a value: each is sent alone.
+        (always(NOT_ALLOWED), 100, "100 refused", [50, 1, 49, *[1] * 49] * 2),
+        (always(BOUNDS), 100, "100 own refused", [50, 1, 49, *[1] * 49] * 2),
         # What is invalid for what it holds tells nothing of others like it.
         (to(INVALID, 0, 1, 2), 10, "3 own refused, 7 Applied", [10, 1, 9] + [1] * 9),
         # Nobody is in company more than three times, however often it is somebody else who fails: then it goes alone.
@@ -318,6 +344,26 @@ def test_two_bad_among_fifty_are_found_one_by_one(engine: DynamoDB, faults: Faul
     faults.answer = to(INVALID, 10, 40)
     assert told(committed(engine, 50)) == "10 Applied, 1 own refused, 29 Applied, 1 own refused, 9 Applied"
     assert len(faults.sent) <= 60
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        pytest.param(LEADING_KEYS, "refused", id="leading keys"),
+        *(
+            pytest.param(answer, "own refused", id=id)
+            for answer, id in ((BOUNDS, "bounds of BETWEEN"), (OPERAND, "a type"), (VALUE, "a value"))
+        ),
+    ],
+)
+def test_two_that_are_refused_for_what_they_hold_take_nobody_along(
+    engine: DynamoDB, faults: Faults, answer: Answer, word: str
+) -> None:
+    """They stand first in a pack, and have the others' shape. Each message costs a request, and the packs three more."""
+    faults.answer = to(answer, 0, 1)
+    assert told(committed(engine, 22)) == f"2 {word}, 20 Applied"
+    assert faults.sizes == [22, 1, 21, *[1] * 21]
+    assert all(balance(engine, number) == (5 if number > 1 else None) for number in range(22))
 
 
 def test_another_shape_is_not_refused_with_a_bad_one(engine: DynamoDB, faults: Faults) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
@@ -17,10 +18,16 @@ class _FromWire(TypeDeserializer):
     def _deserialize_b(self, value: str) -> bytes:
         return b64decode(value)
 
+    def _deserialize_n(self, value: str) -> Decimal:
+        return Decimal(value)  # boto3's counts the zeros of 1E+40 as digits, and refuses it
+
 
 class _ToWire(TypeSerializer):
     def _serialize_b(self, value: bytes) -> str:
         return b64encode(value).decode()
+
+    def _serialize_n(self, value: int | Decimal) -> str:
+        return str(value)
 
 
 _VALUES = ("Item", "Key", "ExpressionAttributeValues")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.local.cloud import is_ministack
+from idempotent_receiver.protocol import operators
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import Applied, Conflict
 from tests.engines.sample_records import (
@@ -64,6 +66,16 @@ def update(expression: str, names: dict[str, str] | None = None, account: str = 
     )
 
 
+def unchecked(add: Add) -> Add:
+    """The same action, without the transaction's own count of operators."""
+
+    def adds(tx: Transaction, table: str) -> None:
+        with patch.object(operators, "MOST_OPERATORS", 10**6):
+            add(tx, table)
+
+    return adds
+
+
 def substitutes(names: dict[str, str] | None, values: dict[str, Any]) -> dict[str, Any]:
     """Only those that there are: DynamoDB takes no empty mapping."""
     given = {":" + name: value for name, value in values.items()}
@@ -90,10 +102,22 @@ LIMITS: dict[str, tuple[Add, Add]] = {
     "a small number": (check("n <> :n", n=Decimal("1E-130")), check("n <> :n", n=Decimal("1E-131"))),
     "a long name": (put({"account": "bob", "n" * 65_535: 1}), put({"account": "bob", "n" * 65_536: 1})),
     "a name of no characters": (put({"account": "bob", "m": {" ": 1}}), put({"account": "bob", "m": {"": 1}})),
-    "operators": (check(" OR ".join(["n <> :n"] * 150), n=1), check(" OR ".join(["n <> :n"] * 151), n=1)),
+    "operators": (check(" OR ".join(["n <> :n"] * 150), n=1), unchecked(check(" OR ".join(["n <> :n"] * 151), n=1))),
+    "operators in lower case": (
+        check(" or ".join(["not n=:n"] * 100), n=1),
+        unchecked(check(" or ".join(["not n=:n"] * 101), n=1)),
+    ),
+    "ranges": (
+        check(" OR ".join([ANYWAY, *["n between :n and :n"] * 149]), n=1),
+        unchecked(check(" OR ".join([ANYWAY, *["n between :n and :n"] * 151]), n=1)),
+    ),
     "functions": (
         check(" OR ".join(["size(n) <> :n"] * 100), n=1),
-        check(" OR ".join(["size(n) <> :n"] * 101), n=1),
+        unchecked(check(" OR ".join(["size(n) <> :n"] * 101), n=1)),
+    ),
+    "sums": (
+        update(f"SET {','.join(f'n{number}=:n+:n' for number in range(300))}", n=1),
+        unchecked(update(f"SET {','.join(f'n{number}=:n+:n' for number in range(301))}", n=1)),
     ),
     "operands of IN": (
         check(f"NOT n IN ({', '.join([':n'] * 100)})", n=1),
@@ -160,6 +184,7 @@ _NAMES = {"a long name", "a name of no characters"}
 _BOTH = _NAMES | {
     *("another attribute in a key", "a name of none", "one attribute on both sides", "an order of lists"),
     *("the beginning of a number", "a type that does not exist", "bounds of two types", "2 MB of values", "operators"),
+    *("operators in lower case", "ranges", "sums"),
     *("parentheses around a value", "parentheses around a sum"),
     *("functions", "operands of IN", "a path of 32 levels", "a placeholder of 255 characters", "a list's index"),
 }
@@ -175,7 +200,7 @@ LENIENT: dict[str, set[str]] = {
 }
 """What an emulator takes."""
 
-STRICT = {"moto": {"an item of 400 KB", "functions", "parentheses around a value", "parentheses around a sum"}}
+STRICT = {"moto": {"an item of 400 KB", "functions", "sums", "parentheses around a value", "parentheses around a sum"}}
 """What an emulator refuses."""
 
 NAMES_NOBODY = ("moto", "ministack")
@@ -241,8 +266,8 @@ def test_what_dynamodb_just_takes_is_taken(engine: Engine, emulator: str, claim:
 
 @pytest.mark.parametrize("case", WRONG_TYPE)
 def test_a_key_has_the_tables_type(engine: Engine, emulator: str, claim: Record, case: str) -> None:
-    """Only the table can tell. A claim that was lost goes before it; another action's failed condition does not, because
-    a condition counts only if conditions are all that failed.
+    """Only the table can tell. A claim that was lost goes before it; another action's failed condition does not: it
+    counts only if conditions are all that failed.
     """
     if emulator in NAMES_NOBODY:
         pytest.skip("this engine does not say which action it is")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from secrets import token_hex
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,6 +84,41 @@ def test_nothing_is_read_of_an_item_that_is_not_there(engine: Engine, record: Re
     assert alice is None
     put(engine)
     assert commit_one(engine.store, settling(record), tx.seal()) == ActionFailed(0, stale=True)
+
+
+def test_a_map_that_looks_like_a_typed_value_is_stored_as_a_map(engine: Engine) -> None:
+    """Where it is wrapped in an item, and where it is one of an expression's several values."""
+    item = {"account": "alice", "map": MappingProxyType({"S": "x"})}
+    write(engine, lambda tx: tx.put(TableName=engine.accounts, Item=item))
+    assert reading(engine, attributes=["map"])[1] == {"map": {"S": "x"}}
+    updating = {"UpdateExpression": "SET a = :a, b = :b", "ExpressionAttributeValues": {":a": {"S": "x"}, ":b": 1}}
+    write(engine, lambda tx: tx.update(TableName=engine.accounts, Key={"account": "alice"}, **updating))
+    assert reading(engine, attributes=["a", "map"])[1] == {"a": {"S": "x"}, "map": {"S": "x"}}
+
+
+LARGE = (10**38, -(10**40), Decimal("1E+40"), Decimal("9.99E+125"), (10**38 - 1) * 10**80, Decimal("1." + "0" * 50))
+
+
+@pytest.mark.parametrize("number", LARGE, ids=str)
+def test_a_number_from_1e38_on_is_stored_read_and_committed(
+    engine: Engine, record: Record, number: int | Decimal
+) -> None:
+    """It loses nothing but zeros, and comes back as an int, as every whole number does."""
+    put(engine, number=number, nested=[{number}])
+    tx, alice = reading(engine, attributes=["number", "nested"])
+    assert (alice["number"], alice["nested"]) == (number, [{number}])
+    assert (type(alice["number"]), type(*alice["nested"][0])) == (int, int)
+    values = {":number": alice["number"]}
+    tx.update(
+        TableName=engine.accounts,
+        Key={"account": "alice"},
+        UpdateExpression="SET again = :number",
+        ConditionExpression="#n = :number",
+        ExpressionAttributeNames={"#n": "number"},
+        ExpressionAttributeValues=values,
+    )
+    assert commit_one(engine.store, settling(record), tx.seal()) == Applied()
+    assert reading(engine, attributes=["again"])[1] == {"again": number}
 
 
 @pytest.mark.parametrize("name", sorted(ALICE.keys() - {"account"}))

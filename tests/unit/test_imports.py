@@ -23,7 +23,7 @@ OURS = {
     "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "errors", "handler", "handler.annotations",
     "handler.attempt", "handler.outcome", "handler.results", "json_numbers", "options", "payload", "process_end",
     "protocol", "protocol.action", "protocol.answers",
-    "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.outbox",
+    "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.operators", "protocol.outbox",
     "protocol.record",
     "protocol.reads", "protocol.store", "protocol.transaction", "protocol.transitions", "protocol.values", "sqs",
     "sqs.batch_answers", "sqs.binding", "sqs.consumer", "sqs.dead_letter",

@@ -41,9 +41,7 @@ def answers_named(
         return {}
     own = [[reasons[place] for place in here] for here in places]
     judged = all(_code(reason) in ("None", _FAILED) for reason in reasons)
-    answers = {
-        member: _named(one, member, table, get, judged=judged) for member, one in zip(members, own, strict=True)
-    }
+    answers = {member: _named(one, member, table, get, judged=judged) for member, one in zip(members, own, strict=True)}
     return {member: answer for member, answer in answers.items() if answer is not None}
 
 

@@ -139,7 +139,7 @@ _SHAPE_MESSAGES: Final = (
     *(f"ExpressionAttribute{kind} contains invalid key" for kind in ("Names", "Values")),
     "Value provided in ExpressionAttribute",
 )
-"""Prefixes of messages about an expression's syntax, names and placeholders, which are wrong whatever the values are."""
+"""Prefixes of messages about an expression's syntax, names and placeholders: they are wrong with any values."""
 
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
 """The codes for a failed condition: in a whole request, in a statement or action, and in an INSERT."""

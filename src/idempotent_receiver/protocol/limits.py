@@ -5,7 +5,7 @@ reference, TransactWriteItems. Limits that only a table can check, such as the s
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Clamped, Context, Decimal, Inexact, Overflow, Rounded, Subnormal, Underflow
+from decimal import Clamped, Context, Decimal, Inexact, Overflow, Subnormal, Underflow
 
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import MOST_KEY_BYTES
@@ -25,14 +25,14 @@ MOST_NAME_BYTES = 65_535
 MOST_DIGITS = 38
 
 _TOO_LONG = 10**MOST_DIGITS
-_NUMBERS = Context(
-    prec=MOST_DIGITS, Emin=-130, Emax=125, traps=[Clamped, Overflow, Inexact, Rounded, Subnormal, Underflow]
-)
-"""DynamoDB's number format: a value that does not fit exactly raises an ArithmeticError."""
+_NUMBERS = Context(prec=MOST_DIGITS, Emin=-130, Emax=125, traps=[Clamped, Overflow, Inexact, Subnormal, Underflow])
+"""DynamoDB's number format: a value that does not fit exactly raises an ArithmeticError. Zeros at a number's end are no
+digits: 1E+40 has one.
+"""
 
 UNSTORABLE = (
-    "holds a value that DynamoDB cannot store: a number has at most 38 digits, is below 1E+126 and, if it is not 0, at"
-    " least 1E-130; a string has no lone surrogates"
+    "holds a value that DynamoDB cannot store: a number has at most 38 digits, zeros at its ends not counted, is below"
+    " 1E+126 and, if it is not 0, at least 1E-130; a string has no lone surrogates"
 )
 
 

@@ -9,15 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 from idempotent_receiver.errors import misuse
-
-MOST_OPERATORS = 300
-"""DynamoDB's maximum number of operators and functions in an expression."""
+from idempotent_receiver.protocol.operators import MOST_OPERATORS, too_many_operators
 
 MOST_EXPRESSION_BYTES = 4096
 """DynamoDB's maximum length of an expression."""
-
-_MOST_INT = 10**38
-"""DynamoDB stores every smaller whole number exactly."""
 
 PlainItem = Mapping[str, Any]
 """An item in plain Python values; a whole number is an int, any other a Decimal."""
@@ -145,7 +140,7 @@ def table_name(given: str) -> str:
 
 
 def with_ints(value: Any) -> Any:
-    """A copy of a plain value with each whole number as an int, if DynamoDB stores it exactly."""
+    """A copy of a plain value with each whole number as an int."""
     match value:
         case dict():
             return {name: with_ints(held) for name, held in value.items()}
@@ -153,7 +148,7 @@ def with_ints(value: Any) -> Any:
             return [with_ints(held) for held in value]
         case set():
             return {with_ints(held) for held in value}
-        case Decimal() if abs(value) < _MOST_INT and value == value.to_integral_value():
+        case Decimal() if value == value.to_integral_value():
             return int(value)
     return value
 
@@ -211,8 +206,7 @@ def _aliases(name: str, field: Any) -> list[str]:
 def require_expressible(arguments: PlainItem, table: str) -> None:
     """Raise ValueError if the condition on the data read exceeds DynamoDB's limits."""
     expression = arguments["ConditionExpression"]
-    operators = 2 * expression.count(" AND ") + 1
-    if operators > MOST_OPERATORS or len(expression) > MOST_EXPRESSION_BYTES:
+    if too_many_operators(expression) or len(expression) > MOST_EXPRESSION_BYTES:
         text = (
             f"the item read from {table} has more attributes than one condition can check (DynamoDB allows "
             f"{MOST_OPERATORS} operators and {MOST_EXPRESSION_BYTES} bytes): name fewer in `attributes=`"

@@ -11,6 +11,7 @@ from typing import Any
 
 from idempotent_receiver.errors import misuse
 from idempotent_receiver.protocol.action import Action, ActionKind, source_of
+from idempotent_receiver.protocol.operators import MOST_OPERATORS, too_many_operators
 from idempotent_receiver.protocol.outbox import MOST_OUTBOX_BYTES, Outgoing, outgoing, to_text
 from idempotent_receiver.protocol.reads import (
     PlainItem,
@@ -252,6 +253,7 @@ class Transaction:
         # Under the same lock as `seal`, so that every action is either committed or refused.
         with self._adding:
             self._require_open(kind)
+            _require_few_operators(action, len(self._actions) + 1)
             if kind == "Put":
                 self._require_replaceable(action)
             read = self._read_by(action)
@@ -299,6 +301,14 @@ class Transaction:
             return action
         arguments, own = with_condition(action.arguments, read), "ConditionExpression" in action.arguments
         return replace(action, arguments=arguments, read=read, conditional=own)
+
+
+def _require_few_operators(action: Action, number: int) -> None:
+    for name in ("ConditionExpression", "UpdateExpression"):
+        count = too_many_operators(action.arguments.get(name, ""), update=name == "UpdateExpression")
+        if count:
+            text = f"{name} has {count} operators and functions; DynamoDB allows {MOST_OPERATORS}"
+            raise misuse(ValueError(f"{action.named(number)}: its {text}"))
 
 
 def _check_of(read: Read) -> Action:

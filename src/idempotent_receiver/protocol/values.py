@@ -5,7 +5,7 @@ DynamoDB's limits on digits, strings and bytes are not checked here.
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 from idempotent_receiver.errors import misuse
@@ -34,6 +34,10 @@ KEY_TYPES = (str, int, Decimal, bytes)
 """The types that a key's values can have."""
 
 _SETS = ": a set holds only str, only numbers (int, Decimal) or only bytes"
+_PLAIN = ": plain values are str, int, Decimal, bytes, bool, None, list, dict and set"
+
+_MOST_KEY_NAMES = 2
+"""A table's key has one attribute or two."""
 
 
 def checked_arguments(
@@ -64,6 +68,8 @@ def _copied(kind: str, name: str, value: object) -> Any:
         case _:
             _require(place, value, _MAPPINGS, "a non-empty mapping: omit it", valid=bool)
     copy = plain_copy(value, place)
+    if name in ("Item", "ExpressionAttributeValues"):
+        _refuse_typed(place, value, copy, whole_item=name == "Item")
     if name == "ExpressionAttributeNames":
         for placeholder, attribute in copy.items():
             _require(f"{place}.{placeholder}", attribute, str, "a str")
@@ -84,9 +90,52 @@ def _require(
 ) -> None:
     # True is an int in Python but not a key in DynamoDB; no argument is a bool.
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise misuse(TypeError(f"{place} takes {takes}; it is {named_type(value)}"))
+        raise misuse(TypeError(f"{place} takes {takes}; it is {named_type(value)}{_remedy(value, kinds)}"))
     if not valid(value):
         raise misuse(ValueError(f"{place} takes {takes}"))
+
+
+def _refuse_typed(place: str, given: Any, values: Mapping[str, Any], *, whole_item: bool) -> None:
+    """Refuse values typed as boto3's client types them: DynamoDB would store them as maps.
+
+    A single one may be a map. So it takes all of an expression's values, two at least, or all of an item's but its key.
+    A map that is given as another type than dict is one.
+    """
+    typed = [name for name, value in values.items() if isinstance(given[name], dict) and _is_typed(value)]
+    plain = len(values) - len(typed)
+    if typed and (plain <= _MOST_KEY_NAMES if whole_item else plain == 0 and len(typed) > 1):
+        (kind,) = values[typed[0]]
+        what = (
+            f" is {{'{kind}': ...}}, as boto3's client types values, and would be stored as a map: write the plain "
+            "value, 'x' for {'S': 'x'}; for a map that looks like this, write types.MappingProxyType({'S': 'x'})"
+        )
+        raise _refusal(TypeError, (place, typed[0]), what)
+
+
+def _is_typed(value: object) -> bool:
+    """Whether a plain value is a pair of one of DynamoDB's types and content that fits it."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    ((kind, held),) = value.items()
+    match kind, held:
+        case ("S", str()) | ("B", bytes()) | ("BOOL", bool()) | ("NULL", True):
+            return True
+        case "N", str():
+            return _is_number(held)
+        case "M", dict():
+            return all(map(_is_typed, held.values()))
+        case "L", list():
+            return all(map(_is_typed, held))
+        case "SS" | "NS" | "BS", [*members]:
+            return bool(members) and all(_is_typed({kind[0]: member}) for member in members)
+    return False
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
 
 
 def plain_copy(value: object, place: ValuePlace, levels: int = MOST_LEVELS - 1) -> Any:
@@ -165,7 +214,7 @@ def _set(value: AbstractSet[object], place: ValuePlace) -> set[str | int | Decim
     for held in value:
         scalar = None if isinstance(held, bool) else _scalar(held, place)
         if scalar is None:
-            raise _refusal(TypeError, place, f" holds {named_type(held)}{_SETS}")
+            raise _refusal(TypeError, place, f" holds {named_type(held)}{_remedy(held) or _SETS}")
         copied.add(scalar)
         kinds.add("numbers" if isinstance(scalar, int | Decimal) else type(scalar).__name__)
     if len(kinds) > 1:
@@ -182,6 +231,11 @@ def _name(name: object, place: ValuePlace) -> str:
 
 
 def _refused(value: object) -> str:
-    if isinstance(value, float):
-        return "a float: write Decimal(str(x))"
-    return f"{named_type(value)}: plain values are str, int, Decimal, bytes, bool, None, list, dict and set"
+    return f"{named_type(value)}{_remedy(value) or _PLAIN}"
+
+
+def _remedy(value: object, kinds: object = None) -> str:
+    """What to write instead, if there is one thing. `kinds` are the accepted types, if not all plain values."""
+    remedies = {"Decimal(str(x))": isinstance(value, float)}
+    remedies |= {f"x.{method}()": hasattr(type(value), method) for method in ("isoformat", "model_dump")}
+    return next((f": write {what}" for what, fits in remedies.items() if fits and kinds is not str), "")

@@ -1,9 +1,9 @@
-"""What a cancelled transaction says of its commits, asked of DynamoDB's model, where something else may be in the way."""
+"""What a cancelled transaction says of its commits: of DynamoDB's model, where something else may be in the way."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 

@@ -229,8 +229,7 @@ UNDEFINED, UNUSED, RESERVED = (
 BOUNDS, OPERAND, VALUE = (
     refused("ValidationException", message=text)
     for text in (
-        "Invalid ConditionExpression: The BETWEEN operator requires upper bound to be greater than or equal to lower "
-        "bound; lower bound operand: AttributeValue: {N:2}, upper bound operand: AttributeValue: {N:1}",
+        "Invalid ConditionExpression: The BETWEEN operator requires same data type for lower and upper bounds; {N:2}",
         "Invalid ConditionExpression: Invalid attribute type name found; type: STRING, valid types: {N,B,S}",
         "ExpressionAttributeValues contains invalid value: A value provided cannot be converted into a number for key",
     )
@@ -359,7 +358,7 @@ def test_two_bad_among_fifty_are_found_one_by_one(engine: DynamoDB, faults: Faul
 def test_two_that_are_refused_for_what_they_hold_take_nobody_along(
     engine: DynamoDB, faults: Faults, answer: Answer, word: str
 ) -> None:
-    """They stand first in a pack, and have the others' shape. Each message costs a request, and the packs three more."""
+    """They stand first in a pack, and have the others' shape. There are two requests more than messages."""
     faults.answer = to(answer, 0, 1)
     assert told(committed(engine, 22)) == f"2 {word}, 20 Applied"
     assert faults.sizes == [22, 1, 21, *[1] * 21]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from boto3.dynamodb.types import Binary
+from pydantic import BaseModel
 
 from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.errors import failure_of
@@ -162,6 +164,10 @@ class Other:
         return "4111-1111"
 
 
+class Order(BaseModel):
+    id: str
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -169,6 +175,10 @@ class Other:
         ([{"price": 0.5}], r"\[0\]\.price is a float"),
         ({"a": (1, [0.5])}, r"\.a\[1\]\[0\] is a float"),
         (Other(), " is an Other: plain values are "),
+        (datetime(2026, 11, 28, tzinfo=UTC), r" is a datetime: write x\.isoformat\(\)$"),
+        (date(2026, 11, 28), r" is a date: write x\.isoformat\(\)$"),
+        (Order(id="4111-1111"), r" is an Order: write x\.model_dump\(\)$"),
+        ({0.5}, r" holds a float: write Decimal\(str\(x\)\)$"),
         *((value, f" is a {type(value).__name__}") for value in (memoryview(b"raw"), iter([1]), complex(1))),
         *((Decimal(text), " is a Decimal that is not finite") for text in ("NaN", "sNaN", "-Infinity")),
         ({1: "a"}, " has a name that is an int: names are str"),

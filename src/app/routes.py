@@ -90,8 +90,10 @@ def requested_transfer(event: Any, transfer_id: str = PLACEHOLDER_ID) -> Transfe
     if not document.value.keys() <= REQUEST_FIELDS:
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body has fields other than {', '.join(sorted(REQUEST_FIELDS))}")
     fields = {**document.value, "transfer_id": transfer_id}
-    if isinstance(fields.get("amount"), float) and fields["amount"].is_integer():
-        fields["amount"] = int(fields["amount"])  # in JSON, 5.0 is the integer 5
+    amount = fields.get("amount")
+    # In JSON, 5.0 is the integer 5. A fraction that a double does not hold comes as another type than float.
+    if type(amount) is float and amount.is_integer():
+        fields["amount"] = int(amount)
     try:
         return Transfer.model_validate(fields)
     except ValidationError as error:

@@ -164,6 +164,7 @@ OTHER_FIELDS = "the body has fields other than amount, currency, from_account, t
         (json.dumps(ASKED).replace("{", '{"amount": 1, ', 1), NO_OBJECT),
         ({**ASKED, "amount": 0}, "the body is not a Transfer: amount: greater_than"),
         ({**ASKED, "amount": "5"}, "the body is not a Transfer: amount: int_type"),
+        (json.dumps(ASKED).replace("1250", "1250.000000000000000001"), "the body is not a Transfer: amount: int_type"),
         ({"amount": 5}, "the body is not a Transfer: from_account: missing; to_account: missing; currency: missing"),
         ({**ASKED, "transfer_id": "mine"}, OTHER_FIELDS),
         ({**ASKED, "receipt": True}, OTHER_FIELDS),

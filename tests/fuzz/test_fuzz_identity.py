@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -185,9 +186,11 @@ def message(body: str) -> Message:
     return Message(id="id-1", body=body, raw_body=body)
 
 
-def request(body: str) -> Any:
-    content = base64.b64encode(body.encode("utf-8", "surrogatepass")).decode()
-    return request_of({"httpMethod": "POST", "path": "/", "body": content, "isBase64Encoded": True})
+def request(body: str, coding: str = "identity") -> Any:
+    sent = body.encode("utf-8", "surrogatepass")
+    sent = gzip.compress(sent) if coding == "gzip" else sent
+    event = {"httpMethod": "POST", "path": "/", "headers": {"content-encoding": coding}}
+    return request_of({**event, "body": base64.b64encode(sent).decode(), "isBase64Encoded": True})
 
 
 def in_envelope(body: str) -> str:
@@ -214,6 +217,7 @@ WAYS_IN: dict[str, tuple[Callable[[str], str], Callable[[Any], Any]]] = {
     "fields as text": (lambda body: payload_key("to_string([id, amount])")(message(body)), of("id", "amount")),
     "exclusions": (lambda body: payload_key(without=["id"])(message(body)), all_but_the_id),
     "a request": (lambda body: request(body).fingerprint(EVERYTHING), all_of_it),
+    "a compressed request": (lambda body: request(body, "gzip").fingerprint(EVERYTHING), all_of_it),
     "a request's fields": (lambda body: request(body).fingerprint(Payload("{a: amount}")), of("amount")),
     "an envelope": (in_envelope, all_of_it),
 }

@@ -4,7 +4,7 @@ and the key and scope read from it.
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
 from idempotent_receiver.errors import MissingKey, UnusableKey, text_of
+from idempotent_receiver.http.content import content_of, parts_of
 from idempotent_receiver.http.fronts import Front
 from idempotent_receiver.options import key_for, made, require_text
 from idempotent_receiver.payload import Document, Payload, Query
@@ -23,10 +24,6 @@ MOST_KEY_CHARACTERS = 255
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 _STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)" *(?:;.*)?')
 """A quoted string, and the parameters that a structured field (RFC 9651) may have after it."""
-
-_FORM = "multipart/form-data"
-_PARAMETER = re.compile(r'[ \t]*;[ \t]*([\w-]+)=(?:"([^"\\]+)"|([^\s;,"]+))')
-_FORM_TYPE = re.compile(rf"{_FORM}((?:{_PARAMETER.pattern})*)[ \t]*", re.IGNORECASE)
 
 
 class InvalidRequest(ValueError):
@@ -52,33 +49,27 @@ class Request:
 
     @property
     def document(self) -> Document:
-        """The body in the form used for comparison."""
-        return Document.of_bytes(self.body)
+        """The body's content in the form used for comparison."""
+        return Document.of_bytes(self._content)
+
+    @property
+    def _content(self) -> bytes:
+        return content_of(self.body, self.headers.get("content-encoding", ()))
 
     def fingerprint(self, payload: Payload) -> str:
-        """A fingerprint of the method, path, query string, and the part of the payload that `payload` selects. For a
-        form (multipart/form-data), it covers the parts but not the boundary, which changes with each retry.
+        """A fingerprint of the method, path, query string, and the part of the payload that `payload` selects. The
+        payload is the body's content without its coding, because a client may compress it anew for each retry. Of a
+        multipart content, the parts count, but not the boundary, which changes with each retry.
 
         Raises UnusableKey if a selected field is missing.
         """
-        if (parts := self._parts()) is None:
-            return payload.fingerprint(self.document, self.method, self.path, query=self.query)
+        content = self._content
+        found = parts_of(content, self.headers.get("content-type", ()))
+        if found is None:
+            return payload.fingerprint(Document.of_bytes(content), self.method, self.path, query=self.query)
+        kind, parts = found
         # No method contains a space, so no other body can look like these parts.
-        return payload.fingerprint(Document(parts), f"{self.method} {_FORM}", self.path, query=self.query)
-
-    def _parts(self) -> bytes | None:
-        """A form's parts, each with its length. None if the body is not a form, or if its boundary also appears
-        anywhere but between parts: parsers disagree on such a body.
-        """
-        boundary = _boundary(self.headers.get("content-type", ()))
-        if boundary is None:
-            return None
-        before, *parts = self.body.split(b"--" + boundary)
-        if before or not parts or parts[-1] not in (b"--", b"--\r\n"):
-            return None
-        if not all(part.startswith(b"\r\n") and part.endswith(b"\r\n") and len(part) >= 4 for part in parts[:-1]):
-            return None
-        return b"".join(b"%d:%b" % (len(part), part) for part in parts)
+        return payload.fingerprint(Document(parts), f"{self.method} {kind}", self.path, query=self.query)
 
 
 def request_of(event: object) -> Request:
@@ -188,14 +179,6 @@ def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
     if not scope:
         raise UnusableKey("the request has no owner: its scope is empty")
     return scope
-
-
-def _boundary(content_types: Sequence[str]) -> bytes | None:
-    """The boundary in a form's content type; None for other types, or if there is not exactly one boundary."""
-    if len(content_types) != 1 or (form := _FORM_TYPE.fullmatch(content_types[0])) is None:
-        return None
-    told = [quoted or plain for name, quoted, plain in _PARAMETER.findall(form[1]) if name.lower() == "boundary"]
-    return told[0].encode("utf-8", "surrogatepass") if len(told) == 1 else None
 
 
 def _query(event: Mapping[str, Any], decode: Callable[[str], str] = str) -> list[tuple[str, str]]:

@@ -221,13 +221,40 @@ def test_a_body_that_its_boundary_does_not_frame_counts_by_its_bytes(parts: byte
         *("multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary={b}; boundary=c"),
         "multipart/form-data; boundary={b}, multipart/form-data; boundary=c",
         *('multipart/form-data; boundary="{b}', "multipart/form-data; boundary={b} c"),
-        *("multipart/form-data; charset={b}", "multipart/mixed; boundary={b}", "text/plain; boundary={b}"),
+        *("multipart/form-data; charset={b}", "multipart/signed; boundary={b}", "text/plain; boundary={b}"),
     ],
 )
 def test_a_body_whose_boundary_is_not_told_counts_by_its_bytes(content_type: str) -> None:
     """Once, and in a form."""
     assert not same(form_of("a", content_type=content_type), form_of("b", content_type=content_type))
     assert same(form_of("a", content_type=content_type), form_of("a", content_type="text/plain"))
+
+
+KINDS = ("multipart/form-data", "multipart/related", "multipart/mixed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_kind_of_several_parts_counts_by_them_whatever_its_boundary(kind: str) -> None:
+    """Clients draw a new boundary for each request of these, too."""
+
+    def sent(boundary: str, parts: bytes = FORM, kind: str = kind, **named: str) -> dict[str, Any]:
+        told = "".join(f'; {name}="{value}"' for name, value in named.items())
+        return form_of(boundary, parts, content_type=f"{kind}{told}; boundary={{b}}")
+
+    assert same(sent("a"), sent("bcd"))
+    assert same(sent("a"), sent("a", kind=kind.title(), type="application/json", start="<root@example.com>"))
+    assert not same(sent("a"), sent("a", FORM.replace(b"5\r", b"6\r")))
+
+
+def test_equal_parts_of_another_kind_are_another_request() -> None:
+    kinds = [form_of("a", content_type=f"{kind}; boundary={{b}}") for kind in (*KINDS, "multipart/alternative")]
+    assert len({request_of(event).fingerprint(EVERYTHING) for event in kinds}) == len(kinds)
+
+
+def test_a_forms_fingerprint_is_for_ever() -> None:
+    """Stored records have it."""
+    known = "6681739169a211c370931499af676136f7d0edd37af536ba0cbb7684f8bec97b"
+    assert request_of(form_of("a")).fingerprint(EVERYTHING) == request_of(form_of("b")).fingerprint(EVERYTHING) == known
 
 
 def test_two_headers_tell_no_boundary() -> None:

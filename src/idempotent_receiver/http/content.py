@@ -51,8 +51,13 @@ def parts_of(content: bytes, content_types: Sequence[str]) -> tuple[str, bytes] 
 
 
 def _kind_and_boundary(content_types: Sequence[str]) -> tuple[str, bytes] | None:
-    """What a multipart content's type says; None for other types, or if there is not exactly one boundary."""
+    """What a multipart content's type says; None for other types, or if there is not exactly one boundary. The kind has
+    the type's other parameters: `start` names the part that is the root of related ones.
+    """
     if len(content_types) != 1 or (found := _MULTIPART.fullmatch(content_types[0])) is None:
         return None
-    told = [quoted or plain for name, quoted, plain in _PARAMETER.findall(found[2]) if name.lower() == "boundary"]
-    return (found[1].lower(), told[0].encode("utf-8", "surrogatepass")) if len(told) == 1 else None
+    parameters = [(name.lower(), quoted or plain) for name, quoted, plain in _PARAMETER.findall(found[2])]
+    told = [value for name, value in parameters if name == "boundary"]
+    others = sorted(f"; {name}={value}" for name, value in parameters if name != "boundary")
+    kind = "".join([found[1].lower(), *(others if found[1].lower() == "multipart/related" else [])])
+    return (kind, told[0].encode("utf-8", "surrogatepass")) if len(told) == 1 else None

@@ -55,8 +55,8 @@ class Transaction:
     Each method takes the arguments that DynamoDB's TransactWriteItems takes for that action (`TableName`, `Key` or
     `Item`, `ConditionExpression`, `UpdateExpression`, `ExpressionAttributeNames`, `ExpressionAttributeValues`) with
     plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Each call checks and copies them: an
-    invalid argument raises TypeError or ValueError at once, and later changes to your dicts have no effect. Values typed
-    as boto3's client types them (`{"S": "x"}`) are invalid.
+    invalid argument raises TypeError or ValueError at once, and later changes to your dicts have no effect. Values as
+    boto3's client types them (`{"S": "x"}`) are invalid.
 
     Nothing is written before the handler has returned. Conditions are evaluated then, so `otherwise` is the error to
     raise for a failed condition. A `PermanentError` sends the message to the dead-letter queue; after any other error,

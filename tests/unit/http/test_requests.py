@@ -242,8 +242,15 @@ def test_any_kind_of_several_parts_counts_by_them_whatever_its_boundary(kind: st
         return form_of(boundary, parts, content_type=f"{kind}{told}; boundary={{b}}")
 
     assert same(sent("a"), sent("bcd"))
-    assert same(sent("a"), sent("a", kind=kind.title(), type="application/json", start="<root@example.com>"))
+    assert same(sent("a"), sent("a", kind=kind.title()))
     assert not same(sent("a"), sent("a", FORM.replace(b"5\r", b"6\r")))
+
+
+@pytest.mark.parametrize(("kind", "counts"), zip(KINDS, (False, True, False), strict=True))
+def test_which_of_related_parts_is_the_root_counts(kind: str, counts: bool) -> None:
+    """A reader takes another part for the document."""
+    rooted = [form_of("a", content_type=f'{kind}; start="<{root}@example.com>"; boundary={{b}}') for root in "ab"]
+    assert same(*rooted) is not counts
 
 
 def test_equal_parts_of_another_kind_are_another_request() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import BaseModel
 
 from idempotent_receiver import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECRET = "4111-1111"
 TYPED: list[dict[str, Any]] = [
@@ -51,18 +54,24 @@ MAPS: list[Any] = [
 ]
 
 
-def put(**item: Any) -> Any:
-    """What is kept of this item."""
-    tx = Transaction()
+def put(tx: Transaction, **item: Any) -> None:
     tx.put(TableName="jobs", Item=item)
-    return tx.actions[0].arguments["Item"]
 
 
-def update(**values: Any) -> Any:
-    """What is kept of these values."""
-    tx, given = Transaction(), {f":{name}": value for name, value in values.items()}
+def update(tx: Transaction, **values: Any) -> None:
+    given = {f":{name}": value for name, value in values.items()}
     tx.update(TableName="jobs", Key={"id": "j1"}, UpdateExpression="SET a = :a", ExpressionAttributeValues=given)
-    return tx.actions[0].arguments["ExpressionAttributeValues"]
+
+
+def kept(action: Callable[..., None], **given: Any) -> Any:
+    """What an action keeps of these values, or the error."""
+    tx = Transaction()
+    try:
+        action(tx, **given)
+    except TypeError as error:
+        return error
+    arguments = tx.actions[0].arguments
+    return arguments.get("Item") or arguments["ExpressionAttributeValues"]
 
 
 @pytest.mark.parametrize("value", TYPED, ids=repr)
@@ -70,7 +79,7 @@ def update(**values: Any) -> Any:
 def test_an_item_whose_values_are_typed_is_refused(value: dict[str, Any], key: dict[str, Any]) -> None:
     """By the attribute's name, with the plain form and the way for a true map, and without the value."""
     with pytest.raises(TypeError, match=r"^a transaction's Put: Item\.\w+ is \{'\w+': \.\.\.\}, as boto3's") as caught:
-        put(**key, status=value)
+        put(Transaction(), **key, status=value)
     assert "write the plain value, 'x' for {'S': 'x'}; for a map" in str(caught.value)
     assert SECRET not in str(caught.value)
 
@@ -80,23 +89,23 @@ def test_values_of_an_expression_that_are_all_typed_are_refused(value: dict[str,
     with pytest.raises(
         TypeError, match=r"^a transaction's Update: ExpressionAttributeValues\.:a is \{'\w+': \.\.\.\}, as"
     ):
-        update(a=value, b={"N": "1"})
+        update(Transaction(), a=value, b={"N": "1"})
 
 
 @pytest.mark.parametrize("value", MAPS, ids=repr)
 def test_what_is_no_such_pair_is_kept(value: Any) -> None:
     """Also a map that is wrapped, because it looks like one."""
-    kept = dict(value) if isinstance(value, MappingProxyType) else value
-    assert put(id="j1", status=value) == {"id": "j1", "status": kept}
-    assert update(a=value, b=value) == {":a": kept, ":b": kept}
+    plain = dict(value) if isinstance(value, MappingProxyType) else value
+    assert kept(put, id="j1", status=value) == {"id": "j1", "status": plain}
+    assert kept(update, a=value, b=value) == {":a": plain, ":b": plain}
 
 
 def test_a_map_among_plain_values_is_kept() -> None:
     """Three plain values are more than a key; one value of an expression alone proves nothing."""
     item = {"id": "j1", "line": 1, "n": 2, "map": {"S": "x"}, "more": {"N": "1"}}
-    assert put(**item) == item
-    assert update(a={"S": "x"}) == {":a": {"S": "x"}}
-    assert update(a={"S": "x"}, b=1) == {":a": {"S": "x"}, ":b": 1}
+    assert kept(put, **item) == item
+    assert kept(update, a={"S": "x"}) == {":a": {"S": "x"}}
+    assert kept(update, a={"S": "x"}, b=1) == {":a": {"S": "x"}, ":b": 1}
 
 
 class Order(BaseModel):

@@ -131,7 +131,7 @@ def test_a_change_of_any_type_refuses_the_commit(engine: Engine, record: Record,
 
 
 def test_a_write_over_what_was_read_tells_a_change_from_its_own_condition(engine: Engine, record: Record) -> None:
-    """Also where the engine does not show the item that a condition met, and where there is none any more."""
+    """Also where the item is gone."""
     put(engine)
     updating = {
         "TableName": engine.accounts,

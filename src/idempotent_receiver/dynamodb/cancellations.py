@@ -1,26 +1,20 @@
 """Derives the answers to commits from a cancelled transaction's reasons.
 
-If a failed condition covers both a read and the handler's own condition, the current item shows which of them failed.
-If the reason does not include the item, the item is read.
+If a failed condition covers both a read and the handler's own condition, the item in the reason shows which of them
+failed. If the reason has none, there was no item.
 
 A condition of the handler's own counts only if conditions are all that failed, in the whole transaction. DynamoDB does
 not evaluate the condition of an action that meets a conflict or a throttle, and that condition might have shown that
 data which the handler had read has changed. A handler that had read current data might not have set the condition.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from idempotent_receiver.dynamodb.errors import conflict, write_failed
 from idempotent_receiver.dynamodb.transactions import Member, call_of, places_of, plain_item
-from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.store import ActionFailed, NotApplied, Unknown, Written, action_failed
-
-Get = Callable[[str, PlainItem], PlainItem | Unknown | None]
-"""Reads an item in a handler's table: `DynamoDBStore.get`."""
-
 
 _FAILED = "ConditionalCheckFailed"
 
@@ -32,16 +26,14 @@ class Cancelled:
     reasons: Sequence[Mapping[str, Any]]
 
 
-def answers_named(
-    cancelled: Cancelled, members: Sequence[Member], table: str, get: Get
-) -> dict[Member, Written | ActionFailed]:
+def answers_named(cancelled: Cancelled, members: Sequence[Member], table: str) -> dict[Member, Written | ActionFailed]:
     """The answers to the members that the reasons name; empty unless there is one reason per action."""
     reasons, places = cancelled.reasons, places_of(members)
     if len(reasons) != 1 + max(place for here in places for place in here):
         return {}
     own = [[reasons[place] for place in here] for here in places]
     judged = all(_code(reason) in ("None", _FAILED) for reason in reasons)
-    answers = {member: _named(one, member, table, get, judged=judged) for member, one in zip(members, own, strict=True)}
+    answers = {member: _named(one, member, table, judged=judged) for member, one in zip(members, own, strict=True)}
     return {member: answer for member, answer in answers.items() if answer is not None}
 
 
@@ -53,7 +45,7 @@ def answer_unnamed(cancelled: Cancelled, member: Member, table: str) -> Written:
 
 
 def _named(
-    reasons: Sequence[Mapping[str, Any]], member: Member, table: str, get: Get, *, judged: bool
+    reasons: Sequence[Mapping[str, Any]], member: Member, table: str, *, judged: bool
 ) -> Written | ActionFailed | None:
     """A member's answer, from the cancellation reasons of its own actions; None if these actions did not cause it.
 
@@ -65,8 +57,9 @@ def _named(
         return conflict(reasons[0])
     failed = {number - 1: reasons[number] for number, code in enumerate(codes) if code == _FAILED}
     if failed and codes[0] == "None":
-        answer = _conditions_failed(failed, member.commit.actions, get)
-        if judged or not isinstance(answer, ActionFailed) or answer.stale:
+        met = {index: plain_item(item) if (item := reason.get("Item")) else None for index, reason in failed.items()}
+        answer = action_failed(member.commit.actions, met)
+        if judged or answer.stale:
             return answer
     return _error(reasons, member, table, contended=bool(failed))
 
@@ -85,23 +78,6 @@ def _error(reasons: Sequence[Mapping[str, Any]], member: Member, table: str, *, 
         if isinstance(error, NotApplied) and error.retry:
             return replace(error, contended=error.contended or contended)
     return errors[0] if errors else None
-
-
-def _conditions_failed(
-    failed: Mapping[int, Mapping[str, Any]], actions: Sequence[Action], get: Get
-) -> Written | ActionFailed:
-    """The answer for failed conditions. `failed` maps the index of each such action to its cancellation reason."""
-    met: dict[int, PlainItem | None] = {}
-    for index, reason in failed.items():
-        action, item = actions[index], reason.get("Item")
-        found: PlainItem | Unknown | None = plain_item(item) if item else None
-        if not item and action.read is not None and action.conditional:
-            # Either there is no item, or the engine does not show it.
-            found = get(action.arguments["TableName"], action.read.key)
-        if isinstance(found, Unknown):
-            return NotApplied(found.why, retry=True, own=True)
-        met[index] = found
-    return action_failed(actions, met)
 
 
 def _code(reason: Mapping[str, Any]) -> str:

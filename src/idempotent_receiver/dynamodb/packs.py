@@ -28,7 +28,7 @@ effect raises the bound by an eighth.
 import threading
 from collections.abc import Callable, Sequence
 
-from idempotent_receiver.dynamodb.cancellations import Cancelled, Get, answer_unnamed, answers_named
+from idempotent_receiver.dynamodb.cancellations import Cancelled, answer_unnamed, answers_named
 from idempotent_receiver.dynamodb.errors import Misshapen
 from idempotent_receiver.dynamodb.transactions import Member
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
@@ -73,14 +73,11 @@ class Bound:
 
 
 class Packs:
-    """Gets the answers to commits. `send` sends their transactions; `table` holds the records; `get` reads the items
-    that a refusal does not show.
-    """
+    """Gets the answers to commits. `send` sends their transactions; `table` holds the records."""
 
-    def __init__(self, table: str, send: Send, get: Get) -> None:
+    def __init__(self, table: str, send: Send) -> None:
         self._table = table
         self._send = send
-        self._get = get
         self.bound = Bound()
 
     def answers(self, members: Sequence[Member]) -> CommitAnswers:
@@ -170,7 +167,7 @@ class Packs:
         """The members' answers, as far as the pack's answer determines them. A single member always gets an answer."""
         answer = self._send(pack)
         if isinstance(answer, Cancelled):
-            told = answers_named(answer, pack, self._table, self._get)
+            told = answers_named(answer, pack, self._table)
             return told if told or len(pack) > 1 else {pack[0]: answer_unnamed(answer, pack[0], self._table)}
         if isinstance(answer, NotApplied) and not answer.retry and len(pack) > 1:
             return {}

@@ -97,7 +97,7 @@ class DynamoDBStore:
         self.table_name = table_name
         self.namespace = checked(namespace)
         self._requests = Requests(table_name, client)
-        self._packs = Packs(table_name, self._requests.transact, self._requests.get_item)
+        self._packs = Packs(table_name, self._requests.transact)
 
     def named(self, name: str) -> Self:
         """The same table and client with another namespace, for another function: `orders` becomes `orders.{name}`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,12 +27,19 @@ class Bank(Surroundings):
     def __init__(self, **balances: int) -> None:
         self.throttled: set[str] = set()
         self.meanwhile: Callable[[], object] = lambda: None
+        self.after: Callable[[], object] = lambda: None
+        """Happens after each request."""
         self.tables = Tables(self)
         for name in ("records", "accounts"):
             self.tables.execute("CreateTable", {"TableName": name, "KeySchema": [{"AttributeName": "id"}]})
-        self.store = DynamoDBStore("records", client=client_of(partial(answered, self.tables), client_config()))
+        self.store = DynamoDBStore("records", client=client_of(self._answer, client_config()))
         for account, balance in balances.items():
             self.set(account, balance)
+
+    def _answer(self, operation: str, body: bytes) -> tuple[int, bytes]:
+        answer = answered(self.tables, operation, body)
+        self.after()
+        return answer
 
     def between(self) -> None:
         """A transaction is under way; what happens meanwhile happens once."""
@@ -99,6 +105,24 @@ def test_a_guarded_action_that_shows_a_change_is_stale() -> None:
     bank.set("alice", 6)
 
     assert bank.commit(tx) == [ActionFailed(0, stale=True)]
+
+
+def test_an_item_that_is_gone_is_stale_although_it_comes_back() -> None:
+    """The reason shows no item, so there was none when the condition was evaluated."""
+    bank = Bank(alice=50)
+    tx = debit(bank.transaction("alice"), "alice")
+    bank.tables.execute("DeleteItem", {"TableName": "accounts", "Key": {"id": {"S": "alice"}}})
+    bank.after = lambda: bank.set("alice", 50)
+
+    assert bank.commit(tx) == [ActionFailed(0, stale=True)]
+
+
+def test_a_condition_on_an_item_that_is_still_absent_takes_one_transaction() -> None:
+    bank = Bank()
+    tx = debit(bank.transaction("alice"), "alice")
+
+    assert bank.commit(tx) == [ActionFailed(0)]
+    assert bank.tables.bill.requests["GetItem"] == bank.transactions == 1
 
 
 def test_a_throttle_elsewhere_that_hides_the_guard_is_contention() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from idempotent_receiver.protocol.store import Written
 
@@ -54,10 +54,6 @@ class DynamoDB:
         answer = self._answer(sum(len(one.actions) for one in pack))
         self.exchanges.append((list(pack), answer))
         return answer
-
-    def get(self, table: str, key: Mapping[str, Any]) -> None:
-        """Never called: these commits read nothing."""
-        raise AssertionError(table, key)
 
     def _answer(self, actions: int) -> Written | Cancelled:
         kind = self._data.draw(st.sampled_from(["applied", "named", "short", "refused", "shape", "later", "unknown"]))
@@ -105,7 +101,7 @@ def test_whatever_dynamodb_answers(accounts: list[list[int]], writes: int, data:
     """Each commit gets the answer that its last request tells of it, or two others of its shape, after few requests."""
     members = made(accounts)
     dynamodb = DynamoDB(data)
-    packs = Packs("records", dynamodb.send, dynamodb.get)
+    packs = Packs("records", dynamodb.send)
     packs.bound.writes = writes
 
     answers = packs.answers(members)

@@ -246,7 +246,7 @@ def test_any_kind_of_several_parts_counts_by_them_whatever_its_boundary(kind: st
     assert not same(sent("a"), sent("a", FORM.replace(b"5\r", b"6\r")))
 
 
-@pytest.mark.parametrize(("kind", "counts"), zip(KINDS, (False, True, False), strict=True))
+@pytest.mark.parametrize(("kind", "counts"), [(KINDS[0], False), (KINDS[1], True), (KINDS[2], False)])
 def test_which_of_related_parts_is_the_root_counts(kind: str, counts: bool) -> None:
     """A reader takes another part for the document."""
     rooted = [form_of("a", content_type=f'{kind}; start="<{root}@example.com>"; boundary={{b}}') for root in "ab"]

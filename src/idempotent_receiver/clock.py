@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from idempotent_receiver.durable import durable_refusal, is_durable_context
+
 
 class Clock(Protocol):
     """The time and randomness that the protocol needs."""
@@ -129,7 +131,9 @@ class Deadline:
 
 
 def require_context(context: object) -> None:
-    """Raise TypeError for a context that does not say how much time is left."""
+    """Raise TypeError for a context that does not say how much time is left, or that is a durable function's."""
+    if is_durable_context(context):
+        raise durable_refusal("the handler")
     if not hasattr(context, "get_remaining_time_in_millis"):
         raise TypeError(
             "the handler needs Lambda's context, because the lease depends on its deadline: in a test, pass an object "

@@ -16,6 +16,7 @@ from idempotent_receiver import errors, options
 from idempotent_receiver.arguments import Arguments, Given, is_context
 from idempotent_receiver.calls import CallKey, CallOptions, KeyedCall
 from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.durable import durable_refusal, is_durable_context
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
@@ -164,6 +165,8 @@ class _Wrapped:
         if self.transaction in kwargs:
             text = f"{self.name}: {self.transaction!r} is the transaction, which the library supplies"
             raise errors.misuse(TypeError(text))
+        if any(map(is_durable_context, (*args, *kwargs.values()))):
+            raise errors.misuse(durable_refusal(self.name))
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         key, fingerprint = self._key_and_fingerprint(bound, args, kwargs)
         context = next(filter(is_context, (*args, *kwargs.values())), None)
@@ -175,7 +178,8 @@ class _Wrapped:
         if self.lease_seconds is None:
             text = (
                 f"{self.name} has no time limit: it was called outside Lambda and outside another "
-                "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass the context to the function"
+                "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass Lambda's context to the function, "
+                "which in a durable function's step is its context.lambda_context"
             )
             raise errors.misuse(TypeError(text))
         # Nothing ends this process at the deadline, so the lease ends there and fences off a call that is still

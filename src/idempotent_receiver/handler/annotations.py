@@ -5,6 +5,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from idempotent_receiver.durable import (
+    durable_refusal,
+    is_durable_function,
+    takes_durable_context,
+)
 from idempotent_receiver.protocol.store import TransactionalStore
 from idempotent_receiver.protocol.transaction import Transaction
 
@@ -42,22 +47,27 @@ def require_transactions(store: object, name: str) -> None:
 
 
 def runnable(function: Callable[..., Any]) -> str:
-    """The function's name. Raises TypeError for a generator function."""
+    """The function's name. Raises TypeError for a generator function or a durable function."""
     name = function_name(function)
+    if is_durable_function(function):
+        raise durable_refusal(name)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
     return name
 
 
 def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The function's annotations. Raises TypeError if one cannot be resolved."""
+    """The function's annotations. Raises TypeError if one cannot be resolved, or is a durable function's context."""
     while isinstance(function, partial):
         function = function.func
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
-        return get_type_hints(target, include_extras=True)
+        hints = get_type_hints(target, include_extras=True)
     except NameError as error:
         raise TypeError(f"{name}: an annotation cannot be resolved ({error}); move the type to module level") from error
+    if any(map(takes_durable_context, hints.values())):
+        raise durable_refusal(name)
+    return hints
 
 
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:

@@ -16,6 +16,7 @@ from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.sending import mark
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.dead_letter import Stamp
 from tests.chaos.network_faults import (
@@ -227,7 +228,7 @@ def test_what_ends_a_run_is_read_off_the_wire() -> None:
 def test_what_has_messages_to_send_ends_its_run_and_is_marked_later(number: int) -> None:
     """One alone, and in a batch. A mark ends no run."""
     sending = transitions.complete(HELD, "{}", outbox="[]").change(5_000, "2")
-    marked = transitions.mark(sending.new, 60).change(6_000, "3")
+    marked = mark(Claimed(sending.new, CLAIM)).change(6_000, "3")
     for change, version, marks in ((sending, "2", False), (marked, "3", True)):
         writes = [RecordWrite("key", "complete", version, place, marks) for place in range(number)]
         assert written(*[change] * number) == writes

@@ -1,4 +1,4 @@
-"""Sends a batch's store requests on other threads, and makes peeks and claims in chunks, ahead of the handlers.
+"""Sends a batch's store requests on other threads, and makes peeks, claims and take-overs in chunks.
 
 Each answer becomes an event in the table in `items.py`, via `handler/outcome.py` if it ends the item. An operation's
 answer affects only its own item, unless a whole request failed.
@@ -9,16 +9,21 @@ from functools import partial
 from heapq import heappop, heappush
 
 from idempotent_receiver.batch.items import Event, Item, Stage
-from idempotent_receiver.batch.progress import Progress
+from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.spent import CountedStore, Spent
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
+from idempotent_receiver.handler.outcome import SettleFailed
 from idempotent_receiver.protocol.answers import Claimable, OtherPayload, Refusal, Unsent
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Operation, exchange
-from idempotent_receiver.protocol.record import Unread
+from idempotent_receiver.protocol.outbox import NO_CLIENT, from_text
+from idempotent_receiver.protocol.record import Record, Unread
+from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unknown
 from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Peek, PeekAnswer, Settlement
+
+TakeOverAnswer = Claimable | ClaimAnswer
 
 CLAIMS_A_CALL = WRITES_A_CALL
 """Maximum claims in a chunk. Each chunk is one request."""
@@ -75,11 +80,14 @@ class ClaimLine:
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
         self._unclaimed = settings.unclaimed
+        self._sends = settings.send_messages is not None
         self._host = settings.host
         self._deadline = deadline
         self._progress = progress
         self.unread: list[tuple[int, Item]] = []
         self.waiting: list[tuple[int, Item]] = []
+        self.unsent: list[Item] = []
+        """Items whose records must be taken over before their messages are sent."""
         self._peeking = 0
         self.asking = 0
         """Items awaiting a store response."""
@@ -108,6 +116,39 @@ class ClaimLine:
                 return
             elif chunk := self._take(self.waiting, CLAIMS_A_CALL):
                 self._claim(chunk)
+
+    def take_over(self) -> None:
+        """Take over the records of unsent items. Once the batch has stopped, no time is left to send."""
+        unsent, self.unsent = self.unsent, []
+        if self._progress.stopped:
+            for item in unsent:
+                self._progress.happens(item, Event.ANSWERED, SettleFailed(NOT_SENT))
+            return
+        for start in range(0, len(unsent), CLAIMS_A_CALL):
+            chunk = unsent[start : start + CLAIMS_A_CALL]
+            self.asking += len(chunk)
+            self._announce(chunk)
+            operations: list[Operation[TakeOverAnswer]] = [
+                Operation(TakeOver(item.claim), item.assumed, partial(self._took_over, item)) for item in chunk
+            ]
+            self._exchanges.start(operations, self._answered, max_retries=CLAIM_RETRIES)
+
+    def line_up_unsent(self, item: Item) -> None:
+        """Queue an item to be taken over, if this consumer can send what its record has."""
+        assert isinstance(item.assumed, Record)  # it was read
+        if (why := self._cannot_send(item.assumed)) is None:
+            self.unsent.append(item)
+        else:
+            self._progress.happens(item, Event.ANSWERED, SettleFailed(why))
+
+    def _cannot_send(self, found: Record) -> str | None:
+        if not self._sends:
+            return f"it has messages to send: {NO_CLIENT}"
+        try:
+            from_text(found.outbox)
+        except Exception as error:  # noqa: BLE001  # it may have been edited by hand; no other message is affected
+            return f"its record's outbox cannot be read: {type(error).__name__}"
+        return None
 
     def ask(self, item: Item) -> None:
         """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for this one."""
@@ -141,10 +182,13 @@ class ClaimLine:
 
     def _claim(self, chunk: Sequence[Item]) -> None:
         self.asking += len(chunk)
-        if self._host is not None:
-            self._host.claiming([item.claim.id for item in chunk])
+        self._announce(chunk)
         operations = [Operation(item.claim, item.assumed, partial(self._claimed, item)) for item in chunk]
         self._exchanges.start(operations, self._answered, max_retries=CLAIM_RETRIES)
+
+    def _announce(self, chunk: Sequence[Item]) -> None:
+        if self._host is not None:
+            self._host.claiming([item.claim.id for item in chunk])
 
     def _peeks_answered(self, operations: Sequence[Operation[PeekAnswer]]) -> None:
         self._peeking -= len(operations)
@@ -169,27 +213,46 @@ class ClaimLine:
         self.taken_over += answer.taken_over
         self._progress.happens(item, Event.CLAIMED if self._progress.may_start(item) else Event.CLAIMED_LATE)
 
+    def _took_over(self, item: Item, done: Operation[TakeOverAnswer]) -> None:
+        answer, host = done.answered, self._host
+        if isinstance(answer, Claimed):
+            item.sending = answer if host is None else host.claimed(answer)
+            self._progress.happens(item, Event.COMMITTED)
+        elif isinstance(answer, Claimable):
+            # The record has expired or failed in the meantime.
+            self._not_claimed(item)
+            self._free(item, answer)
+        else:
+            self._refused(item, answer)
+
     def _peeked(self, item: Item, done: Operation[PeekAnswer]) -> None:
         answer = done.answered
         if not isinstance(answer, Claimable):
             self._refused(item, answer)
-        elif self._progress.may_start(item):
+        else:
+            self._free(item, answer)
+
+    def _free(self, item: Item, answer: Claimable) -> None:
+        if self._progress.may_start(item):
             item.assumed = answer.seen
             self._progress.happens(item, Event.FREE)
         else:
             self._progress.happens(item, Event.ANSWERED, self._progress.unstarted())
 
     def _refused(self, item: Item, answer: Refusal | Unknown) -> None:
-        if self._host is not None:
-            self._host.not_claimed(item.claim.id)
+        self._not_claimed(item)
         if isinstance(answer, Unsent):
-            item.sending = answer.record
-            self._progress.happens(item, Event.COMMITTED)
+            item.assumed = answer.record
+            self._progress.happens(item, Event.LEFT_UNSENT)
         elif isinstance(answer, OtherPayload):
             item.failure = outcome.mismatch(answer)
             self._progress.happens(item, Event.FAILED_FOR_GOOD)
         else:
             self._progress.happens(item, Event.ANSWERED, outcome.as_outcome(outcome.of_claim(answer)))
+
+    def _not_claimed(self, item: Item) -> None:
+        if self._host is not None:
+            self._host.not_claimed(item.claim.id)
 
 
 def _out_of_reach(operations: Sequence[Operation[AnswerT]]) -> Unknown | None:

@@ -15,7 +15,7 @@ from idempotent_receiver.handler.attempt import AsyncHandle, Handle
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Record, Unread
-from idempotent_receiver.protocol.transitions import Basis, Claim
+from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 
 
 class Work(NamedTuple):
@@ -37,7 +37,7 @@ class Stage(StrEnum):
 
     WAITING = auto()  # not requested yet, or waiting for an earlier item with its key
     KEYLESS = auto()  # cannot be claimed: waits for its turn to fail
-    ASKED = auto()  # it is being read or claimed
+    ASKED = auto()  # it is being read, claimed or taken over
     HELD = auto()  # claimed, and waiting for its turn in its group
     READY = auto()  # its handler may start, is running or has run: only `Runs` knows which
     STORING = auto()  # its large result is being stored
@@ -56,6 +56,7 @@ class Event(StrEnum):
     ASKS = auto()  # it is about to be read or claimed
     FREE = auto()  # the peek found nothing that prevents a claim
     COMMITTED = auto()  # its effect took place, and its record has messages to send
+    LEFT_UNSENT = auto()  # its effect took place elsewhere, and no worker is sending its messages
     CONFIRMED = auto()  # SQS has confirmed its messages
     CLAIMED = auto()  # its key is claimed
     CLAIMED_LATE = auto()  # its key is claimed, but no more items may start, or its group is blocked
@@ -82,6 +83,7 @@ class Do(StrEnum):
     NOTHING = auto()
     ASK = auto()
     LINE_UP = auto()
+    TAKE_OVER = auto()
     AWAIT_TURN = auto()
     MAKE_READY = auto()
     RUN_AGAIN = auto()
@@ -131,8 +133,9 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.ASKED, Event.CLAIMED_LATE): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.ASKED, Event.ANSWERED): Next(
         Stage.ENDED, Do.END
-    ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; NotStarted if too late
-    (Stage.ASKED, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),  # by another worker, whose lease has ended
+    ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; NotStarted or SettleFailed if too late
+    (Stage.ASKED, Event.LEFT_UNSENT): Next(Stage.ASKED, Do.TAKE_OVER),
+    (Stage.ASKED, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),  # by another worker, and taken over
     (Stage.ASKED, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
     # The item is claimed, and its turn comes.
     (Stage.HELD, Event.TURN): Next(Stage.READY, Do.MAKE_READY),
@@ -172,13 +175,14 @@ class Item:
     """One message on its path. It has a `claim` unless it is keyless, the `basis` of its run, and a `failure` once it
     has failed.
 
-    `assumed` is what the first request presumes: None for no record (the claim inserts one at once), Unread for unknown
-    (the record is read first), or the record that a peek saw. `followers` have the same key and wait for this item to
-    end. `outcomes` holds the outcomes of earlier items with its key, by payload fingerprint. `data` is the handler's
-    result, `actions` are committed with it, `outbox` has the messages to send afterwards, and `sending` is the record
-    that contains them. `recorded` means that the failure is in the record. `runs` counts the runs that have ended.
-    `run_seconds` and `reads` are the durations of the last run and of its reads; `since` is the count of writes in
-    `Turns` when that run began. `again` means that the handler must run again, because data it had read has changed.
+    `assumed` is what the first request presumes: None for no record (the claim inserts one at once), Unread for
+    unknown (the record is read first), or the record that was seen. `followers` have the same key and wait for this
+    item to end. `outcomes` holds the outcomes of earlier items with its key, by payload fingerprint. `data` is the
+    handler's result, `actions` are committed with it, `outbox` has the messages to send afterwards, and `sending` is
+    this worker's claim on the record that contains them. `recorded` means that the failure is in the record. `runs`
+    counts the runs that have ended. `run_seconds` and `reads` are the durations of the last run and of its reads;
+    `since` is the count of writes in `Turns` when that run began. `again` means that the handler must run again,
+    because data it had read has changed.
     """
 
     index: int
@@ -191,7 +195,7 @@ class Item:
     data: str | None = None
     actions: Sequence[Action] = ()
     outbox: str | None = None
-    sending: Record | None = None
+    sending: Claimed | None = None
     recorded: bool = False
     runs: int = 0
     run_seconds: float = 0.0

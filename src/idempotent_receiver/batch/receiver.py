@@ -87,6 +87,7 @@ class Batch:
         progress.actions = {
             Do.ASK: claims.ask,
             Do.LINE_UP: claims.line_up,
+            Do.TAKE_OVER: claims.line_up_unsent,
             Do.AWAIT_TURN: progress.await_turn,
             Do.MAKE_READY: runs.ready.append,
             Do.RUN_AGAIN: runs.again.append,
@@ -143,6 +144,8 @@ class Batch:
             self._executor.cancel_async()
         if progress.ended:
             progress.pass_on()
+        if claims.unsent:
+            claims.take_over()
         if not progress.stopped:
             self._begin(moment)
         for line in self._settlements.lines:

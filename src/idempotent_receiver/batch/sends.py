@@ -15,7 +15,7 @@ from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import SendAnswer, Settings
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import SettleFailed
-from idempotent_receiver.protocol.outbox import NO_CLIENT, Outgoing, from_text
+from idempotent_receiver.protocol.outbox import Outgoing, from_text
 from idempotent_receiver.protocol.record import idempotency_key
 
 SENDS_A_CALL = 10
@@ -102,15 +102,7 @@ class Sends:
     def add(self, item: Item) -> None:
         """Send the messages in an item's record."""
         assert item.sending is not None  # it has messages
-        if self._send is None:
-            self._progress.happens(item, Event.SETTLED, SettleFailed(f"it has messages to send: {NO_CLIENT}"))
-            return
-        try:
-            messages, key = from_text(item.sending.outbox), idempotency_key(item.claim.id)
-        except Exception as error:  # noqa: BLE001  # it may have been edited by hand; no other message is affected
-            text = f"its record's outbox cannot be read: {type(error).__name__}"
-            self._progress.happens(item, Event.SETTLED, SettleFailed(text))
-            return
+        messages, key = from_text(item.sending.record.outbox), idempotency_key(item.claim.id)
         self.unanswered[item] = len(messages)
         for number, message in enumerate(messages, 1):
             queue = self._queues.setdefault(message.queue_url, _Queue())

@@ -24,20 +24,20 @@ class Host(Protocol):
     """
 
     def claiming(self, ids: Sequence[str]) -> None:
-        """Claims of these records are about to be sent."""
+        """Claims or take-overs of these records are about to be sent."""
 
     def claimed(self, claimed: Claimed) -> Claimed:
         """A claim was made. Returns it with the renewal data that its settlement needs."""
 
     def not_claimed(self, id: str) -> None:
-        """A claim was not made, or its answer is unknown: the message's handler will not run."""
+        """A claim was not made, or its answer is unknown: nothing happens under it."""
 
     def settling(self, claimed: Claimed) -> Claimed:
         """A claim is about to be settled, so its lease is no longer renewed. Returns the claim's current state."""
 
     def resumed(self, claimed: Claimed) -> Claimed | None:
-        """The settlement was refused because data that the handler had read has changed. The handler runs again, so the
-        lease is renewed again. Returns None if the lease ends too soon.
+        """The lease is renewed from now on: the handler runs again, because data that it had read has changed, or its
+        messages are being sent. Returns None if the lease ends too soon.
         """
 
     def ended(self, index: int, outcome: Outcome) -> None:

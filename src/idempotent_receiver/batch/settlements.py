@@ -16,10 +16,10 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.attempt import MOST_RUNS
 from idempotent_receiver.handler.results import kept
-from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol import sending, transitions
 from idempotent_receiver.protocol.answers import ClaimLost, OtherPayload, Settled, SettleResult
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, SETTLE_RETRIES, AnswerT, Operation
-from idempotent_receiver.protocol.record import Status
+from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claimed, Settlement, Unclaimed
 
@@ -118,8 +118,8 @@ class Settlements:
     def mark(self, item: Item) -> None:
         """Record that SQS has confirmed the messages in an item's record."""
         assert item.sending is not None  # it has messages
-        settlement = transitions.mark(item.sending, item.claim.retention_seconds)
-        self._settling.add(Operation(settlement, item.sending, partial(self._marked, item)))
+        settlement = sending.mark(self._no_longer_renewed(item.sending))
+        self._settling.add(Operation(settlement, settlement.standing, partial(self._marked, item)))
 
     def fail(self, item: Item) -> None:
         """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
@@ -156,9 +156,13 @@ class Settlements:
 
     def _settled_by(self, item: Item) -> Basis:
         """The basis to settle. From now on, its claim's lease is not renewed."""
-        if self._settings.host is not None and isinstance(item.basis, Claimed):
-            item.basis = self._settings.host.settling(item.basis)
+        if isinstance(item.basis, Claimed):
+            item.basis = self._no_longer_renewed(item.basis)
         return item.basis
+
+    def _no_longer_renewed(self, held: Claimed) -> Claimed:
+        host = self._settings.host
+        return held if host is None else host.settling(held)
 
     def _send_commits(self, operations: Sequence[Committing]) -> None:
         self._turns.close()
@@ -237,8 +241,7 @@ class Settlements:
             self._happens(item, Event.CLAIMED)
             return
         if isinstance(answer, Settled) and answer.record.status == Status.SENDING:
-            item.sending = answer.record
-            self._happens(item, Event.COMMITTED)
+            self._committed_sends(item, answer.record)
             return
         ending = outcome.of_completion(answer, item.basis, self._deadline)
         if isinstance(ending, OtherPayload):
@@ -246,6 +249,15 @@ class Settlements:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
+
+    def _committed_sends(self, item: Item, record: Record) -> None:
+        """Send the messages in the record, under its lease."""
+        host, held = self._settings.host, Claimed(record, item.claim)
+        item.sending = held if host is None else host.resumed(held)
+        if item.sending is None:
+            self._happens(item, Event.SETTLED, outcome.SettleFailed("its lease ends too soon to send its messages"))
+        else:
+            self._happens(item, Event.COMMITTED)
 
     def _marked(self, item: Item, done: Settling) -> None:
         """End the item. A mark by another worker counts as well."""

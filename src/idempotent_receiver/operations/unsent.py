@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.handler.outcome import SettleFailed, of_mark
-from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol import sending
 from idempotent_receiver.protocol.answers import AlreadyCompleted, HeldElsewhere, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import ask
 from idempotent_receiver.protocol.outbox import from_text
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import RecordStore, Unknown
-from idempotent_receiver.protocol.transitions import Claim, decide
+from idempotent_receiver.protocol.transitions import Claim, Claimed, decide
 from idempotent_receiver.sqs.sends import send_messages
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
     (found,) = store.read([id])
     if isinstance(found, Unknown):
         return f"its record could not be read: {found.why}"
-    claim = Claim(id, None, "operator", 0)
+    claim = Claim(id, None, "operator", 0, retention_seconds)
     met = decide(found, claim, (), deadline.now_ms)
     if isinstance(met, HeldElsewhere):
         return f"a worker holds its claim until {met.until_ms} (epoch ms) and may be sending its messages: wait"
@@ -52,6 +52,6 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
             return f"message {number}: {answer.why}"
     if refused:
         return f"all other messages were sent, but {'; '.join(refused)}"
-    marked: SettleResult | Unknown = ask(transitions.mark(met.record, retention_seconds), met.record, store, deadline)
+    marked: SettleResult | Unknown = ask(sending.mark(Claimed(met.record, claim)), met.record, store, deadline)
     ended = of_mark(marked, claim, deadline, ran=False)
     return ended.why if isinstance(ended, SettleFailed) else None

@@ -43,7 +43,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """The effect took place, but the worker's lease ended before SQS had confirmed the messages to send."""
+    """The effect took place, but SQS has not confirmed all the messages to send, and no worker's lease is live."""
 
     record: Record
 

@@ -15,6 +15,7 @@ from idempotent_receiver.errors import failure_of
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.answers import SettleResult
 from idempotent_receiver.protocol.record import Change, Record, Unread
+from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import (
     ActionFailed,
     Applied,
@@ -205,8 +206,8 @@ def _paused(rounds: int, deadline: Deadline) -> bool:
 
 
 def _claims_any(operations: Sequence[Operation[AnswerT]]) -> bool:
-    """Whether any operation is a claim: claims are not sent once their lease has ended or is about to end."""
-    return any(isinstance(operation.transition, Claim) for operation in operations)
+    """Whether any operation writes a lease: it is not sent once that lease has ended or is about to end."""
+    return any(isinstance(operation.transition, Claim | TakeOver) for operation in operations)
 
 
 def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadline: Deadline, moment: Moment) -> None:

@@ -25,23 +25,22 @@ nothing, or a record past its expiration                               Claimable
 unknown status; INPROGRESS or SENDING with neither lease nor expiry    Unreadable
 a fingerprint different from the claim's, in any status                OtherPayload
 COMPLETED                                                              AlreadyCompleted
-SENDING, lease live                                                    HeldElsewhere
-SENDING, lease over                                                    Unsent: this worker sends, then marks it
 the version that this very claim wrote                                 Claimed: its answer was lost
-INPROGRESS, lease live                                                 HeldElsewhere
+SENDING or INPROGRESS, lease live                                      HeldElsewhere
+SENDING, lease over                                                    Unsent: whoever sends takes it over first
 FAILED, where failures are answers                                     AlreadyFailed
 FAILED, or INPROGRESS with its lease over                              Claimable, by replacing that record
 ====================================================================== ===========================================
 
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
-started or should start again. A record with messages to send is first SENDING, with a lease; once SQS has confirmed
-them, `mark` makes it COMPLETED. If the version to replace is gone, the answer is `ClaimLost`. A record that has
-vanished is not recreated. After `ClaimLost`, an unclaimed run may start `once_more`.
+started or should start again. A record with messages to send is first SENDING, with a lease; `sending.py` has what
+follows. If the version to replace is gone, the answer is `ClaimLost`. A record that has vanished is not recreated.
+After `ClaimLost`, an unclaimed run may start `once_more`.
 
-**Transitions.** `Peek`, `Claim`, `Settlement` and the transitions in `renewal.py` and `execution.py` share one
-interface, so that one loop (`exchange.exchange`) drives each to its answer. `id` is the record's id. `step` takes the
-current record, the versions sent so far, the time and a fresh version, and returns the next `Change` to try or the
-answer. `applied` returns the answer once that change is written.
+**Transitions.** `Peek`, `Claim`, `Settlement` and the transitions in `sending.py`, `renewal.py` and `execution.py`
+share one interface, so that one loop (`exchange.exchange`) drives each to its answer. `id` is the record's id. `step`
+takes the current record, the versions sent so far, the time and a fresh version, and returns the next `Change` to try
+or the answer. `applied` returns the answer once that change is written.
 """
 
 from collections.abc import Collection, Mapping
@@ -261,14 +260,13 @@ def decide(seen: Record | None, claim: Claim, sent_versions: Collection[str], no
         return OtherPayload(expected=str(seen.validation), found=str(claim.fingerprint))
     if seen.status == Status.COMPLETED:
         return AlreadyCompleted(seen)
-    held = None if lease is None or lease <= now_ms else HeldElsewhere(lease)
-    if seen.status == Status.SENDING:
-        return held or Unsent(seen)
     # Checked before the live lease, because the record that this claim wrote has one, too.
     if seen.version in sent_versions:
         return Claimed(seen, claim)
-    if seen.status == Status.INPROGRESS and held is not None:
-        return held
+    if seen.status in (Status.INPROGRESS, Status.SENDING) and lease is not None and lease > now_ms:
+        return HeldElsewhere(lease)
+    if seen.status == Status.SENDING:
+        return Unsent(seen)
     if seen.status == Status.FAILED and claim.failures_are_answers:
         return AlreadyFailed(seen)
     return Claimable(seen)
@@ -285,11 +283,6 @@ def complete(run: Basis, data: str | None, outbox: str | None = None, now_ms: in
     ends = settlement(run, outcome)
     # A large result is named after a version: a claim has one already, otherwise it is set now.
     return ends if isinstance(run, Claimed) else ends._replace(version=run.record.version)
-
-
-def mark(sending: Record, retention_seconds: int) -> Settlement:
-    """SQS has confirmed a SENDING record's messages: COMPLETED, without the messages."""
-    return Settlement(sending, completed(sending.data), retention_seconds, sending)
 
 
 def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:

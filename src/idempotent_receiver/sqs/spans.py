@@ -19,6 +19,7 @@ from opentelemetry import context, trace
 from idempotent_receiver.batch.items import Item, Work
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.protocol.exchange import Operation
+from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Peek
 from idempotent_receiver.sqs.message import Message
@@ -32,7 +33,7 @@ MOST_LINKS = 128
 OWN = "idempotent_receiver."
 """The prefix of the attributes that no convention defines."""
 
-_NAMES: dict[type, str] = {Peek: "read", Claim: "claim"}
+_NAMES: dict[type, str] = {Peek: "read", Claim: "claim", TakeOver: "claim"}
 T = TypeVar("T")
 
 

@@ -37,6 +37,7 @@ class World:
         self._wakes: dict[greenlet, int] = {}
         """The number of each greenlet's valid agenda entry; the greenlet's earlier entries are ignored."""
         self._spawned: list[greenlet] = []
+        self._killed: set[greenlet] = set()
         self._loops: list[VirtualLoop] = []
         self._exits: Counter[greenlet] = Counter()
         self.ended = False
@@ -75,6 +76,7 @@ class World:
     def kill(self, victim: greenlet) -> None:
         """Stop a job as a crash would: none of its code runs again."""
         self._wakes.pop(victim, None)
+        self._killed.add(victim)
 
     def stop(self) -> Any:
         """Stop the calling job permanently."""
@@ -112,6 +114,8 @@ class World:
             outside_any_loop(sleeper.switch)
 
     def _wake(self, sleeper: greenlet, after: float) -> None:
+        if sleeper in self._killed:
+            return
         turn = next(self._order)
         self._wakes[sleeper] = turn
         heapq.heappush(self._agenda, (self.now + after, turn, sleeper, id(sleeper)))

@@ -1,4 +1,5 @@
-"""Renews leases while handlers run, and kills this process before a lease that it failed to renew can end.
+"""Renews leases while handlers run or messages are sent, and kills this process before a lease that it failed to renew
+can end.
 
 The process that holds a claim must be dead when the lease ends; a kernel timer ensures this. The timer is armed before
 a claim is sent, and rearmed whenever the earliest lease end changes. Lease ends here are counted from just before each
@@ -136,8 +137,8 @@ class Leases:
             return replace(claimed, record=held.record)
 
     def resumed(self, claimed: Claimed, batch: object = None) -> Claimed | None:
-        """Resume renewing this claim's lease, because its handler is about to run again. Returns None if the next
-        renewal might come too late.
+        """Renew this claim's lease from now on: its handler is about to run again, or its messages to be sent. Returns
+        None if the next renewal might come too late.
         """
         with self._lock:
             left_ms = (claimed.record.lease_until_ms or 0) - self._clock.epoch_ms()

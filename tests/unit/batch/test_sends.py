@@ -10,7 +10,7 @@ from idempotent_receiver.batch.sends import SEND_LINGER_SECONDS, Sends
 from idempotent_receiver.batch.settings import SendAnswer
 from idempotent_receiver.protocol.outbox import outgoing, to_text
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.transitions import Claim
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class Post:
         outbox = to_text([outgoing(queue, body, more) for body in bodies])
         claim = Claim(f"m{index}", None, "w", 0)
         item = Item(index, Work(key=claim.id, claim=claim, handle=lambda attempt: None, group=None), Stage.UNSENT)
-        item.claim, item.sending = claim, Record(id=claim.id, status="SENDING", outbox=outbox)
+        item.claim, item.sending = claim, Claimed(Record(id=claim.id, status="SENDING", outbox=outbox), claim)
         self.sends.add(item)
 
     def flush(self, seconds: float = 0.0, *, hurry: bool = True) -> None:

@@ -21,6 +21,7 @@ from idempotent_receiver.protocol.answers import (
     Unsent,
 )
 from idempotent_receiver.protocol.record import Change, Record, Status
+from idempotent_receiver.protocol.sending import TakeOver, mark
 from idempotent_receiver.protocol.transitions import Claimed, Peek, Settlement, Unclaimed, decide
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, applied_claim, by_powertools, change_of, claim, existing
 
@@ -74,10 +75,9 @@ def _second_implementation(seen: Record, ours: str | None, answers: bool) -> obj
         (leased and ends is None, Unreadable(f"{seen.status} with neither a lease nor an expiration")),
         (comparable and seen.validation != "ours", OtherPayload(str(seen.validation), "ours")),
         (seen.status == "COMPLETED", AlreadyCompleted(seen)),
-        (seen.status == "SENDING" and (ends or 0) <= NOW_MS, Unsent(seen)),
-        (seen.status == "SENDING", HeldElsewhere(ends or 0)),
         (seen.version == "mine", Claimed(seen, claim(failures_are_answers=answers, fingerprint=ours))),
-        (seen.status == "INPROGRESS" and (ends or 0) > NOW_MS, HeldElsewhere(ends or 0)),
+        (leased and (ends or 0) > NOW_MS, HeldElsewhere(ends or 0)),
+        (seen.status == "SENDING", Unsent(seen)),
         (seen.status == "FAILED" and answers, AlreadyFailed(seen)),
         (True, Claimable(seen)),
     ]
@@ -197,6 +197,29 @@ def test_a_live_lease_is_honoured_to_its_end_however_short_the_retention() -> No
 # What is sent.
 
 
+@pytest.mark.parametrize("ours", [None, "ours"])
+def test_a_take_over_writes_where_a_record_is_left_unsent_and_else_answers_as_a_claim_does(ours: str | None) -> None:
+    """It replaces exactly what was seen: version, lease, expiration and owner, and nothing else."""
+    wanted = claim(fingerprint=ours)
+    mine = {"version": "fresh", "owner": "me", "in_progress_expiration": NOW_MS + 30_000, "expiration": NOW + DAY}
+    beside = {
+        "data": "1",
+        "error": "{}",
+        "attempts": 7,
+        "input": "i",
+        "execution": "arn",
+        "resent": "{}",
+        "outbox": "x",
+    }
+    for seen in [None, *(record._replace(**beside) for record in every_record())]:
+        answer = decide(seen, wanted, ("mine",), NOW_MS)
+        step = TakeOver(wanted).step(seen, ("mine",), NOW_MS, "fresh")
+        assert step == (Change(seen._replace(**mine), seen) if seen is not None and answer == Unsent(seen) else answer)
+        if isinstance(step, Change):
+            assert TakeOver(wanted).applied(step) == Claimed(step.new, wanted, seen)
+            assert not TakeOver(wanted).applied(step).taken_over, "its handler is done"
+
+
 def test_what_has_messages_to_send_is_sending_until_they_are_marked_as_sent() -> None:
     """It keeps a lease: a claim's own, one of the length of a renewed one, and one without a claim too."""
     for claimed, lease_until_ms in ((claim(), NOW_MS + 30_000), (claim(lease_ms=5_000), NOW_MS + 1 + 5_000)):
@@ -206,9 +229,11 @@ def test_what_has_messages_to_send_is_sending_until_they_are_marked_as_sent() ->
 
             assert sending.status == "SENDING"
             assert (sending.outbox, sending.data, sending.in_progress_expiration) == ("[]", "1", lease_until_ms)
-            marked = transitions.mark(sending, DAY)
+            marked = mark(Claimed(sending, claimed, renewed=("renewed",)))
             done = sending._replace(status="COMPLETED", outbox=None, in_progress_expiration=None, version="marked")
-            assert marked.step(sending, [], NOW_MS, "marked") == Change(done._replace(expiration=NOW + DAY), sending)
+            for standing in (sending, sending._replace(version="renewed")):
+                change = Change(done._replace(expiration=NOW + DAY), standing)
+                assert marked.step(standing, [], NOW_MS, "marked") == change
             assert marked.step(done, ["marked"], NOW_MS, "later") == Settled(done)
             assert marked.step(done, [], NOW_MS, "later") == ClaimLost(done)
             assert marked.step(None, [], NOW_MS, "later") == ClaimLost(None)

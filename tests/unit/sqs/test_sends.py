@@ -90,6 +90,7 @@ class Orders(MemoryStore):
         self.seconds = 0.0
         self.lost_marks = 0
         self.refuses_marks = False
+        self.read_takes: Callable[[], None] = lambda: None
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         self._asked("insert")
@@ -101,6 +102,7 @@ class Orders(MemoryStore):
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | None]:
         self._asked("read")
+        self.read_takes()
         return super().read(ids)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
@@ -238,7 +240,8 @@ def test_while_its_lease_lives_others_wait_and_then_send_it_without_the_handler(
     assert deliver(store, sqs, fails, *messages(1, receives=2), effects=effects) == []
     assert sqs.keys == [key_of("m0")]
     assert store.status() == "COMPLETED"
-    assert store.items["m0"]["owner"] == before["owner"]
+    kept = ("validation", "attempts")
+    assert [store.items["m0"][name] for name in kept] == [before[name] for name in kept]
 
 
 def fails(body: dict, tx: Transaction) -> None:
@@ -258,8 +261,21 @@ def test_another_payload_under_its_key_sends_nothing(effects: str) -> None:
 def test_a_consumer_without_a_client_neither_runs_nor_acknowledges_it(effects: str) -> None:
     store = unmarked(effects)
     store.items["m0"]["in_progress_expiration"] = 0
+    before = deepcopy(store.items["m0"])
     assert deliver(store, None, fails, *messages(1, receives=2), effects=effects) == ["m0"]
-    assert store.status() == "SENDING"
+    assert store.items["m0"] == before, "it has not taken it over"
+
+
+@both_modes
+def test_a_consumer_without_time_to_send_takes_nothing_over(effects: str) -> None:
+    store = unmarked(effects)
+    store.items["m0"]["in_progress_expiration"] = 0
+    before = deepcopy(store.items["m0"])
+    clock = ManualClock()
+    store.read_takes = lambda: clock.sleep(29.1)
+    consumer = sqs_consumer(store, sqs=Sqs(), effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(fails)  # type: ignore[arg-type]
+    assert failed_ids(consumer({"Records": messages(1, receives=2)}, Context(30_000))) == ["m0"]
+    assert store.items["m0"] == before
 
 
 def test_a_consumer_without_a_client_refuses_a_send() -> None:
@@ -485,9 +501,10 @@ def test_an_outbox_that_cannot_be_read_fails_its_message_alone(effects: str, tex
     store.items["m0"] |= {"in_progress_expiration": 0, "outbox": text}
     if text is None:
         del store.items["m0"]["outbox"]
+    before = deepcopy(store.items["m0"])
     assert deliver(store, sqs, post, *messages(3, receives=2), effects=effects) == ["m0"]
     assert sorted(sqs.bodies) == ['{"order":1}', '{"order":2}']
-    assert store.status() == "SENDING"
+    assert store.items["m0"] == before, "nobody has taken it over"
 
 
 @both_modes

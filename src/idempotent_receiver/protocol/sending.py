@@ -1,0 +1,57 @@
+"""Transitions of a SENDING record: taking it over, and marking it COMPLETED.
+
+Only its holder sends a record's messages. Whoever finds the record after its lease takes it over first, so that the
+holder before can no longer change it.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from idempotent_receiver.protocol.answers import Claimable, Unsent
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.transitions import (
+    Claim,
+    ClaimAnswer,
+    Claimed,
+    Settlement,
+    completed,
+    decide,
+    expiration_of,
+    settlement,
+)
+
+
+class TakeOver(NamedTuple):
+    """Takes over a SENDING record after its lease, for the owner and the lease of `claim`. No attempt is counted."""
+
+    claim: Claim
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return self.claim.id
+
+    def step(
+        self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
+    ) -> Change | Claimable | ClaimAnswer:
+        """The write that takes the record over, or the answer if it is not SENDING, or its lease is live."""
+        answer = decide(seen, self.claim, sent_versions, now_ms)
+        return self._change(answer.record, now_ms, version) if isinstance(answer, Unsent) else answer
+
+    def _change(self, seen: Record, now_ms: int, version: str) -> Change:
+        """Everything but version, lease, expiration and owner stays, above all the messages."""
+        claim, until_ms = self.claim, self.claim.lease_at(now_ms)
+        expiration = expiration_of(now_ms, claim.retention_seconds, until_ms)
+        taken = seen._replace(
+            version=version, in_progress_expiration=until_ms, expiration=expiration, owner=claim.owner
+        )
+        return Change(taken, seen)
+
+    def applied(self, change: Change) -> Claimed:
+        """The record is taken over."""
+        return Claimed(change.new, self.claim, change.seen)
+
+
+def mark(sending: Claimed) -> Settlement:
+    """SQS has confirmed a SENDING record's messages: COMPLETED, without the messages."""
+    return settlement(sending, completed(sending.record.data))

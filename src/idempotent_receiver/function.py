@@ -257,8 +257,8 @@ def _error(ended: Ending, key: str) -> BaseException:
             return errors.RecordUnreadable(key, f"this version cannot read its record: {reason}")
         case outcome.NotStarted():
             return errors.NotStarted(key, "too little time was left to start; nothing ran")
-        case outcome.Completed() | outcome.Duplicate() | outcome.DeadLettered() | AlreadyFailed():
-            raise AssertionError("results, dead letters and stored failures are not call errors")
+        case outcome.Completed() | outcome.Duplicate() | outcome.DeadLettered() | outcome.NotSent() | AlreadyFailed():
+            raise AssertionError("results and stored failures are not call errors, and a call sends nothing")
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:

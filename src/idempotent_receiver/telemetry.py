@@ -259,6 +259,8 @@ def line_of(outcome: Outcome) -> Line:
             return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
         case ended.NotStarted():
             return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
+        case ended.NotSent(why, out_of_time):
+            return _not_sent(why, out_of_time=out_of_time)
         case ended.DeadLettered(failure):
             return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
         case ended.Failed(failure, recorded):
@@ -297,6 +299,14 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
             return line_of(replace(outcome, failure=replace(failure, delay_seconds=None)))
         case _:
             return line_of(outcome)
+
+
+def _not_sent(why: str, *, out_of_time: bool) -> Line:
+    """A delivery that goes on where this one stopped is no failure."""
+    text = "its effect took place, but not all its messages are sent: the next delivery sends the rest"
+    if out_of_time:
+        return Line(WARNING, text, {"why": why})
+    return Line(ERROR, text, {"error_type": "NotSent", "why": why}, ("Unsettled", "Failed"))
 
 
 def _failed(failure: Failure, *, recorded: bool) -> Line:

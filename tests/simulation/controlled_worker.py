@@ -192,7 +192,7 @@ class ControlledWorker:
 
     @property
     def may_renew(self) -> bool:
-        runs = any(call.kind == "run" for call in self.calls.values())
+        runs = any(call.kind in ("run", "post") for call in self.calls.values())
         may = self.receives in self.setup.renewing and self.renewals < self.setup.renewals
         return runs and may and not self.renewing
 

@@ -86,7 +86,7 @@ class ExploredTable:
         if self.setup.sends:
             keys = [key for id, key in state.sent if id == after["id"]]
             sends = any(self.setup.sent_by(each.receives) for each in state.workers if each.name == writer)
-            invariants.check_sent(before, after, writer, keys, sends=sends)
+            invariants.check_sent(before, after, writer, keys, sends=sends, count=self.setup.sent)
         if not self.setup.unclaimed:
             invariants.check_settled(before, after, writer)
         if self.setup.payloads > 1:

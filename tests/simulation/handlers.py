@@ -43,7 +43,7 @@ def post(worker: ControlledWorker, tx: Transaction, id: str) -> None:
         update["Key"]["id"] = entry
         tx.update(otherwise=error, **update)
     update["Key"]["id"] = "another"
-    if worker.setup.sent_by(worker.receives):
+    for _ in range(worker.setup.sent if worker.setup.sent_by(worker.receives) else 0):
         tx.send(QueueUrl=SENT, MessageBody=id)
     if worker.setup.reads:
         _write_what_follows(tx, worker.setup, id)

@@ -35,7 +35,7 @@ recorded and sent, and then a late duplicate, or the redriven dead letter, was r
 A record keeps the payload that first ran under its key, until it expires (PAYLOAD).
 
 What a handler sends through its transaction is sent only if its record says that its effect took place, always under
-one key, and at least once before that record is COMPLETED (SENT).
+one key, and at least once before that record is COMPLETED; and only what was sent is gone from its outbox (SENT).
 
 Outside Lambda a worker that runs has not lost the lease of a handler that runs in it: it would be dead (LEASE).
 
@@ -44,6 +44,7 @@ Outside Lambda a worker that runs has not lost the lease of a handler that runs 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -165,17 +166,26 @@ def check_both(id: str, worker: str, *, overruled: bool) -> None:
         raise Violation("BOTH", f"{id} is done by {worker}, and a dead letter of a later failure was sent")
 
 
-def check_sent(before: Item | None, after: Item, writer: str, sent: Collection[str], *, sends: bool = True) -> None:
-    """SENT, for a write of the record of a handler that sends. `sent`: the keys of the messages that SQS has taken.
+def check_sent(
+    before: Item | None, after: Item, writer: str, sent: Collection[str], *, sends: bool = True, count: int = 1
+) -> None:
+    """SENT, for a write of the record of a handler that sends `count` messages. `sent`: the keys that SQS has taken.
     A writer of the release before that `sends` nothing, and leaves SENDING alone.
     """
     was = None if before is None else before["status"]
     if was == "SENDING" and before is not None:
         kept = [[item.get(name) for name in ("data", "validation", "attempts")] for item in (before, after)]
-        if after["status"] != "COMPLETED" or kept[0] != kept[1]:
+        goes_on = sends and after["status"] == "SENDING" and _only_confirmed(before["outbox"], after["outbox"], sent)
+        if not (after["status"] == "COMPLETED" or goes_on) or kept[0] != kept[1]:
             raise Violation("SENT", f"{writer} replaced {shown(before)}, whose messages wait, by {shown(after)}")
-    if after["status"] == "COMPLETED" and ((was == "SENDING") is not sends or (sends and not sent)):
+    if after["status"] == "COMPLETED" and ((was == "SENDING") is not sends or (sends and len(sent) < count)):
         raise Violation("SENT", f"{writer} completed {after['id']}, whose message is not sent")
+
+
+def _only_confirmed(before: str, after: str, sent: Collection[str]) -> bool:
+    """Whether nothing but messages that SQS has taken is gone from an outbox."""
+    pairs = enumerate(zip(json.loads(before), json.loads(after), strict=True), 1)
+    return all(is_ == was or (is_ is None and any(key.endswith(f"-{n}") for key in sent)) for n, (was, is_) in pairs)
 
 
 def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:

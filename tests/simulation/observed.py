@@ -35,6 +35,7 @@ CODE_TABLES: dict[str, Callable[..., Any]] = {
     "of_claim": outcome.of_claim,
     "of_completion": outcome.of_completion,
     "of_mark": outcome.of_mark,
+    "of_stop": outcome.of_stop,
     "of_failure": outcome.of_failure,
     "of_loss": outcome.of_loss,
     "uncommitted": outcome.uncommitted,
@@ -103,7 +104,8 @@ EXCLUDED = {
     "decide: seen.status in (Status.INPROGRESS, Status.SENDING) and lease is None": FOREIGN,
     "ends: Unreadable": FOREIGN,
     "of_claim: answers.Unsent()": "a batch sends it",
-    "unsent: failed_for_good": "SQS takes the contents of every message that a world sends",
+    "stopping: failed_for_good": "SQS takes the contents of every message that a world sends",
+    "unsent: time_over": "what is left is recorded before the answer is due",
 }
 """What the worlds cannot reach, and why. A world that can takes its rows out of here, or the run fails."""
 HINTS |= {

@@ -63,6 +63,8 @@ def _inserted(record: Record) -> str:
 def _replaced(change: Change) -> str:
     if change.new.status == "INPROGRESS":
         return RELEASE if change.new.owner is None else TAKE_OVER
+    if change.new.status == "SENDING" and change.seen is not None and change.new.owner != change.seen.owner:
+        return TAKE_OVER
     if change.seen is not None and change.seen.status == "SENDING":
         return MARK
     return COMPLETE if change.new.status == "COMPLETED" else FAIL

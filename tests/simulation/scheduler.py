@@ -66,6 +66,8 @@ TOLD = ("send", "post", "put", "get")
 TOO_LATE = 9.8
 STOPS = (9.1, TOO_LATE, 10.3)
 """Moments of an invocation: within the stop margin, too late to settle, and past the deadline."""
+STOPS_SENDING = 9.6
+"""Too late to wait for SQS, and not too late to record what it has confirmed."""
 RENEWED_BEFORE_SECONDS = 1.0
 """A third of a lease after its writing, leases are renewed: so long before the timer fires."""
 SHORT_WAIT_SECONDS = 0.1
@@ -196,7 +198,8 @@ def next_moment(state: State) -> float | None:
     awake = [worker for worker in state.workers if worker.live and not worker.overran]
     if any(_busy(worker, state.now) for worker in awake) or state.over:
         return None
-    moments = [round(worker.started + stop, 3) for worker in awake for stop in STOPS]
+    stops = (*STOPS, STOPS_SENDING) if state.setup.sends else STOPS
+    moments = [round(worker.started + stop, 3) for worker in awake for stop in stops]
     for worker in awake:
         if (killed_at := _killed_at(worker)) is not None:
             moments += [round(worker.started + killed_at - before, 3) for before in (RENEWED_BEFORE_SECONDS, 0)]

@@ -77,6 +77,8 @@ class Setup:
     """
     sends: bool = False
     """Whether the handler sends a message through its transaction."""
+    sent: int = 1
+    """How many messages such a handler sends."""
     before_sends: frozenset[int] = frozenset()
     """The receives whose workers are of the release before that: they send nothing, and know no SENDING."""
     asynchronous: bool = False
@@ -205,6 +207,10 @@ SETUPS = {
         Setup("2x1-reads-letters", workers=2, messages=1, transactional=True, dead_letters=True, reads="count"),
         Setup("2x1-sends", **_SENDING),
         Setup("2x1-sends-unclaimed", unclaimed=ALL, **_SENDING),
+        Setup("2x1-sends-two", sent=2, **_SENDING),
+        Setup("2x1-sends-two-unclaimed", sent=2, unclaimed=ALL, **_SENDING),
+        Setup("2x1-sends-renewed", renewals=1, faults=1, **_SENDING),
+        Setup("2x1-sends-renewed-unclaimed", renewals=1, faults=1, unclaimed=ALL, **_SENDING),
         Setup("2x1-sends-letters", dead_letters=True, **_SENDING),
         Setup("2x1-sends-turned-on", unclaimed=frozenset({AGAIN, LAST}), **_SENDING),
         Setup("2x1-sends-rollout", before_sends=frozenset({FIRST}), **_SENDING),

@@ -22,6 +22,7 @@ from idempotent_receiver.handler.outcome import (
     Duplicate,
     Failed,
     HeldElsewhere,
+    NotSent,
     NotStarted,
     Outcome,
     SettleFailed,
@@ -50,6 +51,8 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (DeadLettered(FOR_GOOD), logging.ERROR, ["Permanent"]),
     (ClaimLost(None), logging.ERROR, ["Failed", "LostClaims"]),
     (SettleFailed("why"), logging.ERROR, ["Failed", "Unsettled"]),
+    (NotSent("why"), logging.ERROR, ["Failed", "Unsettled"]),
+    (NotSent("why", out_of_time=True), logging.WARNING, []),
     (ClaimFailed("why"), logging.ERROR, ["Failed", "ClaimFailures"]),
     (Unreadable("why"), logging.ERROR, ["Failed"]),
 ]

@@ -14,7 +14,7 @@ from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.spent import CountedStore, Spent
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.outcome import SettleFailed
+from idempotent_receiver.handler.outcome import NotSent
 from idempotent_receiver.protocol.answers import Claimable, OtherPayload, Refusal, Unsent
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Operation, exchange
 from idempotent_receiver.protocol.outbox import NO_CLIENT, from_text
@@ -122,7 +122,7 @@ class ClaimLine:
         unsent, self.unsent = self.unsent, []
         if self._progress.stopped:
             for item in unsent:
-                self._progress.happens(item, Event.ANSWERED, SettleFailed(NOT_SENT))
+                self._progress.happens(item, Event.ANSWERED, NotSent(NOT_SENT, out_of_time=True))
             return
         for start in range(0, len(unsent), CLAIMS_A_CALL):
             chunk = unsent[start : start + CLAIMS_A_CALL]
@@ -139,7 +139,7 @@ class ClaimLine:
         if (why := self._cannot_send(item.assumed)) is None:
             self.unsent.append(item)
         else:
-            self._progress.happens(item, Event.ANSWERED, SettleFailed(why))
+            self._progress.happens(item, Event.ANSWERED, NotSent(why))
 
     def _cannot_send(self, found: Record) -> str | None:
         if not self._sends:

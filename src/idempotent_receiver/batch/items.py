@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Handle
-from idempotent_receiver.handler.outcome import Outcome
+from idempotent_receiver.handler.outcome import NotSent, Outcome
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
@@ -45,6 +45,7 @@ class Stage(StrEnum):
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
     UNSENT = auto()  # the messages in its record are being sent
+    STOPPING = auto()  # it is being recorded which of its messages are sent
     MARKING = auto()  # it is being recorded that its messages are sent
     SENDING = auto()  # its dead letter is being sent, or has no destination
     ENDED = auto()  # its outcome is known
@@ -58,6 +59,7 @@ class Event(StrEnum):
     COMMITTED = auto()  # its effect took place, and its record has messages to send
     LEFT_UNSENT = auto()  # its effect took place elsewhere, and no worker is sending its messages
     CONFIRMED = auto()  # SQS has confirmed its messages
+    UNCONFIRMED = auto()  # SQS has not confirmed all its messages, and this batch sends no more of them
     CLAIMED = auto()  # its key is claimed
     CLAIMED_LATE = auto()  # its key is claimed, but no more items may start, or its group is blocked
     ANSWERED = auto()  # the record, the store's failure or the lack of time decides its outcome
@@ -91,6 +93,7 @@ class Do(StrEnum):
     COMPLETE = auto()
     FAIL = auto()
     SEND_OUT = auto()
+    STOP = auto()
     MARK = auto()
     RELEASE = auto()
     SEND = auto()
@@ -112,8 +115,8 @@ class StageTable(dict[tuple[Stage, Event], Next]):
 
 
 _UNANSWERED = (
-    Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.UNSENT, Stage.MARKING, Stage.FAILING, Stage.RELEASING,
-    Stage.SENDING,
+    Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.UNSENT, Stage.STOPPING, Stage.MARKING, Stage.FAILING,
+    Stage.RELEASING, Stage.SENDING,
 )  # fmt: skip
 """The stages possible when time is up: unstarted items have been stopped, and no handler is running."""
 
@@ -152,11 +155,12 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.COMPLETING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.COMPLETING, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),
-    # SQS answers for the messages, and the store for the mark.
+    # SQS answers for the messages, and the store for what is recorded of that.
     (Stage.UNSENT, Event.CONFIRMED): Next(Stage.MARKING, Do.MARK),
-    (Stage.UNSENT, Event.SETTLED): Next(Stage.ENDED, Do.END),  # SettleFailed: a redelivery sends them
-    (Stage.UNSENT, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
-    (Stage.MARKING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, Duplicate, SettleFailed
+    (Stage.UNSENT, Event.UNCONFIRMED): Next(Stage.STOPPING, Do.STOP),
+    (Stage.STOPPING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # NotSent, or as for a mark: a redelivery goes on
+    (Stage.STOPPING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # SQS refuses what is left
+    (Stage.MARKING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, Duplicate, HeldElsewhere, SettleFailed
     (Stage.FAILING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.FAILING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.FAILING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Failed
@@ -179,10 +183,11 @@ class Item:
     unknown (the record is read first), or the record that was seen. `followers` have the same key and wait for this
     item to end. `outcomes` holds the outcomes of earlier items with its key, by payload fingerprint. `data` is the
     handler's result, `actions` are committed with it, `outbox` has the messages to send afterwards, and `sending` is
-    this worker's claim on the record that contains them. `recorded` means that the failure is in the record. `runs`
-    counts the runs that have ended. `run_seconds` and `reads` are the durations of the last run and of its reads;
-    `since` is the count of writes in `Turns` when that run began. `again` means that the handler must run again,
-    because data it had read has changed.
+    this worker's claim on the record that contains them. `not_sent` says why some of them are not sent; it is None if
+    SQS refuses those for good. `recorded` means that the failure is in the record. `runs` counts the runs that have
+    ended. `run_seconds` and `reads` are the durations of the last run and of its reads; `since` is the count of
+    writes in `Turns` when that run began. `again` means that the handler must run again, because data it had read has
+    changed.
     """
 
     index: int
@@ -196,6 +201,7 @@ class Item:
     actions: Sequence[Action] = ()
     outbox: str | None = None
     sending: Claimed | None = None
+    not_sent: NotSent | None = None
     recorded: bool = False
     runs: int = 0
     run_seconds: float = 0.0

@@ -17,6 +17,7 @@ from idempotent_receiver.handler.outcome import (
     DeadLettered,
     Duplicate,
     Failed,
+    NotSent,
     NotStarted,
     Outcome,
     SettleFailed,
@@ -27,7 +28,7 @@ LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages of unstarted items that `Progress` stops. `Runs` stops the ready ones."""
 
 OVER = "the store had not answered when time ran out"
-NOT_SENT = "its effect took place, but its messages were not sent before time ran out; a redelivery sends them"
+NOT_SENT = "time ran out before all its messages were sent"
 
 
 class Consequence(NamedTuple):
@@ -225,8 +226,8 @@ def _over(item: Item) -> Outcome:
             return Failed(item.failure, recorded=False)
         case Stage.STORING | Stage.COMPLETING | Stage.MARKING:
             return SettleFailed(OVER)
-        case Stage.UNSENT:
-            return SettleFailed(NOT_SENT)
+        case Stage.UNSENT | Stage.STOPPING:
+            return NotSent(NOT_SENT)
         case Stage.RELEASING:
             return NotStarted(released=False)
         case _:

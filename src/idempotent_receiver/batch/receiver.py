@@ -53,9 +53,13 @@ def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Pr
     return batch.processed()
 
 
+LAST_MESSAGE = 3 / 4
+LAST_PROGRESS = 1 / 2
 LAST_SEND = 1 / 2
 ANSWER = 1 / 4
-"""Fractions of the stop margin. Once no more time than this is left, no messages are sent, or the answer is due."""
+"""Fractions of the stop margin. Once no more time than this is left, no messages of handlers are sent; what is left of
+them is recorded, whatever SQS has not answered; no dead letters are sent; the answer is due.
+"""
 
 DRAIN_LOOK_SECONDS = 0.5
 """Seconds between a batch's checks of whether its host is draining."""
@@ -95,6 +99,7 @@ class Batch:
             Do.COMPLETE: settlements.complete,
             Do.FAIL: settlements.fail,
             Do.SEND_OUT: sends.add,
+            Do.STOP: settlements.stop,
             Do.MARK: settlements.mark,
             Do.RELEASE: settlements.release,
             Do.SEND: progress.not_sent if self._dead_letters is None else self._dead_letters.add,
@@ -142,23 +147,34 @@ class Batch:
         if not self._cancelled and self._late(1):
             self._cancelled = True
             self._executor.cancel_async()
-        if progress.ended:
-            progress.pass_on()
         if claims.unsent:
             claims.take_over()
+        if progress.ended:
+            progress.pass_on()
         if not progress.stopped:
             self._begin(moment)
+        self._settle(moment)
+        if self._sends.unanswered:
+            self._send_out(moment)
+            self._settle(moment)
+        if self._dead_letters is not None:
+            self._dead_letters.send(late=self._late(LAST_SEND))
+        return progress.unresolved > 0
+
+    def _settle(self, moment: Moment) -> None:
+        claims, runs = self._claims, self._runs
         for line in self._settlements.lines:
             if line.waiting:
                 may_grow = runs.running > 0 or claims.asking > 0 or self._sends.unanswered or runs.may_start_one(moment)
                 line.flush(moment.elapsed_seconds, hurry=not may_grow)
-        if self._sends.unanswered:
-            settlements = self._settlements
-            hurry = runs.running == settlements.committing == 0 and not any(line.waiting for line in settlements.lines)
-            self._sends.flush(moment.elapsed_seconds, hurry=hurry, late=self._late(LAST_SEND))
-        if self._dead_letters is not None:
-            self._dead_letters.send(late=self._late(LAST_SEND))
-        return progress.unresolved > 0
+
+    def _send_out(self, moment: Moment) -> None:
+        """Send handlers' messages. After a pause beyond the lease, another worker may be sending them."""
+        settlements = self._settlements
+        idle = self._runs.running == settlements.committing == 0
+        hurry = idle and not any(line.waiting for line in settlements.lines)
+        late = moment.left_to_start_seconds <= LAST_MESSAGE * self._margin_seconds
+        self._sends.flush(moment.elapsed_seconds, hurry=hurry, late=late, over=self._late(LAST_PROGRESS))
 
     def _begin(self, moment: Moment) -> None:
         claims, runs = self._claims, self._runs
@@ -186,6 +202,8 @@ class Batch:
         moment, margin = self._moment, self._margin_seconds
         left = moment.left_seconds
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
+        if self._sends.unanswered:
+            times += [left - LAST_MESSAGE * margin, left - LAST_PROGRESS * margin]
         lines = (*self._settlements.lines, self._sends)
         due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
         if self._host is not None and not self._progress.stopped:

@@ -58,14 +58,15 @@ class Host(Protocol):
 
 class SendAnswer(NamedTuple):
     """Whether SQS has confirmed one message, and if not, why. `own`: the message is at fault, and no retry can help.
-    `of_queue`: the cause affects all messages to the queue. `again`: an immediate retry may help.
+    `of_queue`: the cause affects all messages to the queue. `tries`: how often one batch sends a message that gets this
+    answer; more than once if an immediate retry may help.
     """
 
     confirmed: bool
     why: str = ""
     own: bool = False
     of_queue: bool = False
-    again: bool = False
+    tries: int = 1
 
 
 ResultT = TypeVar("ResultT")

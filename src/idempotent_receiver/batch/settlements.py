@@ -121,6 +121,13 @@ class Settlements:
         settlement = sending.mark(self._no_longer_renewed(item.sending))
         self._settling.add(Operation(settlement, settlement.standing, partial(self._marked, item)))
 
+    def stop(self, item: Item) -> None:
+        """Record which messages SQS has confirmed, and end the lease."""
+        assert item.sending is not None  # it has messages
+        held = self._no_longer_renewed(item.sending)
+        settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms)
+        self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
+
     def fail(self, item: Item) -> None:
         """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
         failure = item.failure
@@ -253,17 +260,25 @@ class Settlements:
     def _committed_sends(self, item: Item, record: Record) -> None:
         """Send the messages in the record, under its lease."""
         host, held = self._settings.host, Claimed(record, item.claim)
-        item.sending = held if host is None else host.resumed(held)
-        if item.sending is None:
-            self._happens(item, Event.SETTLED, outcome.SettleFailed("its lease ends too soon to send its messages"))
-        else:
-            self._happens(item, Event.COMMITTED)
+        renewed = held if host is None else host.resumed(held)
+        if renewed is None:
+            item.not_sent = outcome.NotSent("its lease ends too soon to send its messages", out_of_time=True)
+        item.sending = renewed or held
+        self._happens(item, Event.COMMITTED)
 
     def _marked(self, item: Item, done: Settling) -> None:
         """End the item. A mark by another worker counts as well."""
         self._happens(
             item, Event.SETTLED, outcome.of_mark(done.answered, item.claim, self._deadline, ran=item.runs > 0)
         )
+
+    def _stopped(self, item: Item, done: Settling) -> None:
+        """End the item, or send its dead letter: only once its record says what is left."""
+        if item.not_sent is None and isinstance(done.answered, Settled):
+            self._happens(item, Event.FAILED_FOR_GOOD)
+        else:
+            not_sent = item.not_sent or outcome.NotSent(item.failure.reason)
+            self._happens(item, Event.SETTLED, outcome.of_stop(done.answered, item.claim, self._deadline, not_sent))
 
     def _once_more(self, item: Item, lost: ClaimLost) -> Unclaimed | None:
         """The basis for running an unclaimed item again at once. None for an item in a group: a later message of the

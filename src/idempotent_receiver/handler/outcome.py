@@ -26,7 +26,7 @@ from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 
 __all__ = [
     "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Ending", "Failed",
-    "HeldElsewhere", "NotStarted", "Outcome", "SettleFailed", "Unreadable",
+    "HeldElsewhere", "NotSent", "NotStarted", "Outcome", "SettleFailed", "Unreadable",
 ]  # fmt: skip
 
 
@@ -78,6 +78,16 @@ class ClaimFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotSent:
+    """The effect took place, but SQS has not confirmed all the messages to send; a redelivery sends the others.
+    `out_of_time` says that only the time to send them was missing.
+    """
+
+    why: str
+    out_of_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NotStarted:
     """No time was left to start the handler, or an earlier message in its group failed. `released` says that the
     message no longer has a claim.
@@ -89,7 +99,9 @@ class NotStarted:
 SUCCEEDED = Completed | Duplicate | DeadLettered
 """The outcomes that acknowledge a message: its record is COMPLETED, or its dead letter is confirmed."""
 
-Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted
+Outcome = (
+    SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted | NotSent
+)
 
 OVERTAKEN = Failure(
     type="RecordChanged",
@@ -136,10 +148,29 @@ def of_mark(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, *,
         case Unknown(why):
             return SettleFailed(f"its messages were sent, but that was not recorded: {why}")
         case ClaimLost(found):
-            met = transitions.decide(found, claim, (), deadline.now_ms)
-            if isinstance(met, answers.AlreadyCompleted):
-                return Duplicate(met.record)
-            return SettleFailed("its messages were sent, but its record has changed")
+            return _taken_over(found, claim, deadline)
+
+
+def of_stop(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, not_sent: NotSent) -> Outcome:
+    """The outcome of a message whose record still has messages to send, once it says which ones."""
+    match answer:
+        case Settled():
+            return not_sent
+        case Unknown(why):
+            return NotSent(f"{not_sent.why}. What SQS has confirmed was not recorded, and is sent again: {why}")
+        case ClaimLost(found):
+            return _taken_over(found, claim, deadline)
+
+
+def _taken_over(found: Record | None, claim: Claim, deadline: Deadline) -> Outcome:
+    """The outcome of a message whose record another worker has taken over to send its messages."""
+    match transitions.decide(found, claim, (), deadline.now_ms):
+        case answers.AlreadyCompleted(record):
+            return Duplicate(record)
+        case HeldElsewhere() as held:
+            return held
+        case _:
+            return NotSent("its record has changed while its messages were sent")
 
 
 def of_failure(

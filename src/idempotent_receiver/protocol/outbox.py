@@ -7,7 +7,7 @@ module sends nothing.
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from idempotent_receiver.errors import misuse
@@ -22,6 +22,11 @@ NO_CLIENT = "pass the consumer a client: sqs_consumer(store, sqs=boto3.client('s
 
 MOST_OTHER_ATTRIBUTES = 9
 """SQS allows ten attributes; the stamp is one of them."""
+
+TOMBSTONE = None
+"""What an outbox holds in place of a confirmed message, null in JSON. A release that does not know it reads none of the
+messages, so it neither sends nor marks them.
+"""
 
 MOST_DELAY_SECONDS = 900
 """SQS's maximum delay."""
@@ -169,15 +174,25 @@ def to_text(sent: Sequence[Outgoing]) -> str:
     return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
-def from_text(text: str | None) -> list[Outgoing]:
-    """The messages in a record's outbox. Raises an exception if someone has edited them into an invalid form."""
-    found = [
-        outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
-        for entry in json.loads(text or "")
-    ]
-    if not found:
+def from_text(text: str | None) -> dict[int, Outgoing]:
+    """The messages in a record's outbox that are left to send, by their numbers. A message's key has its number, which
+    never changes. Raises an exception if someone has edited the outbox into an invalid form.
+    """
+    entries = json.loads(text or "")
+    if not entries or not isinstance(entries, list):
         raise ValueError("the outbox is empty")
-    return found
+    return {number: _message(entry) for number, entry in enumerate(entries, 1) if entry is not TOMBSTONE}
+
+
+def confirmed(text: str | None, numbers: Collection[int]) -> str:
+    """The outbox with tombstones in place of the messages with these numbers, which SQS has confirmed."""
+    entries = json.loads(text or "")
+    kept = [TOMBSTONE if number in numbers else entry for number, entry in enumerate(entries, 1)]
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+
+
+def _message(entry: dict[str, Any]) -> Outgoing:
+    return outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
 
 
 def _encoded(value: bytes) -> str:

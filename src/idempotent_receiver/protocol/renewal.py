@@ -14,11 +14,15 @@ from idempotent_receiver.protocol.transitions import expiration_of
 
 
 class Renewal(NamedTuple):
-    """Extends the claim's lease to `lease_ms` from now. `held` is the record that the claim or latest renewal wrote."""
+    """Extends the claim's lease to `lease_ms` from now. `held` is the record that the claim or latest renewal wrote.
+
+    `renewed` are the versions of all renewals: one whose answer never came may have taken effect, or still do so.
+    """
 
     held: Record
     lease_ms: int
     retention_seconds: int
+    renewed: Collection[str] = ()
 
     @property
     def id(self) -> str:
@@ -31,12 +35,13 @@ class Renewal(NamedTuple):
         """The write that renews the lease, or the answer if there is nothing to write."""
         if seen is not None and seen.version in sent_versions:
             return Settled(seen)
-        if not unchanged(seen, self.held):
+        standing = seen if seen is not None and seen.version in self.renewed else self.held
+        if not unchanged(seen, standing):
             return ClaimLost(seen)
         until_ms = now_ms + self.lease_ms
         expiration = expiration_of(now_ms, self.retention_seconds, until_ms)
         renewed = self.held._replace(version=version, in_progress_expiration=until_ms, expiration=expiration)
-        return Change(renewed, self.held)
+        return Change(renewed, standing)
 
     def applied(self, change: Change) -> Settled:
         """The lease is renewed."""

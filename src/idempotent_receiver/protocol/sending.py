@@ -1,4 +1,4 @@
-"""Transitions of a SENDING record: taking it over, and marking it COMPLETED.
+"""Transitions of a SENDING record: taking it over, stopping with something left, and marking it COMPLETED.
 
 Only its holder sends a record's messages. Whoever finds the record after its lease takes it over first, so that the
 holder before can no longer change it.
@@ -8,8 +8,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from idempotent_receiver.protocol.answers import Claimable, Unsent
-from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.transitions import (
+    Attributes,
     Claim,
     ClaimAnswer,
     Claimed,
@@ -50,6 +51,21 @@ class TakeOver(NamedTuple):
     def applied(self, change: Change) -> Claimed:
         """The record is taken over."""
         return Claimed(change.new, self.claim, change.seen)
+
+
+def stop(sending: Claimed, outbox: str, now_ms: int) -> Settlement:
+    """Something is left to send, and this delivery sends no more: keep what is left of the outbox, and end the lease.
+    Nothing else changes.
+    """
+    record = sending.record
+    left: Attributes = {
+        "status": Status.SENDING.value,
+        "outbox": outbox,
+        "in_progress_expiration": now_ms,
+        "error": record.error,
+        "input": record.input,
+    }
+    return settlement(sending, left)
 
 
 def mark(sending: Claimed) -> Settlement:

@@ -15,8 +15,19 @@ _OWN_FAULTS = frozenset({"InvalidMessageContents", "MessageTooLong"})
 permission, can be fixed and must not dead-letter ten thousand messages.
 """
 
-_INVALID_FOR_ALL = frozenset({"InvalidAddress", "InvalidClientTokenId", "InvalidSecurity"})
-"""Codes that concern the queue, its region or the credentials rather than a message."""
+_TRIES, _TRIES_OF_REQUESTS = 3, 2
+"""How often one batch sends a message that SQS could not accept, or whose request failed."""
+
+_OF_QUEUE = frozenset({
+    "AccessDenied", "AccessDeniedException", "AuthorizationError", "ExpiredToken", "ExpiredTokenException",
+    "InvalidAddress", "InvalidClientTokenId", "InvalidSecurity", "KmsAccessDenied", "KmsDisabled",
+    "KmsInvalidKeyUsage", "KmsInvalidState", "KmsNotFound", "KmsOptInRequired", "MissingAuthenticationToken",
+    "NonExistentQueue", "OptInRequired", "QueueDeletedRecently", "QueueDoesNotExist", "SignatureDoesNotMatch",
+    "UnrecognizedClientException", "UnsupportedOperation",
+})  # fmt: skip
+"""Codes of a refused request that concern the queue, its key or the credentials: no other request would be accepted.
+After any other error, such as a throttled or unanswered request, the next one may be.
+"""
 
 
 def send_messages(
@@ -33,15 +44,17 @@ def send_messages(
         answer = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
     except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is confirmed
         code = _code(error)
-        of_one = code.startswith("Invalid") and code not in _INVALID_FOR_ALL
+        of_one = code.startswith("Invalid") and code not in _OF_QUEUE
         if of_one and len(messages) > 1:
             # One message is at fault, and SQS does not say which.
             return [answer for one in messages for answer in send_messages(sqs, queue_url, [one])]
         why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
         if of_one:
             return [SendAnswer(False, why)] * len(messages)
-        why += ": check that the queue exists, and allow sqs:SendMessage"
-        return [SendAnswer(False, why, of_queue=True)] * len(messages)
+        if code in _OF_QUEUE:
+            why += ": check that the queue exists, and allow sqs:SendMessage"
+            return [SendAnswer(False, why, of_queue=True)] * len(messages)
+        return [SendAnswer(False, why, tries=_TRIES_OF_REQUESTS)] * len(messages)
     failed = failed_entries(answer, len(entries))
     return [
         _refusal(queue_url, failed[place]) if place in failed else SendAnswer(True) for place in range(len(entries))
@@ -58,7 +71,9 @@ def sendable(queue_url: str, key: str, arguments: Mapping[str, Any]) -> dict[str
 def _refusal(queue_url: str, failed: Mapping[str, Any]) -> SendAnswer:
     code = failed["Code"]
     own = code in _OWN_FAULTS
-    return SendAnswer(False, f"SQS answered {code} on {queue_url}", own=own, again=not (own or failed["SenderFault"]))
+    return SendAnswer(
+        False, f"SQS answered {code} on {queue_url}", own=own, tries=1 if own or failed["SenderFault"] else _TRIES
+    )
 
 
 def _code(error: Exception) -> str:

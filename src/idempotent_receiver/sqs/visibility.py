@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock, Deadline
-from idempotent_receiver.handler.outcome import ClaimFailed, Failed, HeldElsewhere, NotStarted, Outcome, SettleFailed
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    Failed,
+    HeldElsewhere,
+    NotSent,
+    NotStarted,
+    Outcome,
+    SettleFailed,
+)
 from idempotent_receiver.sqs.message import Message
 
 if TYPE_CHECKING:
@@ -56,7 +64,7 @@ class Backoff:
         return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
 
     def outage_seconds(self, receive_count: int, clock: Clock) -> int:
-        """Seconds to wait if the store could not be read or written, at least 1."""
+        """Seconds to wait if the store could not be read or written, or a queue not be sent to, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))
 
     def _bound(self, receive_count: int, growth: float) -> float:
@@ -84,7 +92,7 @@ def visibility_seconds(
                 # finish at any time.
                 return backoff.outage_seconds(message.receive_count, clock)
             return max(0, wait)
-        case NotStarted():
+        case NotStarted() | NotSent(out_of_time=True):
             return _soon(clock)
         case Failed(failure) if failure.delay_seconds is not None:
             return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
@@ -92,7 +100,7 @@ def visibility_seconds(
             # If SQS has not moved the message by then, the backoff applies: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
             return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
-        case ClaimFailed() | SettleFailed():
+        case ClaimFailed() | SettleFailed() | NotSent():
             return backoff.outage_seconds(message.receive_count, clock)
         case _:
             return backoff.seconds(message.receive_count, clock)

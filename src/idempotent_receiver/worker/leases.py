@@ -178,7 +178,7 @@ class Leases:
 
     def _operation(self, held: Held, sent_seconds: float) -> Operation[SettleResult]:
         lease_ms, retention_seconds = int(self._lease_seconds * 1000), held.claimed.claim.retention_seconds
-        renewal = Renewal(held.record, lease_ms, retention_seconds)
+        renewal = Renewal(held.record, lease_ms, retention_seconds, held.renewed)
         return Operation(renewal, held.record, partial(self._renewed, held, sent_seconds))
 
     def _renewed(self, held: Held, sent_seconds: float, operation: Operation[SettleResult]) -> None:

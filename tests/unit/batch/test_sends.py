@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.batch.items import Event, Item, Stage, Work
 from idempotent_receiver.batch.sends import SEND_LINGER_SECONDS, Sends
 from idempotent_receiver.batch.settings import SendAnswer
-from idempotent_receiver.protocol.outbox import outgoing, to_text
+from idempotent_receiver.protocol.outbox import from_text, outgoing, to_text
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 
@@ -24,6 +24,7 @@ class Post:
 
     def __init__(self) -> None:
         self.requests: list[list[str]] = []
+        self.items: dict[int, Item] = {}
         self.ended: dict[int, Event] = {}
         self._answered: list[Callable[[Any], None]] = []
         settings: Any = SimpleNamespace(send_messages=self._asked, executor=self)
@@ -36,6 +37,7 @@ class Post:
         claim = Claim(f"m{index}", None, "w", 0)
         item = Item(index, Work(key=claim.id, claim=claim, handle=lambda attempt: None, group=None), Stage.UNSENT)
         item.claim, item.sending = claim, Claimed(Record(id=claim.id, status="SENDING", outbox=outbox), claim)
+        self.items[index] = item
         self.sends.add(item)
 
     def flush(self, seconds: float = 0.0, *, hurry: bool = True) -> None:
@@ -93,4 +95,6 @@ def test_a_refused_message_is_its_own_items_failure_alone() -> None:
     post.add(1, "c")
     post.flush()
     post.answer(0, SendAnswer(False, "invalid", own=True), SENT, SENT)
-    assert post.ended == {0: Event.FAILED_FOR_GOOD, 1: Event.CONFIRMED}
+    assert post.ended == {0: Event.UNCONFIRMED, 1: Event.CONFIRMED}
+    assert (post.items[0].not_sent, post.items[0].failure.permanent) == (None, True)
+    assert [*from_text(post.items[0].outbox)] == [1]

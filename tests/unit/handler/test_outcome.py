@@ -15,6 +15,7 @@ from idempotent_receiver.handler.outcome import (
     Completed,
     Duplicate,
     Failed,
+    NotSent,
     NotStarted,
     SettleFailed,
 )
@@ -153,6 +154,29 @@ def test_a_mismatch_names_both_fingerprints() -> None:
     assert (failure.type, failure.permanent, failure.started) == ("FingerprintMismatch", True, False)
     assert "then" in failure.reason
     assert "now" in failure.reason
+
+
+def test_a_worker_that_was_taken_over_while_it_sent_ends_as_the_record_says() -> None:
+    """Whether it marks or stops: what another one has done is a duplicate, and what it does is held elsewhere."""
+    not_sent = NotSent("the queue is gone")
+    now_ms = deadline().now_ms
+    sending = RECORD._replace(status="SENDING", expiration=now_ms, in_progress_expiration=now_ms + 5_000)
+    done = RECORD._replace(status="COMPLETED", expiration=now_ms)
+    ends: dict[Record | None, Any] = {
+        done: Duplicate(done),
+        sending: HeldElsewhere(now_ms + 5_000),
+        sending._replace(in_progress_expiration=now_ms - 1): NotSent(
+            "its record has changed while its messages were sent"
+        ),
+        None: NotSent("its record has changed while its messages were sent"),
+    }
+    for found, ending in ends.items():
+        assert outcome.of_mark(ClaimLost(found), claim(), deadline(), ran=True) == ending
+        assert outcome.of_stop(ClaimLost(found), claim(), deadline(), not_sent) == ending
+    assert outcome.of_stop(Settled(sending), claim(), deadline(), not_sent) == not_sent
+    unknown = outcome.of_stop(Unknown("down"), claim(), deadline(), NotSent("late", out_of_time=True))
+    assert isinstance(unknown, NotSent)
+    assert (unknown.out_of_time, "late" in unknown.why, "down" in unknown.why) == (False, True, True)
 
 
 def test_a_mark_for_a_handler_that_ran_elsewhere_is_a_duplicate() -> None:

@@ -15,6 +15,7 @@ from idempotent_receiver.protocol.outbox import (
     NOBODY_REDELIVERS,
     STAMP,
     Outgoing,
+    confirmed,
     from_text,
     to_text,
 )
@@ -68,10 +69,23 @@ def test_a_record_holds_all_that_is_sent() -> None:
     )
     other = sent(QueueUrl=f"{QUEUE}.fifo", MessageGroupId="g", MessageBody='"é\ud7ff"')
 
-    assert from_text(to_text([one, other])) == [one, other]
+    assert from_text(to_text([one, other])) == {1: one, 2: other}
     assert '": ' not in to_text([one, other]), "a record has no room to waste"
     assert one.arguments["MessageAttributes"]["bytes"] == binary
     assert [one.fifo, other.fifo] == [False, True]
+
+
+def test_a_confirmed_message_leaves_a_tombstone_and_the_others_keep_their_numbers() -> None:
+    """Their keys have those numbers. A record with tombstones alone has nothing left, and is readable."""
+    one, two, three = (sent(MessageBody=text) for text in ("1", "é", "3"))
+    text = to_text([one, two, three])
+
+    some = confirmed(text, {1, 3})
+    assert some == f"[null,{to_text([two])[1:-1]},null]"
+    assert from_text(some) == {2: two}
+    assert confirmed(some, {2}) == "[null,null,null]"
+    assert from_text(confirmed(some, {2})) == {}
+    assert confirmed(text, set()) == text
 
 
 @pytest.mark.parametrize(
@@ -167,7 +181,7 @@ def test_what_sqs_takes_at_its_limits_is_not_refused(delay: int) -> None:
     labels = {"a.b-c_D": {**TEXT, "DataType": "String.iso-8601"}, "Awsome.a": TEXT, "a" * 256: TEXT}
     attributes = {name.replace("+", "p"): one for name, one in {**numbers, **labels}.items()}
     one = sent(DelaySeconds=delay, MessageAttributes=attributes)
-    assert from_text(to_text([one])) == [one]
+    assert from_text(to_text([one])) == {1: one}
     assert sent(**FIFO, DelaySeconds=0).arguments["DelaySeconds"] == 0
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from idempotent_receiver import MemoryStore, PermanentError, Transaction, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.batch import sends
-from idempotent_receiver.batch.items import Stage
-from idempotent_receiver.protocol.outbox import Outgoing
+from idempotent_receiver.protocol.outbox import Outgoing, from_text
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
@@ -214,7 +213,7 @@ def test_a_run_again_sends_what_the_last_run_has_sent(effects: str) -> None:
 
 
 def unmarked(effects: str) -> Orders:
-    """A store after a worker that has committed, and died before it sent anything."""
+    """A store after a worker that has committed, and died before it sent anything: its lease is live."""
     store = Orders()
     assert deliver(
         store,
@@ -224,6 +223,7 @@ def unmarked(effects: str) -> Orders:
         effects=effects,
     ) == ["m0"]
     assert store.status() == "SENDING"
+    store.items["m0"]["in_progress_expiration"] = 2_000 * int(time.time())
     return store
 
 
@@ -313,6 +313,42 @@ def test_a_refused_message_is_tried_again_and_then_left_to_a_redelivery(effects:
         assert store.status("m1") == ("SENDING" if failed else "COMPLETED")
 
 
+class Silent(Sqs):
+    """Takes what it is sent, and leaves the first requests with order 7 without an answer."""
+
+    def __init__(self, unanswered: int, error: Exception) -> None:
+        super().__init__()
+        self.unanswered, self.error = unanswered, error
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        answer = super().send_message_batch(QueueUrl=QueueUrl, Entries=Entries)
+        if self.unanswered and any(entry["MessageBody"] == '{"order":7}' for entry in Entries):
+            self.unanswered -= 1
+            raise self.error
+        return answer
+
+
+class Throttled(Exception):
+    response: ClassVar[Any] = {"Error": {"Code": "RequestThrottled"}}
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), Throttled()])
+@pytest.mark.parametrize(("unanswered", "most"), [(0, 0), (1, 0), (2, 10)])
+@both_modes
+def test_a_request_without_an_answer_is_repeated_once_and_fails_no_order_but_its_own(
+    effects: str, unanswered: int, most: int, error: Exception
+) -> None:
+    store, sqs = Orders(), Silent(unanswered, error)
+    failed = deliver(store, sqs, post, *messages(100), effects=effects)
+    assert len(failed) <= most
+    assert ("m7" in failed) is (most > 0)
+    assert Counter(item["status"] for item in store.items.values())["SENDING"] == len(failed)
+
+    sent = Counter(sqs.keys)
+    assert deliver(store, sqs, fails, *messages(100, receives=2), effects=effects) == []
+    assert Counter(sqs.keys) - sent == Counter(key_of(id) for id in failed), "the others are not sent again"
+
+
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAddress", "InvalidClientTokenId"])
 @both_modes
 def test_a_queue_that_refuses_all_is_asked_once_and_makes_no_dead_letter(effects: str, code: str) -> None:
@@ -347,6 +383,27 @@ def test_only_a_messages_own_fault_makes_a_dead_letter_and_the_others_still_go(e
     assert store.status() == "SENDING"
     (letter,) = sqs.dead
     assert "InvalidMessageContents" in json.loads(letter["MessageAttributes"][STAMP]["StringValue"])["reason"]
+
+
+@both_modes
+def test_a_dead_letter_is_sent_only_once_the_record_says_what_is_left(effects: str) -> None:
+    """Otherwise a redrive would send again what SQS has confirmed."""
+
+    def handler(body: dict, tx: Transaction) -> None:
+        for text in ("bad", "good"):
+            tx.send(QueueUrl=SHIPMENTS, MessageBody=text)
+
+    sqs = Sqs(
+        lambda entry: {"Code": "InvalidMessageContents", "SenderFault": True} if entry["MessageBody"] == "bad" else None
+    )
+    for refuses_marks, failed in ((True, ["m0"]), (False, [])):
+        store = Orders()
+        store.refuses_marks = refuses_marks
+        options: dict[str, Any] = {"effects": effects, "dead_letter_queue": f"{SHIPMENTS}-dead"}
+        assert deliver(store, sqs, handler, *messages(1), **options) == failed
+        assert len(sqs.dead) == len(failed) ^ 1
+    assert [*from_text(store.items["m0"]["outbox"])] == [1], "the good one has a tombstone"
+    assert store.items["m0"]["in_progress_expiration"] <= time.time() * 1000
 
 
 @both_modes
@@ -550,15 +607,13 @@ def test_a_long_fifo_group_takes_no_longer_for_each_of_its_messages() -> None:
 
     class Entry:
         def __init__(self, number: int) -> None:
-            self.number, self.item = number, self
+            self.number = number
 
         @property
-        def stage(self) -> Stage:
+        def group(self) -> str:
             nonlocal looked
             looked += 1
-            return Stage.UNSENT
-
-        group = "g"
+            return "g"
 
     for number in range(1000):
         queue.add(Entry(number))  # type: ignore[arg-type]  # as far as a queue asks
@@ -566,7 +621,7 @@ def test_a_long_fifo_group_takes_no_longer_for_each_of_its_messages() -> None:
     while queue.waiting:
         (entry,) = queue.take()
         assert queue.take() == []
-        taken.append(entry.number)  # type: ignore[attr-defined]
+        taken.append(entry.number)
         queue.busy.clear()
     assert taken == list(range(1000))
     assert looked == 1000
@@ -577,9 +632,9 @@ def test_no_more_requests_are_in_progress_than_the_bound() -> None:
     executor = SimpleNamespace(start=lambda send, answered: started.append(send.args[0]))
     settings: Any = SimpleNamespace(send_messages=lambda queue_url, messages: [], executor=executor)
     out = sends.Sends(settings, SimpleNamespace())  # type: ignore[arg-type]  # nothing ends here
-    item: Any = SimpleNamespace(stage=Stage.UNSENT)
+    item: Any = None
     for number in range(sends.MOST_REQUESTS + 1):
-        message = Outgoing(f"https://example.com/{number}", {"MessageBody": "1"})
-        out._queues.setdefault(message.queue_url, sends._Queue()).add(sends._Entry(item, "k", message))
+        message, outbox = Outgoing(f"https://example.com/{number}", {"MessageBody": "1"}), sends._Outbox(item, 1)
+        out._queues.setdefault(message.queue_url, sends._Queue()).add(sends._Entry(outbox, 1, "k", message))
     out.flush(0.0, hurry=True, late=False)
     assert len(started) == sends.MOST_REQUESTS

@@ -15,6 +15,7 @@ from idempotent_receiver.handler.outcome import (
     ClaimLost,
     Failed,
     HeldElsewhere,
+    NotSent,
     NotStarted,
     Outcome,
     SettleFailed,
@@ -105,7 +106,9 @@ def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fract
     assert seconds == [int(3 * fraction)] * 5 + waits
 
 
-@pytest.mark.parametrize("outcome", [SettleFailed("?"), ClaimFailed("?")], ids=lambda outcome: type(outcome).__name__)
+@pytest.mark.parametrize(
+    "outcome", [SettleFailed("?"), ClaimFailed("?"), NotSent("?")], ids=lambda outcome: type(outcome).__name__
+)
 def test_while_the_store_is_unavailable_four_waits_outlast_a_quarter_of_an_hour(outcome: Outcome) -> None:
     """Even with the shortest jitter; the first wait is still short, in case the store is back soon."""
 

@@ -23,7 +23,7 @@ from tests.unit.dynamodb.wire import session
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from idempotent_receiver.protocol.record import Change
+    from idempotent_receiver.protocol.record import Change, Record
     from idempotent_receiver.protocol.store import Written
 
 LEASE, MARGIN = 10.0, 3.0
@@ -50,8 +50,16 @@ class Store(MemoryStore):
         super().__init__()
         self.before: Callable[[Sequence[Change]], list[Written] | None] = lambda changes: None
 
+        self.reads = True
+
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         return self.before(changes) or super().replace(changes)
+
+    def replace_now(self, changes: Sequence[Change]) -> Sequence[Written]:
+        return super().replace(changes)
+
+    def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
+        return super().read(ids) if self.reads else [Unknown("away")] * len(ids)
 
 
 class World:
@@ -200,6 +208,26 @@ def test_a_renewal_whose_answer_was_lost_is_found_by_its_version(world: World) -
 
     assert world.timer.fires is not None
     assert world.timer.fires >= 3 + LEASE - MARGIN
+
+
+def test_a_renewal_that_took_effect_without_an_answer_is_no_loss_to_the_next_one(world: World) -> None:
+    world.claim()
+    stored: list[Written] = []
+
+    def lose(changes: Sequence[Change]) -> list[Written]:
+        world.store.before = lambda changes: [Unknown("away")] * len(changes)
+        stored.extend(world.store.replace_now(changes))
+        return [Unknown("lost")]
+
+    world.store.before = lose
+    world.store.reads = False
+    world.leases.renew()
+    world.store.before, world.store.reads = lambda changes: None, True
+    world.clock.seconds += 1
+    world.leases.renew()
+
+    assert world.lost == []
+    assert world.timer.fires == world.clock.seconds + LEASE - MARGIN
 
 
 @pytest.mark.parametrize("how", ["taken over", "deleted"])

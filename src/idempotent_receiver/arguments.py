@@ -8,18 +8,16 @@ names the value, because ignoring it could merge two calls.
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import Any, cast
 
 from idempotent_receiver.classes import Argument, argument_of
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler.annotations import hints_of
-from idempotent_receiver.hints import unions_in
 from idempotent_receiver.json_form import odd_in
 from idempotent_receiver.one_argument import OneArgumentKey
 from idempotent_receiver.payload import EVERYTHING, Document, Payload
-from idempotent_receiver.unions import indistinguishable
+from idempotent_receiver.unions import indistinguishable_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +193,10 @@ class Arguments:
     def _require_distinct_members(self, inspected: Sequence[Payload]) -> None:
         """Raise TypeError for a parameter that takes several classes of the same JSON."""
         for name, hint in self._hints.items():
-            for path, members in unions_in(hint, name):
-                if all(any(self._reaches(each, path) for each in payload.without) for payload in inspected):
-                    continue
-                if (names := _indistinguishable(members)) is not None:
+            for path, one, other in indistinguishable_in(hint, name, "serialization"):
+                if not all(any(self._reaches(each, path) for each in payload.without) for payload in inspected):
                     raise TypeError(
-                        f"{self._name}: {name!r} takes {names[0]} and {names[1]}, whose JSON looks the same. Add a "
+                        f"{self._name}: {name!r} takes {one} and {other}, whose JSON looks the same. Add a "
                         "discriminator, such as a field `kind` that is a Literal of another value in each"
                     )
 
@@ -246,18 +242,6 @@ def _whole_hint(parameter: inspect.Parameter, hint: Any) -> Any:
         case inspect.Parameter.VAR_KEYWORD:
             return dict[str, hint]
     return hint
-
-
-def _indistinguishable(members: Sequence[Any]) -> tuple[str, str] | None:
-    """The names of two classes of the same JSON. None if there are none, or if pydantic cannot describe the classes."""
-    # Imported here because most functions take no union.
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    try:
-        # By alias, as the payload has it.
-        return indistinguishable(TypeAdapter(reduce(or_, members)).json_schema(mode="serialization"))
-    except Exception:  # noqa: BLE001  # a user's type may raise anything
-        return None
 
 
 def _has_odd(argument: Argument) -> bool:

@@ -1,14 +1,36 @@
-"""Unions in a JSON schema whose members no JSON can tell apart: a value of one would be read back as another.
+"""Unions whose members no JSON can tell apart: a value of one would be read back as another.
 
-Pure, and without pydantic: the schema is what `TypeAdapter.json_schema` returned. A union with a discriminator
-(`oneOf`) is left alone.
+A union with a discriminator (`oneOf`) is left alone.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import reduce
 from hashlib import sha256
 from itertools import combinations
-from typing import Any
+from operator import or_
+from typing import Any, Literal
+
+from idempotent_receiver.hints import unions_in
+
+Mode = Literal["validation", "serialization"]
+
+
+def indistinguishable_in(hint: Any, path: str, mode: Mode) -> Iterator[tuple[str, str, str]]:
+    """The unions with two classes of the same JSON, in an annotation and in the fields of its classes: the path of each,
+    and the names of the two. What pydantic cannot describe is left out. Results are read by field names, arguments
+    written by aliases.
+    """
+    for place, members in unions_in(hint, path):
+        # Imported here because most annotations have no union of classes, and pydantic is slow to import.
+        from pydantic import TypeAdapter  # noqa: PLC0415
+
+        with suppress(Exception):  # pydantic, or a class of the user's, may raise anything
+            schema = TypeAdapter(reduce(or_, members)).json_schema(mode=mode, by_alias=mode == "serialization")
+            if (names := indistinguishable(schema)) is not None:
+                yield (place, *names)
+
 
 _ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator", "$comment"}

@@ -16,7 +16,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from idempotent_receiver.protocol.reads import ReadItem
-from idempotent_receiver.unions import indistinguishable
+from idempotent_receiver.unions import indistinguishable_in
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -72,8 +72,8 @@ class ReturnType:
         self._is_any = adapter.core_schema["type"] == "any"
         if (kind := next(_unreadable_keys(adapter.core_schema), None)) is not None:
             raise TypeError(self._refusal(name, f"a dict's key of type {kind} is stored as a text"))
-        if (alike := self._indistinguishable()) is not None:
-            text = f"{' and '.join(alike)} have the same JSON, and one would be read as the other: add a discriminator"
+        for _, one, other in indistinguishable_in(self._hint, "result", "validation"):
+            text = f"{one} and {other} have the same JSON, and one would be read as the other: add a discriminator"
             raise TypeError(f"{name}: in its return type {self._hint!r}, {text}")
 
     def _refusal(self, name: str, why: str) -> str:
@@ -82,13 +82,6 @@ class ReturnType:
             "such as a model, a dataclass or a dict, or leave the annotation out: then a replay returns the result's "
             "JSON form"
         )
-
-    def _indistinguishable(self) -> tuple[str, str] | None:
-        try:
-            schema = self._adapter.json_schema(by_alias=False)
-        except Exception:  # noqa: BLE001  # not every type has a JSON schema, and a user's type may raise anything
-            return None
-        return indistinguishable(schema)
 
     @cached_property
     def _adapter(self) -> "TypeAdapter[Any]":

@@ -715,3 +715,17 @@ def test_each_replay_is_the_first_result_or_an_error(drawn: tuple[Any, Any]) -> 
     assert call(ORDER) is result
     with suppress(ResultUnavailable):
         assert repr(call(ORDER)) == repr(result)
+
+
+class Shipped(TypedDict):
+    id: str
+
+
+class Returned(TypedDict):
+    id: str
+
+
+def test_two_typed_dicts_of_the_same_keys_are_one_dict(once: Any) -> None:
+    """A value of either is a dict and comes back as it was."""
+    call = returning(once, Shipped | Returned, {"id": "1"})
+    assert [call(ORDER), call(ORDER)] == [{"id": "1"}] * 2

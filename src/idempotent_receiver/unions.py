@@ -18,7 +18,7 @@ Mode = Literal["validation", "serialization"]
 
 
 def indistinguishable_in(hint: Any, path: str, mode: Mode) -> Iterator[tuple[str, str, str]]:
-    """The unions with two classes of the same JSON, in an annotation and in the fields of its classes: the path of each,
+    """The unions with two classes of the same JSON, in an annotation and in the fields of its classes: each one's path,
     and the names of the two. What pydantic cannot describe is left out. Results are read by field names, arguments
     written by aliases.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,7 +74,9 @@ def test_a_function_that_runs_again_gets_the_same_arguments(
 
 
 @pytest.mark.parametrize("annotated", [False, True])
-def test_what_was_read_may_be_the_result_and_is_a_dict_like_its_replay(once: Any, annotated: bool) -> None:
+def test_what_was_read_may_be_the_result_and_is_a_dict_like_its_replay(
+    store: CountingStore, once: Any, annotated: bool
+) -> None:
     def look(order: dict[str, Any], tx: Transaction) -> dict[str, Any]:
         return {"account": tx.get(**BALANCE)} if order["nested"] else tx.get(**BALANCE)
 
@@ -83,6 +86,7 @@ def test_what_was_read_may_be_the_result_and_is_a_dict_like_its_replay(once: Any
     for nested in (False, True):
         for _ in "again":
             found = looked({"id": str(nested), "nested": nested})
+            assert json.loads(record(store, str(nested))["data"]) == found
             account = found["account"] if nested else found
             assert account == {"balance": 5}
             assert (account.get("account"), "account" in account) == (None, False)

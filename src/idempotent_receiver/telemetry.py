@@ -303,7 +303,7 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
 
 def _not_sent(why: str, *, out_of_time: bool) -> Line:
     """A delivery that goes on where this one stopped is no failure."""
-    text = "its effect took place, but not all its messages are sent: the next delivery sends the rest"
+    text = "its effect took place, but its messages are not all sent and recorded: the next delivery goes on"
     if out_of_time:
         return Line(WARNING, text, {"why": why})
     return Line(ERROR, text, {"error_type": "NotSent", "why": why}, ("Unsettled", "Failed"))

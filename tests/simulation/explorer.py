@@ -105,6 +105,9 @@ class Explorer:
         # A lease that has just expired may still be live by this worker's clock.
         earliest_ms = state.now_ms - scheduler.CLOCK_OFF_SECONDS * 4000
         claimed = any(invariants.live(item, earliest_ms) for item in state.items.values())
+        if worker.receives in state.setup.before_sends:
+            # It cannot read what is left to send.
+            claimed |= any(item["status"] == "SENDING" for item in state.items.values())
         others = [other for other in state.workers if other.live]
         if not others:
             # What has expired by all clocks may not be replayed any more.

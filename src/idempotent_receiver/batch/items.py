@@ -158,9 +158,9 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     # SQS answers for the messages, and the store for what is recorded of that.
     (Stage.UNSENT, Event.CONFIRMED): Next(Stage.MARKING, Do.MARK),
     (Stage.UNSENT, Event.UNCONFIRMED): Next(Stage.STOPPING, Do.STOP),
-    (Stage.STOPPING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # NotSent, or as for a mark: a redelivery goes on
+    (Stage.STOPPING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # NotSent, Duplicate, HeldElsewhere
     (Stage.STOPPING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # SQS refuses what is left
-    (Stage.MARKING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, Duplicate, HeldElsewhere, SettleFailed
+    (Stage.MARKING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, Duplicate, HeldElsewhere, NotSent
     (Stage.FAILING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.FAILING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.FAILING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Failed

@@ -224,8 +224,10 @@ def _over(item: Item) -> Outcome:
     match item.stage:
         case Stage.FAILING | Stage.SENDING:
             return Failed(item.failure, recorded=False)
-        case Stage.STORING | Stage.COMPLETING | Stage.MARKING:
+        case Stage.STORING | Stage.COMPLETING:
             return SettleFailed(OVER)
+        case Stage.MARKING:
+            return NotSent(OVER)
         case Stage.UNSENT | Stage.STOPPING:
             return NotSent(NOT_SENT)
         case Stage.RELEASING:

@@ -79,7 +79,7 @@ class ClaimFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """The effect took place, but SQS has not confirmed all the messages to send; a redelivery sends the others.
+    """The effect took place, but its messages are not all confirmed, or not marked so; a redelivery sends what is left.
     `out_of_time` says that only the time to send them was missing.
     """
 
@@ -146,7 +146,7 @@ def of_mark(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, *,
         case Settled(record):
             return Completed(record) if ran else Duplicate(record)
         case Unknown(why):
-            return SettleFailed(f"its messages were sent, but that was not recorded: {why}")
+            return NotSent(f"its messages were sent, but that was not recorded: {why}")
         case ClaimLost(found):
             return _taken_over(found, claim, deadline)
 

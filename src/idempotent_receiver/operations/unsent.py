@@ -15,7 +15,6 @@ from idempotent_receiver.handler.outcome import (
     Duplicate,
     HeldElsewhere,
     NotSent,
-    SettleFailed,
     of_mark,
     of_stop,
 )
@@ -160,7 +159,7 @@ def _recorded(store: RecordStore, taken: Claimed, sending: _Sending, clock: Cloc
     match ended:
         case Completed() | Duplicate():
             return None
-        case SettleFailed(why) | NotSent(why):
+        case NotSent(why):
             return why
         case _:
             return "a worker has taken its record over, and sends what is left: wait"

@@ -1,4 +1,4 @@
-"""Cleans up after a dead process: releases its claims and returns its messages to the queue.
+"""Cleans up after a dead process: ends its leases and returns its messages to the queue.
 
 Messages whose handlers had started become visible after a backoff, because one of them may have killed the process.
 The others become visible at once, so that they are not received together with that message every time.
@@ -12,6 +12,7 @@ from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, exchange
 from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.sending import stop
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.visibility import Backoff
@@ -48,9 +49,13 @@ def _release(orphans: Sequence[dict[str, Any]], store: RecordStore, clock: Clock
     pending: list[Operation[Any]] = []
     for found in store.read(list(left)):
         # Another worker may have taken it over since.
-        if isinstance(found, Record) and found.status == Status.INPROGRESS and found.owner == left[found.id]:
+        if isinstance(found, Record) and found.owner == left[found.id]:
             claim = Claim(found.id, found.validation, str(found.owner), found.lease_until_ms or 0)
-            release = transitions.release(Claimed(found, claim), deadline.now_ms, started=found.id in started)
-            pending.append(Operation(release, found))
+            held = Claimed(found, claim)
+            if found.status == Status.INPROGRESS:
+                release = transitions.release(held, deadline.now_ms, started=found.id in started)
+                pending.append(Operation(release, found))
+            elif found.status == Status.SENDING:
+                pending.append(Operation(stop(held, str(found.outbox), deadline.now_ms), found))
     while pending:
         pending = exchange(pending, store, deadline, max_retries=CLAIM_RETRIES)

@@ -604,6 +604,22 @@ def test_what_had_started_comes_again_after_a_backoff_and_its_neighbours_at_once
     assert given_back(MemoryStore(), *orphans, fraction=0.5) == [("1", 2), ("2", 16), ("3", 0)]
 
 
+def test_what_a_dead_process_was_sending_is_sent_by_the_next_one_at_once() -> None:
+    """With all that its record has left to send: what SQS had confirmed since, nobody knows."""
+    store, now_ms = MemoryStore(), ManualClock().epoch_ms()
+    sending = {"id": "r", "status": "SENDING", "version": "v", "owner": "dead", "outbox": "[null,1]", "attempts": 3}
+    store.items["r"] = {**sending, "in_progress_expiration": now_ms + 5_000, "expiration": now_ms}
+    theirs = {**store.items["r"], "id": "s", "owner": "another"}
+    store.items["s"] = dict(theirs)
+
+    given_back(store, ORPHAN, ORPHAN | {"id": "b", "handle": "2", "record": "s"})
+
+    kept = {name: store.items["r"][name] for name in ("status", "outbox", "attempts")}
+    assert kept == {"status": "SENDING", "outbox": "[null,1]", "attempts": 3}
+    assert store.items["r"]["in_progress_expiration"] <= now_ms
+    assert store.items["s"] == theirs
+
+
 def test_what_another_worker_has_taken_over_is_not_released() -> None:
     """And what comes after it is."""
     store = MemoryStore()

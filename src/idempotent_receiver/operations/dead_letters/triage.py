@@ -15,7 +15,7 @@ whose record is claimed for a resend that did not finish                     RES
 whose record a resend has completed                                          RESENT: dropped
 whose record is COMPLETED, with the same fingerprint                         DONE: dropped
 whose record is COMPLETED, without a fingerprint                             MOVE: the consumer recognises it
-that failed for good, according to its stamp or record                       PERMANENT: stays, unless included
+that failed for good, according to its stamp or record, and is not SENDING   PERMANENT: stays, unless included
 older than the record retention                                              TOO_OLD: stays, unless forced
 with no room for our stamp                                                   NO_ROOM: stays
 any other                                                                    MOVE
@@ -191,7 +191,7 @@ def _met(found: Record | None, now_ms: int) -> str:
     if found.expired(now_ms):
         return "its record has expired"
     if unsent(found, now_ms):
-        return "its effect took place, but its messages may not have been sent: the consumer will send them"
+        return "its effect took place, but its messages may not have been sent: the consumer will send what is left"
     if found.status == Status.FAILED:
         return f"it failed on attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):
@@ -200,6 +200,9 @@ def _met(found: Record | None, now_ms: int) -> str:
 
 
 def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bool:
+    if found is not None and found.status == Status.SENDING and not found.expired(now_ms):
+        # Its function does not run again: only what is left to send is done.
+        return False
     # A stamp has a reason only after a permanent failure; a redrive's stamp omits it.
     if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
         return True

@@ -94,7 +94,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (ORPHAN, Verdict.MOVE, "never settled"),
         (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
-        (UNSENT, Verdict.MOVE, "its messages may not have been sent: the consumer will send them"),
+        (UNSENT, Verdict.MOVE, "its messages may not have been sent: the consumer will send what is left"),
         (SENDING, Verdict.MOVE, "another worker holds its claim"),
         (UNSENT._replace(validation="another"), Verdict.CONFLICT, "fingerprint another there"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
@@ -154,6 +154,9 @@ def test_what_failed_for_good_by_its_stamp_stays_whatever_its_record_says() -> N
         assert told(died, found).verdict is Verdict.PERMANENT
         assert told(died, found, ALL).verdict is Verdict.MOVE
     assert told(died, COMPLETED).verdict is Verdict.DONE
+    for found in (UNSENT, SENDING):
+        assert told(died, found).verdict is Verdict.MOVE, "only what is left to send is done then"
+    assert told(died, UNSENT._replace(expiration=GONE)).verdict is Verdict.PERMANENT
     assert told(dead_letter(stamp=RETURNED), TRANSIENT).verdict is Verdict.MOVE, "it gives no reason"
 
 

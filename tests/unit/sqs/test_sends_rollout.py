@@ -1,0 +1,60 @@
+"""During a deployment, workers of two releases meet one record: what each makes of every form of an outbox."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from idempotent_receiver.protocol.outbox import Outgoing, confirmed, from_text, outgoing, to_text
+from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, both_modes, deliver, fails, key_of, messages
+
+OUTBOX = to_text([Outgoing(SHIPMENTS, {"MessageBody": text}) for text in "ab"])
+LIVE_MS, OVER_MS = 2_000 * int(time.time()), 1
+
+
+def read_before_tombstones(text: str) -> list[Outgoing]:
+    """What the release before tombstones makes of an outbox. Any exception makes it leave the record alone, and report
+    its message as failed.
+    """
+    return [outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), entry) for entry in json.loads(text)]
+
+
+@pytest.mark.parametrize("numbers", [{1}, {2}, {1, 2}])
+def test_the_release_before_tombstones_reads_no_outbox_that_has_one(numbers: set[int]) -> None:
+    """It would send what is left under other keys, and mark a record whose messages it has not seen."""
+    with pytest.raises(AttributeError):
+        read_before_tombstones(confirmed(OUTBOX, numbers))
+
+
+def test_it_reads_all_that_is_left_of_a_delivery_that_confirmed_nothing() -> None:
+    assert read_before_tombstones(confirmed(OUTBOX, set())) == [*from_text(OUTBOX).values()]
+
+
+@pytest.mark.parametrize(
+    ("outbox", "lease_ms", "sent", "status"),
+    [
+        (OUTBOX, LIVE_MS, [], "SENDING"),
+        (OUTBOX, OVER_MS, [1, 2], "COMPLETED"),
+        (confirmed(OUTBOX, {1}), LIVE_MS, [], "SENDING"),
+        (confirmed(OUTBOX, {1}), OVER_MS, [2], "COMPLETED"),
+        (confirmed(OUTBOX, {1, 2}), LIVE_MS, [], "SENDING"),
+        (confirmed(OUTBOX, {1, 2}), OVER_MS, [], "COMPLETED"),
+    ],
+    ids=["live", "over", "tombstone, live", "tombstone", "tombstones alone, live", "tombstones alone"],
+)
+@both_modes
+def test_this_release_sends_what_is_left_of_each_form_under_its_own_keys(
+    effects: str, outbox: str, lease_ms: int, sent: list[int], status: str
+) -> None:
+    store, sqs = Orders(), Sqs()
+    lasts: dict[str, Any] = {"in_progress_expiration": lease_ms, "expiration": LIVE_MS // 1000}
+    store.items["m0"] = {"id": "m0", "status": "SENDING", "version": "v", "owner": "before", "outbox": outbox, **lasts}
+
+    failed = deliver(store, sqs, fails, *messages(1, receives=2), effects=effects)
+
+    assert failed == ([] if status == "COMPLETED" else ["m0"])
+    assert sqs.keys == [key_of("m0", number) for number in sent]
+    assert store.status() == status

@@ -55,7 +55,7 @@ def alternatives(hint: Any) -> tuple[tuple[Any, ...], ...]:
 
 def _alternatives(hint: Any) -> Iterator[tuple[Any, ...]]:
     origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated and any(getattr(each, "discriminator", None) is not None for each in hint.__metadata__):
+    if origin is Annotated and any(_names_a_field(each) for each in hint.__metadata__):
         yield tuple(member for group in alternatives(args[0]) for member in group)
     elif origin is Annotated or getattr(origin, "_name", None) in _QUALIFIERS:
         yield from alternatives(args[0])
@@ -74,6 +74,11 @@ def _alternatives(hint: Any) -> Iterator[tuple[Any, ...]]:
 
 _QUALIFIERS = ("ClassVar", "Final", "NotRequired", "ReadOnly", "Required")
 """By name, because `typing` has the last ones only in newer versions of Python."""
+
+
+def _names_a_field(metadata: Any) -> bool:
+    """Whether it is a discriminator that is in the JSON. A callable's tag is not."""
+    return isinstance(getattr(metadata, "discriminator", None), str)
 
 
 def _aliased(alias: Any, origin: Any, args: Any) -> Any:
@@ -176,7 +181,7 @@ def _alias(name: str, field: Any) -> str:
 
 
 def _of_field(field: Any) -> Any:
-    return field.annotation if field.discriminator is None else Annotated[field.annotation, field]
+    return Annotated[field.annotation, field] if _names_a_field(field) else field.annotation
 
 
 def _filled(hint: Any, filled: Mapping[Any, Any]) -> Any:

@@ -5,6 +5,7 @@ becomes 1. Two such payloads are two, because a handler may read numbers in anot
 """
 
 import json
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -85,6 +86,9 @@ class _Functions(Functions):
         number = super()._func_to_number(argument)  # type: ignore[misc]
         return number_of(argument) if isinstance(argument, str) and isinstance(number, float) else number
 
+
+FUNCTIONS: Mapping[str, Any] = _Functions().FUNCTION_TABLE
+"""The functions that an expression may call, by name."""
 
 EXACT = jmespath.Options(custom_functions=_Functions())
 """How an expression is searched for in a payload: with numbers that keep their text."""

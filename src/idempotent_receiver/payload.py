@@ -6,7 +6,7 @@ bytes.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,7 @@ import rfc8785
 from jmespath.exceptions import JMESPathError
 
 from idempotent_receiver.errors import MissingKey, UnusableKey
-from idempotent_receiver.json_numbers import EXACT, exact_text, has_inexact, number_of
+from idempotent_receiver.json_numbers import EXACT, FUNCTIONS, exact_text, has_inexact, number_of
 
 
 def json_of(text: str) -> Any:
@@ -176,15 +176,33 @@ def payload_key(
     return Payload(fields, without, without_query)
 
 
-def compiled(path: str, name: str) -> Any:
-    """A compiled JMESPath expression. Raises ValueError if `path` is not one."""
+def compiled(path: str, name: str, *, functions: Mapping[str, Any] | None = FUNCTIONS) -> Any:
+    """A compiled JMESPath expression. Raises ValueError if `path` is not one, or if it calls a function that is not one
+    of `functions` (None: any is), because then it would find nothing in any payload.
+    """
     try:
-        return jmespath.compile(path)
+        expression = jmespath.compile(path)
     except (JMESPathError, TypeError, AttributeError):
         raise ValueError(
             f"{name}({path!r}) is not a JMESPath expression; a name with characters other than letters, digits and _ "
             "needs quotes inside: '\"order-id\"'"
         ) from None
+    if functions is not None:
+        for called, count in _calls_in(expression.parsed):
+            if called not in functions:
+                raise ValueError(f"{name}({path!r}): JMESPath has no function {called!r}")
+            takes = functions[called]["signature"]
+            if count < len(takes) or (count > len(takes) and not takes[-1].get("variadic")):
+                raise ValueError(f"{name}({path!r}): the function {called!r} takes {len(takes)} arguments, not {count}")
+    return expression
+
+
+def _calls_in(node: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The functions that a parsed expression calls, each with its number of arguments."""
+    if node["type"] == "function_expression":
+        yield node["value"], len(node["children"])
+    for each in node["children"]:
+        yield from _calls_in(each)
 
 
 def require_taken(path: str, found: Any, options: jmespath.Options = EXACT) -> None:

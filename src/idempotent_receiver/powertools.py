@@ -47,7 +47,7 @@ def powertools_key(
     Raises ValueError at set-up for an invalid JMESPath expression or hash function.
     """
     if event_key_jmespath is not None:
-        compiled(event_key_jmespath, "powertools_key")
+        compiled(event_key_jmespath, "powertools_key", functions=None)  # Powertools has more
     if hash_function not in hashlib.algorithms_available:
         raise ValueError(f"hash_function must be one of hashlib's; it is {hash_function!r}")
     make = partial(_key_of, expression=event_key_jmespath, hash_function=hash_function)

@@ -232,6 +232,13 @@ def test_what_cannot_be_meant_is_said_at_set_up() -> None:
             Payload(without_query=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is not a JMESPath expression"):
         Payload("a-b")
+    for wrong, why in (
+        ("to_strng(id)", "no function 'to_strng'"),
+        ("[a, join(id)]", "'join' takes 2 arguments, not 1"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            payload_key(wrong)
+    assert payload_key("not_null(a, b, c)")
     with pytest.raises(TypeError, match="several paths"):
         payload_key(without="sent_at")
 

@@ -6,14 +6,14 @@ result is read back before it is recorded, and compared with the one that the fu
 
 import inspect
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, time
 from decimal import Decimal
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Union, get_args, get_origin
 
 from idempotent_receiver.protocol.reads import ReadItem
 from idempotent_receiver.unions import indistinguishable_in
@@ -21,7 +21,7 @@ from idempotent_receiver.unions import indistinguishable_in
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_JSON = (dict, list, str, int, float, bool, None, type(None))
+_JSON = (dict, list, str, int, float, bool, None, type(None), NoReturn, Never)
 _OF_SEVERAL = (dict, list, Union, UnionType)
 
 
@@ -66,7 +66,7 @@ class ReturnType:
         try:
             adapter = self._adapter
         except PydanticUserError as error:
-            raise TypeError(self._refusal(name, str(error).splitlines()[0])) from error
+            raise TypeError(self._refusal(name, str(error).splitlines()[0].rstrip("."))) from error
         if not adapter.pydantic_complete:
             return  # a class that it refers to does not exist yet
         self._is_any = adapter.core_schema["type"] == "any"
@@ -160,8 +160,11 @@ def _parts(value: Any) -> dict[Any, Any] | None:
     """
     if isinstance(value, dict):
         # Also by the keys' types: 1 and True are the same key.
-        return {(type(key), key): each for key, each in value.items()}
-    if isinstance(value, list | tuple | deque):
+        items = {(type(key), key): each for key, each in value.items()}
+        return {**items, "default_factory": value.default_factory} if isinstance(value, defaultdict) else items
+    if isinstance(value, deque):
+        return {**dict(enumerate(value)), "maxlen": value.maxlen}
+    if isinstance(value, list | tuple):
         return dict(enumerate(value))
     if isinstance(value, set | frozenset):
         return {(type(each), each): None for each in value}
@@ -171,7 +174,8 @@ def _parts(value: Any) -> dict[Any, Any] | None:
         return {**stored, **(_parts(extra) or {})}
     if isinstance(value, datetime | time):
         # A time zone comes back as its offset, and `==` would be false in the hour that a clock repeats.
-        return {"isoformat": value.isoformat(), "fold": value.fold if value.tzinfo is None else 0}
+        naive = value.tzinfo is None
+        return {"isoformat": value.isoformat(), "naive": naive, "fold": value.fold if naive else 0}
     if is_dataclass(value):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     return None

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, NewType, Protocol, TypeVar
 
 import pytest
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag
 from pydantic import dataclasses as pydantic_dataclasses
 from typing_extensions import ReadOnly, TypeAliasType, TypedDict
 
@@ -524,6 +524,33 @@ def test_a_union_of_classes_of_one_schema_is_refused_at_set_up(function: Any) ->
     for options in ({}, {"key": lambda *_, **__: "1"}):
         with pytest.raises(TypeError, match=what):
             decorated(function, **options)
+
+
+def _tag(value: Any) -> str:
+    return type(value).__name__
+
+
+TAGGED = Annotated[
+    Annotated[DepositModel, Tag("DepositModel")] | Annotated[WithdrawalModel, Tag("WithdrawalModel")],
+    Discriminator(_tag),
+]
+
+
+class HoldsTagged(BaseModel):
+    entry: Annotated[DepositModel, Tag("DepositModel")] | Annotated[WithdrawalModel, Tag("WithdrawalModel")] = Field(
+        discriminator=Discriminator(_tag)
+    )
+
+
+def tagged(entry: TAGGED) -> None: ...
+def in_a_list(entries: list[TAGGED]) -> None: ...
+def in_a_model(one: HoldsTagged) -> None: ...
+
+
+@pytest.mark.parametrize("function", [tagged, in_a_list, in_a_model])
+def test_a_discriminator_that_is_a_callable_is_not_in_the_json(function: Any) -> None:
+    """The two were one call: what a callable tells apart, no JSON does."""
+    assert is_refused(function)
 
 
 def is_refused(function: Any, **options: Any) -> bool:

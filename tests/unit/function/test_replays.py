@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Never, NoReturn, Protocol, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -401,6 +401,9 @@ OTHERWISE: list[tuple[Any, Any]] = [
     (SecretStr, SecretStr("s")),
     (HoldsVague, HoldsVague.model_construct(one=Vague("a"))),
     (HoldsVague, HoldsVague.model_construct(one=Vague("a", ValueError("ambiguous")))),
+    (defaultdict[str, float], defaultdict(lambda: 1.0, a=1.0)),
+    (deque[int], deque([1, 2], maxlen=2)),
+    (time, time(1, tzinfo=ZoneInfo("Europe/Berlin"))),
     (Iterable[int], [1]),
     (Sequence[int], (1,)),
     (Colour, "red"),
@@ -483,6 +486,11 @@ def test_json_values_come_back_with_their_types_whatever_the_annotation_would_ma
     again = [call(ORDER), call(ORDER)][1]
     assert (again, type(again)) == (result, type(result))
     assert json.dumps(again) == json.dumps(result)
+
+
+@pytest.mark.parametrize("hint", [NoReturn, Never])
+def test_a_function_that_never_returns_can_be_wrapped(once: Any, hint: Any) -> None:
+    assert callable(returning(once, hint, None))
 
 
 def test_a_result_annotated_as_none_is_none(once: Any) -> None:
@@ -584,7 +592,7 @@ def test_typings_typed_dict_is_refused_where_pydantic_does_not_read_it(once: Any
     class Amounts(Old):
         amount: int
 
-    with pytest.raises(TypeError, match=r"typing_extensions\.TypedDict"):
+    with pytest.raises(TypeError, match=r"typing_extensions\.TypedDict.* 3\.12\. Return data"):
         returning(once, Amounts, None)
 
 

@@ -43,11 +43,13 @@ class Arguments:
         with_default = {name for name, each in self._parameters.items() if each.default is not each.empty}
         self._required = {name for name, each in self._parameters.items() if each.kind not in several} - with_default
         first = next(iter(self._parameters), None)
-        self._object = first if first in ("self", "cls") else None
+        owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+        is_within_class = owner != "" and not owner.endswith("<locals>")
+        # A plain function's `cls` may be a travel class.
+        self._object = first if first == "self" or (first == "cls" and is_within_class) else None
         apart = [self._object, *(name for name, hint in self._hints.items() if _may_be_context(name, hint))]
         self._data = [each for name, each in self._parameters.items() if name not in apart]
-        owner = getattr(function, "__qualname__", "").rpartition(".")[0]
-        self._is_method = self._object is not None and owner != "" and not owner.endswith("<locals>")
+        self._is_method = self._object is not None and is_within_class
 
     def check(self, key: object, payload: Payload | None) -> None:
         """Raise TypeError or ValueError for a key or payload that does not fit this function."""

@@ -8,6 +8,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -111,6 +112,8 @@ def _undeclared(value: object, document: Document, annotation: Any) -> Iterator[
         if kind not in _PLAIN and not hints.says(part.hint, kind):
             yield Undeclared(part.path, part.role, _name(kind))
         parts_of = _parts_of(kind)
+        if parts_of is _no_parts:
+            yield Undeclared(part.path, part.role, f"{_name(kind)}.{part.value.name}")
         for role, step, each, form, hint in () if parts_of is None else parts_of(part):
             # A shortcut for most: what is plain, and what is just of the class that is annotated, with nothing in it.
             if type(each) not in _SCALARS and (type(each) is not hint or _parts_of(hint) is not None):
@@ -127,6 +130,8 @@ _Parts = Iterator[tuple[str, tuple[_Step, ...], Any, Any, Any]]
 
 def _reader_of(kind: type) -> Callable[[_Part], _Parts] | None:
     """How the parts of such a value are found; None if it has none."""
+    if issubclass(kind, Enum):
+        return _no_parts if _has_twins(kind) else None
     if issubclass(kind, dict):
         return _entries
     if issubclass(kind, (list, tuple, deque)):
@@ -138,6 +143,16 @@ def _reader_of(kind: type) -> Callable[[_Part], _Parts] | None:
 
 _parts_of: Callable[[type], Callable[[_Part], _Parts] | None] = lru_cache(maxsize=1024)(_reader_of)
 """The same, remembered."""
+
+
+def _has_twins(kind: type[Enum]) -> bool:
+    """Whether two members of an Enum have one JSON form, or one has None's: then a member's name counts, too."""
+    forms = [json_text(document_of(member, "").value, sort_keys=True) for member in kind]
+    return b"null" in forms or len(set(forms)) < len(forms)
+
+
+def _no_parts(part: _Part) -> _Parts:
+    return iter(())
 
 
 def _entries(part: _Part) -> _Parts:

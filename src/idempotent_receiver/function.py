@@ -167,7 +167,7 @@ class _Wrapped:
             raise errors.misuse(TypeError(text))
         if any(map(is_durable_context, (*args, *kwargs.values()))):
             raise errors.misuse(durable_refusal(self.name))
-        calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
+        calls, bound = self.calls, self._bound(args, kwargs)
         key, fingerprint = self._key_and_fingerprint(bound, args, kwargs)
         context = next(filter(is_context, (*args, *kwargs.values())), None)
         if context is not None:
@@ -187,6 +187,12 @@ class _Wrapped:
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
         return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self.signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self.name}{self.signature}: {error}") from None
 
     def _key_and_fingerprint(
         self, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]

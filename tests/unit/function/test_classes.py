@@ -608,3 +608,64 @@ print("pydantic" in sys.modules)
 def test_pydantic_is_imported_only_for_a_union_of_classes() -> None:
     run = subprocess.run([sys.executable, "-c", WITHOUT_PYDANTIC], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
+
+
+@dataclass(frozen=True)
+class Timeout:
+    seconds: int = 5
+
+
+@dataclass(frozen=True)
+class Patience:
+    seconds: int = 5
+
+
+class Provider(Enum):
+    """Its members have one JSON form."""
+
+    STRIPE = Timeout()
+    ADYEN = Patience()
+
+
+class Amount(Enum):
+    WHOLE = Decimal("1.0")
+    TEXT = "1.0"
+    NOTHING = None
+
+
+@dataclass
+class Payment:
+    provider: Provider
+    amount: Amount | None = None
+
+
+def pay(provider: Provider, amount: Amount | None = None) -> None: ...
+def paid(payment: Payment) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "one", "other"),
+    [
+        (pay, (Provider.STRIPE,), (Provider.ADYEN,)),
+        (pay, (Provider.STRIPE, Amount.WHOLE), (Provider.STRIPE, Amount.TEXT)),
+        (pay, (Provider.STRIPE, Amount.NOTHING), (Provider.STRIPE, None)),
+        (paid, (Payment(Provider.STRIPE),), (Payment(Provider.ADYEN),)),
+        (paid, (Payment(Provider.STRIPE, Amount.WHOLE),), (Payment(Provider.STRIPE, Amount.TEXT),)),
+    ],
+)
+def test_members_of_an_enum_with_one_json_form_are_different(function: Any, one: Any, other: Any) -> None:
+    assert key_of(function, *one) != key_of(function, *other)
+
+
+def test_a_plain_functions_argument_may_be_called_cls() -> None:
+    """It may be a travel class: only a method's is its object."""
+
+    def book(cls: str, seat: int) -> None: ...
+
+    assert key_of(book, "first", 1) != key_of(book, "economy", 1)
+
+
+def test_a_call_that_does_not_fit_names_the_function_and_its_parameters() -> None:
+    call, _ = decorated(pay)
+    with pytest.raises(TypeError, match=r"^pay\(provider: .*: missing a required argument: 'provider'"):
+        call()

@@ -4,7 +4,8 @@
 
    Time is counted down: `left` is how many ticks a lease has left, so that time may go on for ever in finitely many
    states. A handler's effects are those of its transaction: they are applied with the record that completes it. If it
-   sends a message, that record is SENDING: whoever holds it, or finds it after its lease, sends and then marks it. *)
+   sends messages, that record is SENDING: whoever holds it, or takes it over after its lease, sends what is left. It
+   then marks it, or records what is left and ends its lease. *)
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
@@ -16,7 +17,7 @@ CONSTANTS
     MostFaults,    \* crashes, answers that are lost, processes that outlast their lease
     MostFailures,  \* of the handler
     MostRenewals,
-    Sends,         \* whether the handler sends a message
+    Messages,      \* what the handler sends
     Without        \* names of rules that are left out, to see that they are needed
 
 VARIABLES
@@ -25,17 +26,21 @@ VARIABLES
     worker,
     effects, \* how often the handler's effects were applied
     runs,    \* how often the handler succeeded
-    sent,    \* whether the queue has taken the handler's message
+    sent,    \* how often the queue has taken each message of the handler's, up to three
     acked,
-    firsts, faults, failures, renewals
+    firsts, faults, failures, renewals,
+    excuses  \* the faults after which messages may be sent again: deaths, and answers of the queue that are lost
 
-vars == <<record, wire, worker, effects, runs, sent, acked, firsts, faults, failures, renewals>>
-spent == <<firsts, faults, failures, renewals>>
+vars == <<record, wire, worker, effects, runs, sent, acked, firsts, faults, failures, renewals, excuses>>
+spent == <<firsts, faults, failures, renewals, excuses>>
 
-Nothing == [status |-> "NONE", version |-> 0, left |-> 0, owner |-> 0]
+Nothing == [status |-> "NONE", version |-> 0, left |-> 0, owner |-> 0, todo |-> {}]
 
-Idle == [at |-> "idle", mode |-> "claims", seen |-> Nothing, held |-> 0, owner |-> 0, left |-> 0,
-         wrote |-> {}, announced |-> {}, awaits |-> 0, renews |-> 0, outcome |-> "NONE"]
+\* `todo` is what the worker has left to send, `had` what the record that it holds has.
+Idle == [at |-> "idle", mode |-> "claims", seen |-> Nothing, held |-> 0, owner |-> 0, left |-> 0, todo |-> {},
+         had |-> {}, wrote |-> {}, announced |-> {}, awaits |-> 0, renews |-> 0, outcome |-> "NONE"]
+
+Sends == Messages # {}
 
 Keeps(rule) == rule \notin Without
 
@@ -48,15 +53,15 @@ Init ==
     /\ worker = [w \in Workers |-> Idle]
     /\ effects = 0
     /\ runs = 0
-    /\ sent = FALSE
+    /\ sent = [m \in Messages |-> 0]
     /\ acked = FALSE
-    /\ firsts = 0 /\ faults = 0 /\ failures = 0 /\ renewals = 0
+    /\ firsts = 0 /\ faults = 0 /\ failures = 0 /\ renewals = 0 /\ excuses = 0
 
 -----------------------------------------------------------------------------
 (* Requests *)
 
-Request(status, version, left, owner, over) ==
-    [puts |-> [status |-> status, version |-> version, left |-> left, owner |-> owner],
+Request(status, version, left, owner, over, todo) ==
+    [puts |-> [status |-> status, version |-> version, left |-> left, owner |-> owner, todo |-> todo],
      over |-> over, answer |-> "none"]
 
 (* A version that nothing bears or names: as good as a fresh one, and the states stay finite. *)
@@ -80,7 +85,7 @@ Arrive(r) ==
     /\ LET fits == record.version = r.over \/ ~Keeps("versions")
            told == [r EXCEPT !.answer = IF fits THEN "applied" ELSE "refused"]
        IN /\ record' = IF fits THEN r.puts ELSE record
-          /\ effects' = IF fits /\ r.puts.status = Success THEN effects + 1 ELSE effects
+          /\ effects' = IF fits /\ r.puts.status = Success /\ record.status # "SENDING" THEN effects + 1 ELSE effects
           /\ wire' = Heard((wire \ {r}) \union {told}, record', worker)
     /\ UNCHANGED <<runs, sent, worker, acked, spent>>
 
@@ -107,7 +112,20 @@ Deliver(w) ==
            /\ Become(w, [Idle EXCEPT !.at = "deciding", !.mode = mode])
         \/ /\ firsts' = firsts
            /\ Become(w, [Idle EXCEPT !.at = "deciding", !.mode = mode, !.seen = record])
-    /\ UNCHANGED <<runs, sent, record, effects, acked, faults, failures, renewals>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, faults, failures, renewals, excuses>>
+
+(* A record with messages to send is this worker's, from its commit or its take-over on; if its lease lasts. *)
+Holding(me, there) ==
+    IF there.left = 0 THEN Idle
+    ELSE [me EXCEPT !.at = "sending", !.seen = Nothing, !.wrote = {}, !.awaits = 0, !.renews = 0, !.announced = {},
+                    !.held = there.version, !.owner = there.owner, !.left = there.left,
+                    !.todo = there.todo, !.had = there.todo]
+
+TakesOver(w, seen, version) ==
+    IF ~Keeps("taking") THEN Become(w, Holding(worker[w], [seen EXCEPT !.left = Lease]))
+    ELSE Send(w, [worker[w] EXCEPT !.at = "claiming", !.seen = Nothing, !.awaits = version, !.wrote = @ \union {version},
+                                   !.left = IF worker[w].wrote = {} THEN Lease ELSE @],
+              Request("SENDING", version, Lease, version, seen.version, seen.todo))
 
 Decide(w) ==
     LET me == worker[w]
@@ -117,19 +135,20 @@ Decide(w) ==
     /\ me.at = "deciding"
     /\ CASE seen.status = "COMPLETED" ->
                 Become(w, Idle) /\ acked' = TRUE
-         [] seen.status = "SENDING" /\ Keeps("unsent") ->
-                /\ Become(w, IF seen.left = 0 THEN [me EXCEPT !.at = "sending", !.seen = Nothing, !.wrote = {},
-                                                             !.held = seen.version, !.owner = seen.owner]
-                             ELSE Idle)
+         [] seen.status = "SENDING" /\ seen.version \in me.wrote ->
+                /\ Become(w, Holding(me, seen))
                 /\ UNCHANGED <<acked>>
-         [] seen.version \in me.wrote ->
+         [] seen.status = "SENDING" /\ seen.version \notin me.wrote /\ Keeps("unsent") ->
+                /\ IF seen.left = 0 THEN TakesOver(w, seen, version) ELSE Become(w, Idle)
+                /\ UNCHANGED <<acked>>
+         [] seen.status # "SENDING" /\ seen.version \in me.wrote ->
                 /\ Become(w, [me EXCEPT !.at = "running", !.seen = Nothing, !.wrote = {},
                                         !.held = seen.version, !.owner = seen.owner, !.left = seen.left])
                 /\ UNCHANGED <<acked>>
          [] seen.version \notin me.wrote /\ Free(seen) /\ me.mode = "claims" ->
                 /\ Send(w, [me EXCEPT !.at = "claiming", !.seen = Nothing, !.awaits = version,
                                       !.wrote = @ \union {version}, !.left = IF me.wrote = {} THEN Lease ELSE @],
-                        Request("INPROGRESS", version, Lease, version, seen.version))
+                        Request("INPROGRESS", version, Lease, version, seen.version, {}))
                 /\ acked' = acked
          [] Free(seen) /\ me.mode = "transaction" ->
                 /\ Become(w, [me EXCEPT !.at = "running", !.seen = Nothing, !.held = seen.version])
@@ -143,8 +162,9 @@ Answer(w, answer) == {r \in wire : r.puts.version = worker[w].awaits /\ r.answer
 Claimed(w) ==
     /\ worker[w].at = "claiming"
     /\ \E r \in Answer(w, "applied") :
-        Become(w, [worker[w] EXCEPT !.at = "running", !.held = r.puts.version, !.owner = r.puts.owner,
-                                    !.left = r.puts.left, !.wrote = {}, !.awaits = 0])
+        Become(w, IF r.puts.status = "SENDING" THEN Holding(worker[w], r.puts)
+                  ELSE [worker[w] EXCEPT !.at = "running", !.held = r.puts.version, !.owner = r.puts.owner,
+                                         !.left = r.puts.left, !.wrote = {}, !.awaits = 0])
     /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
 
 (* A refused claim, or one whose answer was lost, is settled by a read. *)
@@ -158,6 +178,10 @@ ReadClaim(w) ==
 -----------------------------------------------------------------------------
 (* The handler's end *)
 
+Outcome(status, version, owner, over) ==
+    Request(status, version, IF status = "SENDING" THEN Lease ELSE 0, owner, over,
+            IF status = "SENDING" THEN Messages ELSE {})
+
 Settle(w) ==
     /\ worker[w].at = "running"
     /\ \E status \in {Success, "FAILED"} :
@@ -165,22 +189,20 @@ Settle(w) ==
         /\ failures' = IF status = "FAILED" THEN failures + 1 ELSE failures
         /\ runs' = IF status = Success THEN runs + 1 ELSE runs
         /\ Send(w, [worker[w] EXCEPT !.at = "settling", !.outcome = status, !.awaits = Fresh, !.wrote = {Fresh}],
-                Request(status, Fresh, IF status = "SENDING" THEN Lease ELSE 0, worker[w].owner, worker[w].held))
-    /\ UNCHANGED <<record, effects, sent, acked, firsts, faults, renewals>>
+                Outcome(status, Fresh, worker[w].owner, worker[w].held))
+    /\ UNCHANGED <<record, effects, sent, acked, firsts, faults, renewals, excuses>>
 
 End(w, status) == Become(w, Idle) /\ acked' = (acked \/ status = "COMPLETED")
 
-(* Its outcome is there, and has a message to send. *)
-MaySend(w, version) ==
-    /\ Become(w, [worker[w] EXCEPT !.at = "sending", !.held = version, !.wrote = {}, !.awaits = 0])
+(* Its outcome is there, and has messages to send. *)
+MaySend(w, there) ==
+    /\ Become(w, Holding(worker[w], there))
     /\ acked' = acked
 
 Settled(w) ==
     /\ worker[w].at = "settling"
-    /\ Answer(w, "applied") # {}
-    /\ IF worker[w].outcome = "SENDING"
-       THEN MaySend(w, worker[w].awaits)
-       ELSE End(w, worker[w].outcome)
+    /\ \E r \in Answer(w, "applied") :
+        IF worker[w].outcome = "SENDING" THEN MaySend(w, r.puts) ELSE End(w, worker[w].outcome)
     /\ UNCHANGED <<runs, sent, record, effects, spent>>
 
 (* A run without a claim that took its key for free runs once more, over what its first commit found, where a delivery
@@ -202,61 +224,83 @@ ReadSettlement(w) ==
        THEN /\ Become(w, [me EXCEPT !.at = "running", !.held = record.version, !.wrote = {}, !.awaits = 0,
                                     !.outcome = "NONE"])
             /\ acked' = acked
-       ELSE IF record.status = "SENDING" /\ record.version \in me.wrote THEN MaySend(w, record.version)
+       ELSE IF record.status = "SENDING" /\ record.version \in me.wrote THEN MaySend(w, record)
        ELSE IF record.version \in me.wrote \/ record.version \notin ours THEN End(w, record.status)
        ELSE /\ Send(w, [me EXCEPT !.awaits = Fresh, !.wrote = @ \union {Fresh}, !.held = record.version],
-                    Request(me.outcome, Fresh, IF me.outcome = "SENDING" THEN Lease ELSE 0, me.owner, record.version))
+                    Outcome(me.outcome, Fresh, me.owner, record.version))
             /\ acked' = acked
     /\ UNCHANGED <<runs, sent, record, effects, spent>>
 
 -----------------------------------------------------------------------------
 (* What is to be sent. A message that was sent may be sent again, always under its key, which the record has. *)
 
+Taken(m) == sent' = [sent EXCEPT ![m] = IF @ < 3 THEN @ + 1 ELSE @]
+
 SendOut(w) ==
     /\ worker[w].at = "sending" /\ Keeps("sending")
-    /\ Become(w, [worker[w] EXCEPT !.at = "sent"])
-    /\ sent' = TRUE
+    /\ \E m \in worker[w].todo :
+        /\ Become(w, [worker[w] EXCEPT !.todo = @ \ {m}])
+        /\ Taken(m)
     /\ UNCHANGED <<runs, record, effects, acked, spent>>
 
-(* The queue refuses it, or its answer is lost, and the message that brought all this about is delivered again. *)
+(* The queue refuses it, time is over, or an answer is lost: the delivery stops with something left. *)
 NotSent(w) ==
     /\ worker[w].at = "sending" /\ faults < MostFaults
     /\ faults' = faults + 1
-    /\ \E taken \in BOOLEAN : sent' = (sent \/ taken)
-    /\ Become(w, Idle)
+    /\ \E m \in worker[w].todo :
+        \/ sent' = sent /\ excuses' = excuses
+        \/ Taken(m) /\ excuses' = excuses + 1
+    /\ Become(w, [worker[w] EXCEPT !.at = "leaving"])
     /\ UNCHANGED <<runs, record, effects, acked, firsts, failures, renewals>>
 
+(* What is left is recorded, and the lease ends with it. *)
+LeftOver(me, version, over) ==
+    Request("SENDING", version, 0, me.owner, over, IF Keeps("keeping") THEN me.todo ELSE me.had)
+Marking(me, version, over) == Request("COMPLETED", version, 0, me.owner, over, {})
+
+Stop(w) ==
+    /\ worker[w].at = "leaving"
+    /\ Send(w, [worker[w] EXCEPT !.at = "stopping", !.awaits = Fresh, !.wrote = {Fresh}],
+            LeftOver(worker[w], Fresh, worker[w].held))
+    /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
+
 Mark(w) ==
-    /\ worker[w].at = IF Keeps("sending") THEN "sent" ELSE "sending"
+    /\ worker[w].at = "sending" /\ (worker[w].todo = {} \/ ~Keeps("sending"))
     /\ Send(w, [worker[w] EXCEPT !.at = "marking", !.awaits = Fresh, !.wrote = {Fresh}],
-            Request("COMPLETED", Fresh, 0, worker[w].owner, worker[w].held))
+            Marking(worker[w], Fresh, worker[w].held))
     /\ UNCHANGED <<runs, sent, record, effects, acked, spent>>
 
 Marked(w) ==
-    /\ worker[w].at = "marking"
+    /\ worker[w].at \in {"marking", "stopping"}
     /\ Answer(w, "applied") # {}
-    /\ End(w, "COMPLETED")
+    /\ End(w, IF worker[w].at = "marking" THEN "COMPLETED" ELSE "SENDING")
     /\ UNCHANGED <<runs, sent, record, effects, spent>>
 
-(* A mark that another has made is as good; one that is not there is made after the next delivery. *)
+(* It goes over a renewal of its own. A mark that another has made is as good; what another has taken over is his. *)
 ReadMark(w) ==
-    /\ worker[w].at = "marking"
-    /\ \/ worker[w].awaits = 0
+    LET me == worker[w] IN
+    /\ me.at \in {"marking", "stopping"}
+    /\ \/ me.awaits = 0
        \/ Answer(w, "refused") # {}
-    /\ End(w, record.status)
+    /\ IF record.version \notin {me.held} \union me.announced THEN End(w, record.status)
+       ELSE /\ Send(w, [me EXCEPT !.awaits = Fresh, !.wrote = @ \union {Fresh}, !.held = record.version],
+                    IF me.at = "marking" THEN Marking(me, Fresh, record.version) ELSE LeftOver(me, Fresh, record.version))
+            /\ acked' = acked
     /\ UNCHANGED <<runs, sent, record, effects, spent>>
 
 -----------------------------------------------------------------------------
 (* Renewals *)
 
 Renew(w) ==
-    /\ worker[w].at = "running" /\ worker[w].mode = "claims" /\ worker[w].renews = 0
+    /\ worker[w].renews = 0
+    /\ worker[w].at = "sending" \/ (worker[w].at = "running" /\ worker[w].mode = "claims")
     /\ renewals < MostRenewals
     /\ renewals' = renewals + 1
     /\ Send(w, [worker[w] EXCEPT !.renews = Fresh,
                                  !.announced = IF Keeps("announcing") THEN @ \union {Fresh} ELSE @],
-            Request("INPROGRESS", Fresh, Lease, worker[w].owner, worker[w].held))
-    /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, faults, failures>>
+            Request(IF worker[w].at = "sending" THEN "SENDING" ELSE "INPROGRESS", Fresh, Lease, worker[w].owner,
+                    worker[w].held, worker[w].had))
+    /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, faults, failures, excuses>>
 
 Renewal(w, answer) == {r \in wire : worker[w].renews # 0 /\ r.puts.version = worker[w].renews /\ r.answer = answer}
 
@@ -281,6 +325,7 @@ ReadRenewal(w) ==
 Crash(w) ==
     /\ worker[w].at # "idle" /\ faults < MostFaults
     /\ faults' = faults + 1
+    /\ excuses' = excuses + 1
     /\ Become(w, Idle)
     /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, failures, renewals>>
 
@@ -290,12 +335,12 @@ Lose(w) ==
     /\ faults' = faults + 1
     /\ \/ worker[w].awaits # 0 /\ Become(w, [worker[w] EXCEPT !.awaits = 0])
        \/ worker[w].renews # 0 /\ Become(w, [worker[w] EXCEPT !.renews = 0])
-    /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, failures, renewals>>
+    /\ UNCHANGED <<runs, sent, record, effects, acked, firsts, failures, renewals, excuses>>
 
 Less(n) == IF n = 0 THEN 0 ELSE n - 1
 
 (* A process is dead when its lease is over, which is armed before a claim is sent. *)
-Outlasts(w) == worker[w].mode = "claims" /\ worker[w].left = 1
+Outlasts(w) == worker[w].left = 1
 
 Tick ==
     LET late == {w \in Workers : Outlasts(w)}
@@ -309,6 +354,7 @@ Tick ==
        \/ \E r \in wire : r.puts.left > 0
     /\ late # {} => faults < MostFaults
     /\ faults' = IF late # {} THEN faults + 1 ELSE faults
+    /\ excuses' = IF late # {} THEN excuses + 1 ELSE excuses
     /\ record' = older(record)
     /\ worker' = after
     /\ wire' = Heard({[r EXCEPT !.puts = older(@)] : r \in wire}, record, after)
@@ -317,7 +363,7 @@ Tick ==
 -----------------------------------------------------------------------------
 
 Progress(w) == Deliver(w) \/ Decide(w) \/ Claimed(w) \/ ReadClaim(w) \/ Settle(w) \/ Settled(w) \/ ReadSettlement(w)
-               \/ Renewed(w) \/ ReadRenewal(w) \/ SendOut(w) \/ Mark(w) \/ Marked(w) \/ ReadMark(w)
+               \/ Renewed(w) \/ ReadRenewal(w) \/ SendOut(w) \/ Stop(w) \/ Mark(w) \/ Marked(w) \/ ReadMark(w)
 
 Next == \/ \E w \in Workers : Progress(w) \/ Renew(w) \/ Crash(w) \/ Lose(w) \/ NotSent(w)
         \/ \E r \in wire : Arrive(r)
@@ -336,8 +382,13 @@ Spec == Init /\ [][Next]_vars /\ Fairness
 NothingLost == acked => record.status = "COMPLETED"
 
 (* What is acknowledged was sent, and what is sent was committed. *)
-SentIfCommitted == /\ acked /\ Sends => sent
-                   /\ sent => effects > 0
+SentIfCommitted == /\ acked => \A m \in Messages : sent[m] > 0
+                   /\ (\E m \in Messages : sent[m] > 0) => effects > 0
+
+(* One worker sends at a time, and what the record no longer has was sent. *)
+OneSender == \A v, w \in Workers : worker[v].at = "sending" /\ worker[w].at = "sending" => v = w
+NoneForgotten == record.status = "SENDING" => \A m \in Messages \ record.todo : sent[m] > 0
+NoneAgain == \A m \in Messages : sent[m] <= 1 + excuses
 
 Running(w) == worker[w].at = "running"
 OneAtATime == Modes = {"claims"} => \A v, w \in Workers : Running(v) /\ Running(w) => v = w
@@ -347,8 +398,8 @@ OnceDone == [][\A w \in Workers : record.status \in Done /\ ~Running(w) =>
 
 (* What is done stays, and a live claim is replaced by its owner alone. *)
 Fenced == [][/\ record.status = "COMPLETED" => record' = record
-             /\ record.status = "SENDING" => record'.status \in Done
-             /\ record.status = "INPROGRESS" /\ record.left > 0 /\ record'.version # record.version =>
+             /\ record.status = "SENDING" => record'.status \in Done /\ record'.todo \subseteq record.todo
+             /\ record.status \in {"INPROGRESS", "SENDING"} /\ record.left > 0 /\ record'.version # record.version =>
                     record'.owner = record.owner]_vars
 
 (* Without a fault no handler runs again. *)

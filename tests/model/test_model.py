@@ -20,6 +20,8 @@ PROMISES = {
     "announcing": "NoRunInVain",
     "unsent": "ExactlyOnce",
     "sending": "SentIfCommitted",
+    "taking": "OneSender",
+    "keeping": "NoneAgain",
     "claim": "OneRuns",
     "order": "NothingVanishes",
     "settled": "NothingVanishes",

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         ("2x1-unclaimed-letters", 1),
         ("2x1-turned-on", 1),
         ("2x1-turned-off", 1),
+        ("2x1-sends-two", 1),
+        ("2x1-sends-renewed", 0),
         ("2x1-sends-turned-on", 1),
         ("2x1-sends-rollout", 1),
         ("2x1-sends-rollback", 1),

@@ -9,29 +9,20 @@ from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadP
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
 from idempotent_receiver.batch.settings import Host, SendMessages, Settings, Spans
-from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import function_name, require_transactions
 from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
-from idempotent_receiver.handler.results import Results
-from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import namespaces
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
-from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claim
-from idempotent_receiver.sqs import dead_letter, keys, visibility
+from idempotent_receiver.sqs import dead_letter, visibility
 from idempotent_receiver.sqs.binding import Binding, bind
 from idempotent_receiver.sqs.message import Message, lined_up, messages_of
 from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.sqs.sends import send_messages
-from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.sqs.work import work_of
-from idempotent_receiver.telemetry import Log, Metrics
 
 if TYPE_CHECKING:
-    from mypy_boto3_sqs import SQSClient
-    from opentelemetry.trace import Tracer
-
     from idempotent_receiver.sqs.spans import BatchSpans
 
 BatchResponse = dict[str, list[dict[str, str]]]
@@ -76,29 +67,7 @@ class Consumer:
         return Consumer(options, self.__wrapped__ if function is None else function)
 
 
-def sqs_consumer(
-    store: RecordStore,
-    *,
-    key: keys.KeyStrategy = keys.message_id,
-    effects: str = "any",
-    concurrency: int = 1,
-    dead_letter_queue: str | None = None,
-    sqs: "SQSClient | None" = None,
-    envelope: str | None = None,
-    payload: Payload | None = None,
-    results: Results | None = None,
-    retention_seconds: int = DEFAULT_RETENTION_SECONDS,
-    lease_margin_seconds: float = 3.0,
-    stop_margin_seconds: float = 1.0,
-    backoff: Backoff | None = None,
-    error_texts: bool = False,
-    end_process_at_deadline: bool = False,
-    logger: Log | None = None,
-    metrics: Metrics | None = None,
-    tracer: "Tracer | None" = None,
-    clock: Clock | None = None,
-    executor: Callable[[], Executor] | None = None,
-) -> Callable[[Callable[..., Any]], Consumer]:
+class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     """Turn a function for one message into a Lambda handler for SQS batches in which every message takes effect once.
 
     The function takes parameters by annotation: one body (`dict`, `str`, `bytes`, or any type that pydantic can
@@ -133,29 +102,10 @@ def sqs_consumer(
     Raises TypeError or ValueError at set-up for invalid options, and RuntimeError if `end_process_at_deadline`
     is set on a system that does not support it.
     """
-    options = ConsumerOptions(
-        store=store,
-        key=key,
-        effects=effects,
-        concurrency=concurrency,
-        dead_letter_queue=dead_letter_queue,
-        sqs=sqs,
-        envelope=envelope,
-        payload=payload,
-        results=results,
-        retention_seconds=retention_seconds,
-        lease_margin_seconds=lease_margin_seconds,
-        stop_margin_seconds=stop_margin_seconds,
-        backoff=Backoff() if backoff is None else backoff,
-        error_texts=error_texts,
-        end_process_at_deadline=end_process_at_deadline,
-        logger=logger,
-        metrics=metrics,
-        tracer=tracer,
-        clock=SystemClock() if clock is None else clock,
-        executor=executor,
-    )
-    return partial(Consumer, options)
+
+    def __call__(self, function: Callable[..., Any]) -> Consumer:
+        """Decorate a function for one message."""
+        return Consumer(self, function)
 
 
 def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:

@@ -1,15 +1,16 @@
 """A consumer's options: checked once, and used by the consumer, by `receiver work` and by tests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
-from idempotent_receiver.clock import Clock
+from idempotent_receiver.clock import Clock, SystemClock
 from idempotent_receiver.handler.results import Results
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, message_id
 from idempotent_receiver.sqs.visibility import Backoff
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ConsumerOptions:
     """A consumer's options, documented in `sqs_consumer`. Use `dataclasses.replace` to vary them.
 
@@ -28,25 +29,26 @@ class ConsumerOptions:
     """
 
     store: RecordStore
-    key: KeyStrategy
-    effects: str
-    concurrency: int
-    dead_letter_queue: str | None
-    sqs: "SQSClient | None"
-    envelope: str | None
-    payload: Payload | None
-    results: Results | None
-    retention_seconds: int
-    lease_margin_seconds: float
-    stop_margin_seconds: float
-    backoff: Backoff
-    error_texts: bool
-    end_process_at_deadline: bool
-    logger: Log | None
-    metrics: Metrics | None
-    tracer: "Tracer | None"
-    clock: Clock
-    executor: Callable[[], Executor] | None
+    _: KW_ONLY
+    key: KeyStrategy = message_id
+    effects: str = "any"
+    concurrency: int = 1
+    dead_letter_queue: str | None = None
+    sqs: "SQSClient | None" = None
+    envelope: str | None = None
+    payload: Payload | None = None
+    results: Results | None = None
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS
+    lease_margin_seconds: float = 3.0
+    stop_margin_seconds: float = 1.0
+    backoff: Backoff = Backoff()  # noqa: RUF009  # frozen
+    error_texts: bool = False
+    end_process_at_deadline: bool = False
+    logger: Log | None = None
+    metrics: Metrics | None = None
+    tracer: "Tracer | None" = None
+    clock: Clock = SystemClock()  # noqa: RUF009  # it has no state
+    executor: Callable[[], Executor] | None = None
 
     open_envelope: Callable[[str], str] = field(init=False, repr=False, compare=False)
     """Extracts a body from its envelope."""
@@ -75,6 +77,9 @@ class ConsumerOptions:
             lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )
         options.require_flags(error_texts=self.error_texts, end_process_at_deadline=self.end_process_at_deadline)
+        for name in ("backoff", "clock"):
+            if getattr(self, name) is None:
+                raise TypeError(f"{name} must not be None: leave it out for the default")
         wanted = "a Backoff(first_seconds=..., longest_seconds=...)"
         options.require_kind(self.backoff, "backoff", wanted, "seconds", "outage_seconds")
         options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")

@@ -100,7 +100,13 @@ def test_the_same_consumer_may_run_another_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "told"), [({"stores": MemoryStore()}, "stores"), ({"concurrency": 0}, "concurrency")]
+    ("other", "told"),
+    [
+        ({"stores": MemoryStore()}, "stores"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"backoff": None}, "backoff must not be None: leave it out"),
+        ({"clock": None}, "clock must not be None: leave it out"),
+    ],
 )
 def test_another_option_that_cannot_be_is_refused_by_its_name(other: dict[str, Any], told: str) -> None:
     """As at set-up."""

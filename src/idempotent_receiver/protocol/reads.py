@@ -3,7 +3,8 @@
 Values are compared as DynamoDB compares them: `1` equals `1.0`, and `True` equals neither. Nothing is sent here.
 """
 
-from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
+import re
+from collections.abc import Collection, ItemsView, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -53,6 +54,10 @@ class ReadItem(dict[str, Any]):
     def keys(self) -> KeysView[str]:  # type: ignore[override]  # whose `in` would not ask this dict
         """The names that are there. Looking up another one in it asks this dict."""
         return KeysView(self)
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]  # as for `keys`
+        """The names that are there with their values. Looking up another one in it asks this dict."""
+        return ItemsView(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)  # a copy is an ordinary dict
@@ -176,7 +181,9 @@ def _names_of_model(model: Any) -> list[str]:
         text = "takes any attribute (extra='allow' or a RootModel): give it a field for each one, or list the names"
         raise misuse(TypeError(f"Transaction.get: {model.__name__} {text}"))
     model.model_rebuild()  # aliases are generated once all the types of its fields are known
-    return [name for field_name, field in model.model_fields.items() for name in _aliases(field_name, field)]
+    by_name = any(model.model_config.get(option) for option in ("populate_by_name", "validate_by_name"))
+    fields = model.model_fields.items()
+    return [name for field_name, field in fields for name in _aliases(field_name, field, by_name=by_name)]
 
 
 def with_condition(arguments: PlainItem, read: Read) -> dict[str, Any]:
@@ -184,7 +191,12 @@ def with_condition(arguments: PlainItem, read: Read) -> dict[str, Any]:
     unchanged. A failure returns the item, which shows which of the two failed.
     """
     own, names, values = (arguments.get(name) for name in _EXPRESSION)
-    added = read.condition([*(names or ()), *(values or ())])
+    if own is not None and not _is_balanced(own):
+        # Enclosed in parentheses, it could end the condition on the data read.
+        raise misuse(ValueError(f"a transaction's ConditionExpression on {read.table} has an unpaired parenthesis"))
+    # A placeholder that the handler uses and does not define is its mistake, and must not find one of these.
+    used = _PLACEHOLDER.findall(f"{own} {arguments.get('UpdateExpression')}")
+    added = read.condition([*used, *(names or ()), *(values or ())])
     condition, more_names, more_values = (added.get(name) for name in _EXPRESSION)
     if own is not None:
         condition = f"{condition} AND {own if _is_enclosed(own) else f'({own})'}"
@@ -193,14 +205,17 @@ def with_condition(arguments: PlainItem, read: Read) -> dict[str, Any]:
     return {**arguments, **given, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
 
+_PLACEHOLDER = re.compile(r"[#:]\w+")
 _EXPRESSION = ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues")
 
 
-def _aliases(name: str, field: Any) -> list[str]:
+def _aliases(name: str, field: Any, *, by_name: bool) -> list[str]:
     """The names that a pydantic field accepts."""
     alias = field.validation_alias
-    choices = getattr(alias, "choices", [alias])
-    return [name, *(one if isinstance(one, str) else one.path[0] for one in choices if one is not None)]
+    if alias is None:
+        return [name]
+    aliases = [one if isinstance(one, str) else one.path[0] for one in getattr(alias, "choices", [alias])]
+    return [name, *aliases] if by_name else aliases
 
 
 def require_expressible(arguments: PlainItem, table: str) -> None:
@@ -212,6 +227,15 @@ def require_expressible(arguments: PlainItem, table: str) -> None:
             f"{MOST_OPERATORS} operators and {MOST_EXPRESSION_BYTES} bytes): name fewer in `attributes=`"
         )
         raise misuse(ValueError(text))
+
+
+def _is_balanced(expression: str) -> bool:
+    depth = 0
+    for character in expression:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _is_enclosed(expression: str) -> bool:

@@ -22,7 +22,7 @@ def run_to_completion(
     """The answer of each operation."""
     pending = operations
     while pending:
-        pending = exchange(pending, store, deadline, max_retries=max_retries)
+        pending = list(exchange(pending, store, deadline, max_retries=max_retries).pending)
     return [operation.answer for operation in operations]
 
 

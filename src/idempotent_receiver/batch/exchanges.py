@@ -11,12 +11,12 @@ from heapq import heappop, heappush
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import Settings
-from idempotent_receiver.batch.spent import CountedStore, Spent
+from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import NotSent
 from idempotent_receiver.protocol.answers import Claimable, OtherPayload, Refusal, Unsent
-from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Operation, exchange
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Exchanged, Operation, exchange
 from idempotent_receiver.protocol.outbox import NO_CLIENT, from_text
 from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.sending import TakeOver
@@ -52,13 +52,13 @@ class Exchanges:
     ) -> None:
         """Send `operations`. Those without an answer are retried once the others have been passed to `on_answers`."""
 
-        def send() -> tuple[list[Operation[AnswerT]], float, int]:
-            store, began_seconds = CountedStore(self._store), self._deadline.elapsed_seconds
-            pending = exchange(operations, store, self._deadline, max_retries=max_retries)
-            return pending, self._deadline.elapsed_seconds - began_seconds, store.requests
+        def send() -> tuple[Exchanged, float]:
+            began_seconds = self._deadline.elapsed_seconds
+            exchanged = exchange(operations, self._store, self._deadline, max_retries=max_retries)
+            return exchanged, self._deadline.elapsed_seconds - began_seconds
 
-        def done(answered: tuple[list[Operation[AnswerT]], float, int]) -> None:
-            pending, seconds, requests = answered
+        def done(answered: tuple[Exchanged, float]) -> None:
+            (pending, requests), seconds = answered
             self._spent.requests += requests
             transition: object = operations[0].transition
             if isinstance(transition, Settlement):

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from idempotent_receiver.protocol.record import Change, Record
-from idempotent_receiver.protocol.store import ActionFailed, Commit, RecordStore, TransactionalStore, Unknown, Written
-
 
 @dataclass(slots=True)
 class Spent:
@@ -32,33 +29,3 @@ class Spent:
             seconds -= read
         self.handler += seconds
         self.longest_handler = max(self.longest_handler, seconds)
-
-
-class CountedStore:
-    """A store that counts its calls, for one exchange."""
-
-    def __init__(self, store: RecordStore) -> None:
-        self._store = store
-        self.namespace = store.namespace
-        self.requests = 0
-
-    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
-        """Count the call and pass it on."""
-        self.requests += 1
-        return self._store.insert(records)
-
-    def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
-        """Count the call and pass it on."""
-        self.requests += 1
-        return self._store.read(ids)
-
-    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
-        """Count the call and pass it on."""
-        self.requests += 1
-        return self._store.replace(changes)
-
-    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Count the call and pass it on."""
-        self.requests += 1
-        store: TransactionalStore = self._store  # type: ignore[assignment]  # a store without transactions has no commits
-        return store.commit(commits)

@@ -8,7 +8,7 @@ operations at once.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
@@ -166,17 +166,24 @@ def commit(
     return ask(settlement, settlement.standing, store, deadline, max_retries=SETTLE_RETRIES, actions=actions)
 
 
+class Exchanged(NamedTuple):
+    """The operations still without an answer, and the number of store calls made."""
+
+    pending: Sequence[Operation[Any]]
+    requests: int
+
+
 def exchange(
     operations: Sequence[Operation[AnswerT]],
     store: RecordStore,
     deadline: Deadline,
     *,
     max_retries: int,
-) -> list[Operation[AnswerT]]:
+) -> Exchanged:
     """Repeat rounds until every operation has an answer. If some are answered while others must pause after an error,
     returns the others, so that the answered ones need not wait. Ids must be distinct.
     """
-    pending = list(operations)
+    pending, requests = list(operations), 0
     while True:
         rounds = [operation.rounds for operation in pending if operation.error is not None]
         in_time = not rounds or _paused(max(rounds), deadline)
@@ -184,14 +191,14 @@ def exchange(
         if not in_time or (moment.left_to_start_seconds <= 0 and _claims_any(pending)):
             for operation in pending:
                 operation.give_up("no time was left to send the request")
-            return []
-        _round(pending, store, deadline, moment)
+            return Exchanged([], requests)
+        requests += _round(pending, store, deadline, moment)
         unanswered = [operation for operation in pending if operation.answer is None]
         for operation in unanswered:
             operation.count_round(max_retries)
         still = [operation for operation in unanswered if operation.answer is None]
         if not still or (len(still) < len(pending) and any(operation.error for operation in still)):
-            return still
+            return Exchanged(still, requests)
         pending = still
 
 
@@ -210,8 +217,10 @@ def _claims_any(operations: Sequence[Operation[AnswerT]]) -> bool:
     return any(isinstance(operation.transition, Claim | TakeOver) for operation in operations)
 
 
-def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadline: Deadline, moment: Moment) -> None:
-    """One round for all operations: read the records in doubt, decide, and send the resulting writes."""
+def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadline: Deadline, moment: Moment) -> int:
+    """One round for all operations: read the records in doubt, decide, and send the resulting writes. Returns the
+    number of store calls.
+    """
     for operation in operations:
         operation.error, operation.contended, operation.own = None, False, False
     if unread := [operation for operation in operations if isinstance(operation.seen, Unread)]:
@@ -233,6 +242,7 @@ def _round(operations: Sequence[Operation[AnswerT]], store: RecordStore, deadlin
         _write(replacing, lambda: store.replace([change for _, change in replacing]))
     if committing:
         _write(committing, lambda: _commit(store, [Commit(change, one.actions) for one, change in committing]))
+    return sum(map(bool, (unread, inserting, replacing, committing)))
 
 
 def _commit(store: RecordStore, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:

@@ -171,7 +171,7 @@ class Leases:
         pending = [self._operation(held, sent_seconds) for held in due]
         while pending:
             sent = pending
-            pending = exchange(pending, announcing, deadline, max_retries=CLAIM_RETRIES)
+            pending = list(exchange(pending, announcing, deadline, max_retries=CLAIM_RETRIES).pending)
             for operation in sent:
                 if operation.answer is not None:
                     operation.on_done(operation)

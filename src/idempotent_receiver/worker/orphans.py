@@ -58,4 +58,4 @@ def _release(orphans: Sequence[dict[str, Any]], store: RecordStore, clock: Clock
             elif found.status == Status.SENDING:
                 pending.append(Operation(stop(held, str(found.outbox), deadline.now_ms), found))
     while pending:
-        pending = exchange(pending, store, deadline, max_retries=CLAIM_RETRIES)
+        pending = list(exchange(pending, store, deadline, max_retries=CLAIM_RETRIES).pending)

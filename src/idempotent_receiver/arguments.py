@@ -37,7 +37,7 @@ class Arguments:
 
     def __init__(self, function: Callable[..., Any], name: str, signature: inspect.Signature) -> None:
         self._name, self._parameters = name, signature.parameters
-        hints = hints_of(function, name)
+        hints = hints_of(function, name, needed=lambda parameter: False)  # without one, the class counts
         self._hints = {name: _whole_hint(each, hints.get(name)) for name, each in self._parameters.items()}
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         with_default = {name for name, each in self._parameters.items() if each.default is not each.empty}

@@ -114,7 +114,7 @@ class _Wrapped:
         self.signature = self.full_signature.replace(parameters=callers)
         self.arguments = Arguments(function, self.name, self.signature)
         self.arguments.check(calls.key, calls.payload)
-        self.return_type = ReturnType(hints_of(function, self.name).get("return", inspect.Parameter.empty), self.name)
+        self.return_type = ReturnType(_return_hint(function, self.name), self.name)
         self.calls = replace(calls, return_type=self.return_type)
 
     def plain(self) -> Callable[..., Any]:
@@ -241,6 +241,10 @@ class _Wrapped:
         except Exception as error:  # a user's type may raise anything, and it is not the function's error
             text = "the call took effect; its result no longer fits the function's return type"
             raise errors.ResultUnavailable(key, text) from error
+
+
+def _return_hint(function: Callable[..., Any], name: str) -> Any:
+    return hints_of(function, name, needed=lambda each: each == "return").get("return", inspect.Parameter.empty)
 
 
 def _error(ended: Ending, key: str) -> BaseException:

@@ -1,8 +1,11 @@
 """The parameters that a handler requests by annotation."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from idempotent_receiver.durable import (
@@ -27,17 +30,40 @@ def wants_transaction(function: Callable[..., Any], store: object) -> str | None
     annotated as optional, or if the store does not support transactions.
     """
     name = function_name(function)
-    hints = hints_of(function, name)
+    hints = hints_of(function, name, needed=lambda parameter: False)
     names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
     for one in inspect.signature(function).parameters:
-        # An optional parameter would never get a Transaction, so writes that depend on it would never happen.
-        if Transaction in get_args(hints.get(one)):
-            raise TypeError(f"{name}: annotate {one!r} as Transaction, not as optional: every call gets one")
+        require_plain(hints.get(one), Transaction, one, name)
     if len(names) > 1:
         raise TypeError(f"{name} requests several Transactions; each call has one")
     if names:
         require_transactions(store, name)
     return names[0] if names else None
+
+
+def require_plain(hint: Any, supplied: type, parameter: str, function: str) -> None:
+    """Raise TypeError for a parameter whose annotation names what the library supplies in another way than as such: in
+    a union, an alias, a list, or by a subclass. It would get none.
+    """
+    if hint is not supplied and _mentions(hint, supplied):
+        kind = supplied.__name__
+        raise TypeError(
+            f"{function}: annotate {parameter!r} as {kind}, not as optional, a list or otherwise: the function is "
+            "called once for each message, and every call gets one"
+        )
+
+
+def _mentions(hint: Any, kind: type) -> bool:
+    todo, seen = [hint], set()
+    while todo:
+        each = todo.pop()
+        if id(each) in seen:
+            continue  # a `type` alias may contain itself
+        seen.add(id(each))
+        if isinstance(each, type) and not get_args(each) and issubclass(each, kind):
+            return True
+        todo += [*get_args(each), getattr(each, "__supertype__", None), getattr(each, "__value__", None)]
+    return False
 
 
 def require_transactions(store: object, name: str) -> None:
@@ -56,18 +82,41 @@ def runnable(function: Callable[..., Any]) -> str:
     return name
 
 
-def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The function's annotations. Raises TypeError if one cannot be resolved, or is a durable function's context."""
+def hints_of(
+    function: Callable[..., Any], name: str, *, needed: Callable[[str], bool] = lambda parameter: True
+) -> dict[str, Any]:
+    """The function's annotations, without those that cannot be resolved and are not `needed`.
+
+    Raises TypeError for one that is needed, for a `Message` or a `Transaction` that cannot be resolved, and for a
+    durable function's context.
+    """
     while isinstance(function, partial):
         function = function.func
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         hints = get_type_hints(target, include_extras=True)
     except NameError as error:
-        raise TypeError(f"{name}: an annotation cannot be resolved ({error}); move the type to module level") from error
+        hints = _resolved_one_by_one(target)
+        for each, annotation in target.__annotations__.items():
+            if each not in hints and (needed(each) or _SUPPLIED.search(str(annotation))):
+                text = "import its type at run time, not only `if TYPE_CHECKING`, and define it at module level, above"
+                raise TypeError(f"{name}: the annotation of {each!r} cannot be resolved ({error}): {text}") from error
     if any(map(takes_durable_context, hints.values())):
         raise durable_refusal(name)
     return hints
+
+
+_SUPPLIED = re.compile(r"\b(Message|Transaction)\b")
+"""What the library supplies: a function that asks for it must get it."""
+
+
+def _resolved_one_by_one(function: Callable[..., Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, annotation in function.__annotations__.items():
+        alone = SimpleNamespace(__annotations__={name: annotation})
+        with suppress(NameError):  # imported only for type checkers, or local
+            found |= get_type_hints(alone, globalns=function.__globals__, include_extras=True)
+    return found
 
 
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:

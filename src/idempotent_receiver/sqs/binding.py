@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from idempotent_receiver.errors import InvalidBody, invalid_body
-from idempotent_receiver.handler.annotations import field_names, hints_of, runnable
+from idempotent_receiver.handler.annotations import field_names, hints_of, require_plain, runnable
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.message import Message
@@ -41,7 +41,7 @@ def bind(function: Callable[..., Any]) -> Binding:
     name = runnable(function)
     parameters = inspect.signature(function).parameters
     try:
-        hints = hints_of(function, name)
+        hints = hints_of(function, name, needed=lambda parameter: parameter != "return")
     except TypeError:
         # Often caused by Lambda's context, whose type was imported only for type checkers.
         _refuse_lambda_handler(name, parameters, {})
@@ -85,14 +85,25 @@ def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> A
             f"{name}: parameter {parameter.name!r} must be an ordinary parameter, not *, ** or keyword-only"
         )
     if parameter.name not in hints:
-        raise TypeError(f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type")
+        raise TypeError(
+            f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type. A method is "
+            "wrapped once it is bound: sqs_consumer(store)(service.handle)"
+        )
     hint = hints[parameter.name]
     if hint is Message:
         return _the_message
     if hint is Transaction:
         return _the_transaction
+    for supplied in (Message, Transaction):
+        require_plain(hint, supplied, parameter.name, name)
+    if getattr(hint, "__name__", "") in _OF_POWERTOOLS and str(hint.__module__).startswith("aws_lambda_powertools."):
+        raise TypeError(f"{name}: annotate {parameter.name!r} as Message, not as Powertools' {hint.__name__}")
     parse = _body_parser(hint, name)
     return lambda message, attempt: parse(message.body)
+
+
+_OF_POWERTOOLS = ("SQSRecord", "SqsRecordModel", "SqsFifoRecordModel")
+"""Powertools' classes for one message of a batch."""
 
 
 def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
@@ -113,10 +124,7 @@ def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
         adapter = pydantic.TypeAdapter(hint)
     except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError) as error:
         reason = str(error).splitlines()[0]
-        raise TypeError(
-            f"{name}: pydantic cannot validate a body of type {hint!r}: {reason} "
-            "(annotate a Message or Transaction as such, not as optional)"
-        ) from error
+        raise TypeError(f"{name}: pydantic cannot validate a body of type {hint!r}: {reason}") from error
 
     def parse(body: str) -> Any:
         try:

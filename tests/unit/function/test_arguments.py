@@ -588,3 +588,18 @@ def test_a_time_that_never_comes_is_refused_at_set_up(once: Any, option: str, se
     """An infinite lease raised OverflowError at each call."""
     with pytest.raises(ValueError, match=f"{option} must be a finite, non-negative number of seconds"):
         once(**{option: seconds})
+
+
+def test_an_annotation_that_only_type_checkers_resolve_says_nothing(once: Any) -> None:
+    """A client is often imported for them alone; what a replay returns must be there."""
+
+    def work(order: dict[str, Any], client: Nowhere = None) -> str:  # type: ignore[name-defined]  # noqa: F821
+        return "done"
+
+    def lost(order: dict[str, Any]) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert once()(work)({"id": "1"}) == "done"
+    with pytest.raises(
+        TypeError, match=r"the annotation of 'return' cannot be resolved .* not only `if TYPE_CHECKING`"
+    ):
+        once()(lost)

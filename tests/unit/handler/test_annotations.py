@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, NewType
 
 import pytest
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.parser.models import SqsRecordModel
 from aws_lambda_powertools.utilities.typing import LambdaContext  # resolved by its name
 from pydantic import BaseModel
 
@@ -117,6 +119,43 @@ def unannotated(body) -> None: ...  # type: ignore[no-untyped-def]
 def unresolved(body: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
+Renamed = NewType("Renamed", Message)
+
+
+class Derived(Message):
+    """Nothing makes one."""
+
+
+def maybe(message: Message | None) -> None: ...
+
+
+def several(messages: list[Message]) -> None: ...
+
+
+def by_id(messages: dict[str, Message]) -> None: ...
+
+
+def noted(message: Annotated[Message, "one"]) -> None: ...
+
+
+def renamed(message: Renamed) -> None: ...
+
+
+def derived(message: Derived) -> None: ...
+
+
+def beside(body: dict, message: Message | None) -> None: ...
+
+
+def maybe_committing(body: dict, tx: Transaction | None) -> None: ...
+
+
+def of_powertools(record: SQSRecord) -> None: ...
+
+
+def parsed_by_powertools(record: SqsRecordModel) -> None: ...
+
+
 def impossible(body: Iterator[Clockwork]) -> None: ...
 
 
@@ -149,7 +188,17 @@ async def async_generator(body: dict) -> AsyncIterator[int]:
         (two, "takes 2: one, other"),
         (functools.partial(two), "takes 2: one, other"),
         (unannotated, "'body' has no annotation; annotate it"),
-        (unresolved, "move the type to module level"),
+        (unresolved, "'body' cannot be resolved .* import its type at run time, not only `if TYPE_CHECKING`"),
+        (maybe, "annotate 'message' as Message, not as optional, a list or otherwise"),
+        (several, "annotate 'messages' as Message, .* called once for each message"),
+        (by_id, "annotate 'messages' as Message"),
+        (noted, "annotate 'message' as Message"),
+        (renamed, "annotate 'message' as Message"),
+        (derived, "annotate 'message' as Message"),
+        (beside, "annotate 'message' as Message"),
+        (maybe_committing, "annotate 'tx' as Transaction"),
+        (of_powertools, "annotate 'record' as Message, not as Powertools' SQSRecord"),
+        (parsed_by_powertools, "annotate 'record' as Message, not as Powertools' SqsRecordModel"),
         (impossible, "pydantic cannot validate"),
         (starred, "must be an ordinary parameter"),
         (keywords, "must be an ordinary parameter"),

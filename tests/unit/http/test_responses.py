@@ -21,6 +21,8 @@ from idempotent_receiver import (
     message_id,
     payload_key,
 )
+from tests.contexts import Context as Invocation
+from tests.manual_clock import ManualClock
 from tests.unit.http.api import ANSWER, FORMATS, Api, problem, raising, request
 
 
@@ -203,9 +205,6 @@ class Handlers:
     def method(self, event: Any, context: Any) -> None: ...
 
 
-def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-
-
 BY_PAYLOAD = {"key": payload_key("id")}
 A_SCOPE = r"scope must be a callable .*header\('X-Tenant'\); it is"
 
@@ -248,7 +247,6 @@ WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.me
         (generator, TypeError, "^generator is a generator"),
         *((wrong, TypeError, f"^{wrong.__qualname__}{TAKES}") for wrong in WRONG_HANDLERS),
         (optional, TypeError, "^optional: annotate 'tx' as Transaction, .* every call gets one"),
-        (unresolved, TypeError, "^unresolved: an annotation cannot be"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
         *((lambda name=name: header(name), ValueError, "Idempotency-Key") for name in ("", " ", None, 5)),
     ],
@@ -256,3 +254,16 @@ WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.me
 def test_what_is_known_of_a_handler_or_store_is_said_at_set_up(wrong: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         wrong() if wrong.__name__ == "<lambda>" else http_endpoint(MemoryStore("a"))(wrong)
+
+
+def test_only_a_transaction_among_the_annotations_must_be_there_at_run_time() -> None:
+    """Lambda's context is often imported for type checkers alone."""
+
+    def handle(event: Nowhere, context: Nowhere) -> Nowhere:  # type: ignore[name-defined]  # noqa: F821
+        return {"statusCode": 201}
+
+    def committing(event: Any, context: Nowhere, tx: Nowhere.Transaction) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert http_endpoint(MemoryStore("a"))(handle)(request(), Invocation(ManualClock()))["statusCode"] == 201
+    with pytest.raises(TypeError, match=r"the annotation of 'tx' cannot be resolved .* not only `if TYPE_CHECKING`"):
+        http_endpoint(MemoryStore("b"))(committing)

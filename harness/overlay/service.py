@@ -96,8 +96,8 @@ def _reporting() -> Iterator[None]:
 
 
 def _marks(new: Any, seen: Any) -> bool:
-    """Whether a write only records that what the committed one has to send was sent."""
-    return seen is not None and seen.status == "SENDING" and new.status == "COMPLETED"
+    """Whether a write only records who sends what the committed one has to send, or what of it was sent."""
+    return seen is not None and seen.status == "SENDING" and new.status in ("SENDING", "COMPLETED")
 
 
 def _told(new: Any, seen: Any) -> dict[str, Any]:

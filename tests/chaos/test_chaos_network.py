@@ -16,7 +16,7 @@ from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import Change, Record
-from idempotent_receiver.protocol.sending import mark
+from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.dead_letter import Stamp
 from tests.chaos.network_faults import (
@@ -166,7 +166,7 @@ CLAIMED = Record(
     id="key",
     status="INPROGRESS",
     version="1",
-    expiration=9,
+    expiration=9_000,
     in_progress_expiration=9_000,
     attempts=1,
     validation="f",
@@ -232,6 +232,11 @@ def test_what_has_messages_to_send_ends_its_run_and_is_marked_later(number: int)
     for change, version, marks in ((sending, "2", False), (marked, "3", True)):
         writes = [RecordWrite("key", "complete", version, place, marks) for place in range(number)]
         assert written(*[change] * number) == writes
+    taken = TakeOver(OTHER_CLAIM).step(sending.new, (), 20_000, "4")
+    assert isinstance(taken, Change)
+    left = stop(Claimed(taken.new, OTHER_CLAIM), "[null]", 21_000).change(21_000, "5")
+    for change in (taken, left, stop(Claimed(taken.new, OTHER_CLAIM), "[]", 21_000).change(21_000, "5")):
+        assert all(write.marks for write in written(*[change] * number))
 
 
 def test_each_record_of_a_transaction_is_read_off_the_wire_where_it_stands() -> None:

@@ -110,8 +110,9 @@ def _acted(kind: str, argument: Mapping[str, Any]) -> RecordWrite:
 def _updated(update: Mapping[str, Any]) -> RecordWrite:
     # By this consumer's custom, an expression's `:name` is the new value of the attribute `name`.
     values = update["ExpressionAttributeValues"]
-    write = _write(update["Key"]["id"]["S"], {name.removeprefix(":"): value for name, value in values.items()})
-    return replace(write, marks="#outbox" in update["UpdateExpression"].partition("REMOVE")[2])
+    put = {name.removeprefix(":"): value for name, value in values.items()}
+    removed = update["UpdateExpression"].partition("REMOVE")[2]
+    return replace(_write(update["Key"]["id"]["S"], put), marks=_sends(put, removed))
 
 
 def _stated(statement: Mapping[str, Any]) -> RecordWrite:
@@ -122,8 +123,16 @@ def _stated(statement: Mapping[str, Any]) -> RecordWrite:
         return _write(put["id"]["S"], put)
     names = re.findall(r'SET "(\w+)"=\?', text)
     # The values that are set come first; the next is the key.
-    write = _write(parameters[len(names)]["S"], dict(zip(names, parameters, strict=False)))
-    return replace(write, marks='REMOVE "outbox"' in text)
+    put = dict(zip(names, parameters, strict=False))
+    return replace(_write(parameters[len(names)]["S"], put), marks=_sends(put, text.partition("REMOVE")[2]))
+
+
+def _sends(put: Mapping[str, Any], removed: str) -> bool:
+    """Whether a replacement is about what the committed write has to send: a mark, a take-over, or what is left of it.
+    Each of a claim's changes counts an attempt, ends it with a status or an error, or gives up its owner: a record that
+    expired, after which attempts count from one again, is none of this world's.
+    """
+    return "outbox" in removed or not ({"status", "attempts", "error"} & {*put} or "owner" in removed)
 
 
 def _write(key: str, put: Mapping[str, Mapping[str, str]]) -> RecordWrite:

@@ -130,7 +130,7 @@ SETUPS: dict[str, Setup | Operators] = {
     "sends-two": TWO,
     "sends-renewed": replace(RENEWED, faults=1, messages=1),
     "sends-recover": replace(SENDS, recovers=True),
-    "sends-transaction": replace(TRANSACTION, messages=1),
+    "sends-transaction": replace(TRANSACTION, faults=1, messages=1),
     "sends-transaction-recover": replace(TRANSACTION, faults=1, messages=1, recovers=True),
     "sends-mixed": Setup(modes='{"claims", "transaction"}', messages=1),
     "resent-again": AGAIN,

@@ -33,7 +33,7 @@ class WorkerStore:
             # An INSERT in a batch does not return the existing item.
             return [Conflict() if len(answers) > 1 and isinstance(one, Conflict) else one for one in answers]
 
-        verb = "claims" if records[0].status == Status.INPROGRESS else self._verb(records[0])
+        verb = "claims" if records[0].status == Status.INPROGRESS else self._verb(Change(records[0], None))
         what = f"{verb} {self._keys(record.id for record in records)}"
         kind = "insert" if verb == "claims" else verb
         return list(self._run.network.write(self._worker, kind, what, len(records), insert))
@@ -48,7 +48,7 @@ class WorkerStore:
 
     def replace(self, changes: Sequence[Change]) -> list[Any]:
         """Take over or settle claims."""
-        memory, verb = self._run.memory, self._verb(changes[0].new)
+        memory, verb = self._run.memory, self._verb(changes[0])
         what = f"{verb} {self._keys(change.new.id for change in changes)}"
         return list(self._run.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
 
@@ -71,13 +71,19 @@ class WorkerStore:
         effect = partial(memory.commit, commits)
         return list(self._run.network.write(self._worker, "commit", what, len(commits), effect))
 
-    def _verb(self, new: Record) -> str:
-        if new.status in (Status.COMPLETED, Status.SENDING):
-            return "completes" if new.status == Status.COMPLETED else "records the messages to send for"
+    def _verb(self, change: Change) -> str:
+        new, seen = change
+        if new.status == Status.COMPLETED:
+            return "completes"
         if new.status == Status.FAILED:
             return "records the failure of"
         now_ms = (START_EPOCH_SECONDS + self._worker.world.now) * 1000
-        return "takes over" if (new.in_progress_expiration or 0) > now_ms else "releases"
+        leased = (new.in_progress_expiration or 0) > now_ms
+        if new.status == Status.SENDING and seen is not None and seen.status == Status.SENDING:
+            return "takes over the messages to send for" if leased else "records what is left to send for"
+        if new.status == Status.SENDING:
+            return "records the messages to send for"
+        return "takes over" if leased else "releases"
 
     @property
     def _run(self) -> ExploredRun:

@@ -186,6 +186,30 @@ def test_a_dead_letter_that_sqs_refuses_is_told_with_its_queue_and_the_remedy() 
     assert "secret" not in sink.stream.getvalue()
 
 
+def test_a_dead_letter_queue_that_is_the_consumers_own_is_named_and_never_sent_to() -> None:
+    """The message fails like one whose send is not confirmed, and goes the way of the queue's redrive policy."""
+
+    class Sqs:
+        sent = 0
+
+        def send_message(self, **arguments: Any) -> None:
+            self.sent += 1
+
+    def handle(body: dict) -> None:
+        raise PermanentError("closed")
+
+    sink, sqs, record = Sink(), Sqs(), sqs_record("1")
+    account, name = record["eventSourceARN"].split(":")[-2:]
+    url = f"https://sqs.us-east-1.amazonaws.com/{account}/{name}"
+    options: Any = {"sqs": sqs, "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
+    answer = sqs_consumer(MemoryStore(), **options)(handle)({"Records": [record]}, Context())
+
+    assert (sqs.sent, answer["batchItemFailures"]) == (0, [{"itemIdentifier": "1"}])
+    (line,) = [line for line in sink.lines if url in line["message"]]
+    assert "it is the queue that the message came from" in line["message"]
+    assert (line["level"], line["message_id"], line["error_type"]) == ("ERROR", "1", "OwnQueue")
+
+
 def test_a_duration_is_in_milliseconds() -> None:
     """As its unit says, and the summary's field."""
     sink, clock = Sink(), ManualClock()

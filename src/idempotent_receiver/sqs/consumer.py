@@ -269,7 +269,9 @@ class _Invocation:
         try:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)
         except Exception as error:  # noqa: BLE001  # whatever the reason, it is unconfirmed: the message is redelivered
-            what = f"not sent to the dead-letter queue {queue}: check that it exists, and allow sqs:SendMessage"
+            told = isinstance(error, dead_letter.NoRoom | dead_letter.OwnQueue)
+            why = str(error) if told else "check that it exists, and allow sqs:SendMessage"
+            what = f"not sent to the dead-letter queue {queue}: {why}"
             self.options.telemetry.report_message_error(what, error, self._log_fields(place))
             return False
         return True

@@ -34,7 +34,7 @@ from idempotent_receiver.calls import NOT_FINAL, CallKey, CallOptions
 from idempotent_receiver.clock import Clock, require_context
 from idempotent_receiver.errors import MissingKey, UnusableKey, text_of
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.annotations import runnable, wants_transaction
+from idempotent_receiver.handler.annotations import refuse_method, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
@@ -194,6 +194,7 @@ def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore
     with a request.
     """
     name, transaction = runnable(function), wants_transaction(function, store)
+    refuse_method(function, name, "http_endpoint(store)")
     try:
         signature(function).bind("event", "context", **({} if transaction is None else {transaction: "one"}))
     except TypeError as error:

@@ -11,13 +11,14 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
 from idempotent_receiver.process_end import Timer, die_with
 from idempotent_receiver.protocol.store import RecordStore, Unknown
+from idempotent_receiver.raw_requests import raw_config
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from idempotent_receiver.worker.loading import loaded
@@ -27,6 +28,9 @@ from idempotent_receiver.worker.process import Limits, Process, die, last_words,
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
 from idempotent_receiver.worker.suspects import SUSPECTED_LEASES
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
 
 LONGEST_EXIT_SECONDS = 10.0
 """The time limit for exit handlers."""
@@ -173,12 +177,18 @@ def queue_of(consumer: Consumer, url: str) -> PolledQueue:
     if "://" not in url:
         example = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
         raise ValueError(f"{url!r} is not a queue URL, such as {example}; a variable may be unset")
-    import boto3  # noqa: PLC0415
-
     try:
-        return PolledQueue.at(consumer.options.sqs or boto3.Session().client("sqs"), url)
+        return PolledQueue.at(consumer.options.sqs or _default_client(), url)
     except (ClientError, BotoCoreError) as error:
         raise ValueError(f"the queue {url} cannot be read: {error}") from error
+
+
+def _default_client() -> "SQSClient":
+    """A client with SQS's usual timeouts, which allow for a poll's wait, and botocore's usual number of attempts."""
+    import boto3  # noqa: PLC0415
+
+    config = raw_config(retries={"mode": "standard", "total_max_attempts": 5})
+    return boto3.Session().client("sqs", config=config)
 
 
 def require_records(store: RecordStore, id: str) -> None:

@@ -89,6 +89,11 @@ class Deployment:
             raise UsageError(f"{found.arn} is not the queue of stack {stack}: give --stack or --queue, not both")
         return found
 
+    @property
+    def names_queue(self) -> bool:
+        """Whether an option or the stack names the consumer's queue."""
+        return self.options.queue is not None or "QueueUrl" in self.outputs
+
     @cached_property
     def has_dead_letters(self) -> bool:
         """Whether a redrive policy, an option or the stack names a dead-letter queue."""

@@ -23,6 +23,7 @@ AGAIN = {
     Verb.RESTORED: "If the dead letter is still in the archive, redrive it again: its key prevents a second run.",
     Verb.RESENT: "Send the same body again, or take the resend back: dlq resend --take-back.",
     Verb.TAKEN_BACK: "Take the resend back again: dlq resend --take-back.",
+    Verb.GIVEN_UP: "If the record still has the message to send, give it up again.",
     Verb.PAUSED: "Pause again.",
     Verb.RESUMED: "Resume again.",
 }

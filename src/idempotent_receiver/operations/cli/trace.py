@@ -248,12 +248,11 @@ def trace(
     story = Story(key, deployment, terminal)
     story.record()
     halted = False
-    queued = deployment.options.queue is not None or "QueueUrl" in deployment.outputs
-    if queued:
+    if deployment.names_queue:
         with terminal.stoppable() as stopped:
             story.dead_letters(limit, stopped)
             halted = stopped()
-    if queued or deployment.history_table is not None:
+    if deployment.names_queue or deployment.history_table is not None:
         story.history()
     story.resends()
     story.log()

@@ -49,7 +49,9 @@ class NotKept(Exception):
 
 
 class Verb(StrEnum):
-    """What was done to a dead letter or, for PAUSED and RESUMED, to a queue. TAKEN_BACK undoes RESENT."""
+    """What was done to a dead letter; for PAUSED and RESUMED, to a queue; for GIVEN_UP, to a message that a record had
+    to send. TAKEN_BACK undoes RESENT.
+    """
 
     MOVED = "moved"
     DROPPED = "dropped"
@@ -58,6 +60,7 @@ class Verb(StrEnum):
     RESTORED = "restored"
     RESENT = "resent"
     TAKEN_BACK = "taken-back"
+    GIVEN_UP = "given-up"
     PAUSED = "paused"
     RESUMED = "resumed"
 
@@ -72,11 +75,12 @@ class ActOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """An act on a dead letter or a queue: who did what, why, and under which plan.
+    """An act on a dead letter, a queue or a record's message: who did what, why, and under which plan.
 
-    `key` is the record's id, or the messageId of a dead letter without a usable key. The queues are ARNs; `operator` is
-    the caller's ARN. For RESENT and TAKEN_BACK, `other` is the id of the new key's record. The history stores such
-    an act under both ids; the copy under the new id is a `mirror`, with the old id as `other`.
+    `key` is the record's id, or the messageId of a dead letter without a usable key; for GIVEN_UP, `message_id` is the
+    outgoing message's key. The queues are ARNs; `operator` is the caller's ARN. For RESENT and TAKEN_BACK, `other` is
+    the id of the new key's record. The history stores such an act under both ids; the copy under the new id is a
+    `mirror`, with the old id as `other`.
 
     `begin` sets `id`; `outcome` stays empty until the act is confirmed. A newer version may have written a `verb` or an
     `outcome` that this version does not know.

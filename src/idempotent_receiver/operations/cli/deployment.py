@@ -15,8 +15,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.operations.account import (
+    NO_QUEUE,
     UsageError,
     client_of,
+    is_gone,
     named,
     require_bucket,
     require_table,
@@ -32,8 +34,8 @@ from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
 from idempotent_receiver.sqs.keys import envelope_opener, message_id
 
-NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
-"""Endings of SQS error codes for a queue that does not exist."""
+MOST_OTHER_QUEUES = 100
+"""Anyone can write a queue's name into a message: no more of them are looked up."""
 
 IN_CODE = "which a document cannot hold: give --consumer module:function to import the handler"
 
@@ -56,6 +58,7 @@ class Deployment:
 
     options: Options
     _clients: dict[str, Any] = field(default_factory=dict)
+    _gone: dict[str, bool] = field(default_factory=dict)
 
     @cached_property
     def typed(self) -> list[str]:
@@ -124,6 +127,12 @@ class Deployment:
                 f"The redrive policy of {self.queue.arn} does not name it ({theirs}): {correction}"
             )
         return found
+
+    def is_gone(self, arn: str) -> bool:
+        """Whether SQS says that a queue beside this one does not exist."""
+        if arn not in self._gone and len(self._gone) < MOST_OTHER_QUEUES:
+            self._gone[arn] = is_gone(self.client, arn, beside=self.queue.arn)
+        return self._gone.get(arn, False)
 
     def _sources(self, dead_letter_queue: Queue) -> list[str] | None:
         """The URLs of the queues whose redrive policy names `dead_letter_queue`; None if SQS refuses to list them."""

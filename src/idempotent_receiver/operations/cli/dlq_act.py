@@ -54,6 +54,7 @@ def session_with(source: Source, deployment: Deployment, **rules: bool) -> Sessi
             payload_known=deployment.described,
             **rules,
         ),
+        gone=deployment.is_gone,
     )
 
 

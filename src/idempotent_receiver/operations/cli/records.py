@@ -99,7 +99,7 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
         "permanent": permanent(found),
         "written_about": None if written is None else moment(written),
         "expires": None if found.expiration is None else moment(found.expiration * 1000),
-        "given_up": [{"message": number, **each._asdict()} for number, each in given_up(found.outbox).items()],
+        "given_up": [{"message": number, **each._asdict()} for number, each in given_up(found.outbox).items()] or None,
         "resend": _resend(found, deployment),
         "result": _result(found.data),
         "unreadable": unreadable(found, now_ms),

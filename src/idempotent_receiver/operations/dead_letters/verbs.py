@@ -9,12 +9,13 @@ redrive             DONE, RESENT                                 nothing    noth
 redrive --to-dlq    all that fit, FOREIGN if named               a copy     nothing                      yes
 resend              all that may still run, RESENDING            a new body claims it, then completes it yes
 resend --take-back  RESENDING                                    nothing    releases the claim           no
-archive             all, FOREIGN if named                        nothing    nothing                      yes
-delete              all but RESENDING, FOREIGN if named          nothing    nothing                      yes
+archive             all, NAMED if named                          nothing    nothing                      yes
+delete              all but RESENDING, NAMED if named            nothing    nothing                      yes
 =================== ============================================ ========== ============================ ========
 
-OTHER_QUEUE belongs to another consumer: no command acts on it. UNKEYED and CONFLICT dead letters have no key of their
-own, so a resend writes no record.
+OTHER_QUEUE belongs to another consumer: archive and delete act on it only once its queue is gone. Delete leaves a dead
+letter whose messages are not all sent: without it, no delivery would send the rest. UNKEYED and CONFLICT dead letters
+have no key of their own, so a resend writes no record.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,7 +68,7 @@ class Disposition:
 Dispositions = Mapping[Verdict, Disposition]
 """What is done with a dead letter, by verdict. Dead letters with any other verdict stay."""
 
-NAMED = frozenset({Verdict.FOREIGN})
+NAMED = frozenset({Verdict.FOREIGN, Verdict.OTHER_QUEUE})
 """Verdicts acted on only if the message or its group is named, because it may be another consumer's."""
 
 NOT_BEGUN = frozenset({Verdict.MOVE, Verdict.PERMANENT, Verdict.TOO_OLD})
@@ -112,13 +113,13 @@ def archive_dispositions(keep: Callable[[Decision], None]) -> Dispositions:
         keep=keep,
         undeleted="it is in the archive as well, where archiving it again replaces it",
     )
-    return dict.fromkeys(_OURS, archived)
+    return dict.fromkeys(Verdict, archived)
 
 
 def delete_dispositions() -> Dispositions:
     """What deleting does."""
     deleted = Disposition(verb=Verb.DELETED, becomes="deleted permanently")
-    return dict.fromkeys(_OURS - {Verdict.RESENDING}, deleted)
+    return dict.fromkeys(frozenset(Verdict) - {Verdict.RESENDING}, deleted)
 
 
 def resend_dispositions(

@@ -19,7 +19,7 @@ from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from idempotent_receiver.errors import Failure, UnusableKey, failure_of
+from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.handler import outcome as ended
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
@@ -191,7 +191,12 @@ class Telemetry:
             if self._new_metrics is not None:
                 self._send({name: line.counts.count(name) for name in CALL_COUNTS}, {})
 
-    def report_unusable(self, error: UnusableKey, *, with_text: bool = False) -> None:
+    def report_unmade(self, error: Exception, *, with_text: bool = False) -> None:
+        """Log the error that kept a user's key strategy from making a key now."""
+        text = "not run: the key could not be made now, and the client got 503"
+        self._try_to_write(ERROR, text, _fields_of(failure_of(error, with_text=with_text)))
+
+    def report_unusable(self, error: Exception, *, with_text: bool = False) -> None:
         """Log the location of the error, if any, that kept a user's key strategy from making a key."""
         if error.__cause__ is not None:
             fields = _fields_of(failure_of(error.__cause__, with_text=with_text))

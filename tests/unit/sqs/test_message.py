@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from collections import UserDict
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 

@@ -62,9 +62,9 @@ def workflow_endpoint(
 
     `parse` converts a body to the state machine's payload. If it raises an error that blames the body, such as
     PermanentError or ValueError, the response is 400; any other reaches Lambda. `key` is `header(name)` or a callable
-    that takes the event. `scope` and `payload` are as for `http_endpoint`, but `payload` cannot be None. `running_status`
-    is the response status while an execution that an earlier request started is still running. `headers` is a callable
-    that returns headers for every response to an event, such as CORS headers.
+    that takes the event. `scope` and `payload` are as for `http_endpoint`, but `payload` cannot be None.
+    `running_status` is the response status while an execution that an earlier request started is still running.
+    `headers` is a callable that returns headers for every response to an event, such as CORS headers.
 
     Raises TypeError or ValueError at set-up for invalid options.
     """

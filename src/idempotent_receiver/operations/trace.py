@@ -119,10 +119,10 @@ def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]
 
 
 def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
-    """What an operator did. If the result is unknown and `doubt` is false, a later act repeated this one."""
+    """What an operator did. If the result is unknown and `doubt` is false, a later act settled this one."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
-    became = act.became if doubt or not act.may_have_happened else "not confirmed; repeated later"
+    became = act.became if doubt or not act.may_have_happened else f"not confirmed; {act.settled}"
     text = f"{what}{link} by {act.operator}: {act.why}; {became}" + (f"; plan {act.plan}" if act.plan else "")
     return TraceEvent(act.at_ms, "history", text)
 

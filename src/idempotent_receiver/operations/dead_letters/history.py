@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -120,25 +119,33 @@ class Act:
             return f"begun, not confirmed{code}: it may have happened"
         return f"{self.outcome}{code}"
 
+    @property
+    def about(self) -> tuple[str, ...]:
+        """What it acts on: a resend's two keys, or else a message or, without one, a key."""
+        return (self.key, self.other) if self.other else (self.message_id or self.key,)
+
+    @property
+    def settled(self) -> str:
+        """Why it is no longer `in_doubt`, in words."""
+        return "repeated or taken back later" if self.verb == Verb.RESENT else "repeated later"
+
     def ended(self, outcome: ActOutcome, code: str | None = None) -> "Act":
         """A copy for `confirm`, with the outcome, and AWS's error code if the act was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)
 
 
 def in_doubt(acts: Iterable[Act]) -> set[Act]:
-    """The acts that may have happened, unless a later act on the same dead letter or key repeated or undid them."""
+    """The acts that may have happened, unless a later one repeated or, for a resend, undid them.
+
+    What is done to another dead letter with the same key, or with another new body, repeats nothing.
+    """
     known = list(acts)
-    last: dict[tuple[str, str], str] = {}
+    last: dict[tuple[str, ...], str] = {}
     for act in known:
         if act.outcome == ActOutcome.DONE:
-            same = Verb.RESENT if act.verb == Verb.TAKEN_BACK else act.verb
-            for verb, of in product((act.verb, same), (act.key, act.message_id)):
-                last[verb, of] = max(act.id, last.get((verb, of), ""))
-
-    def cleared(act: Act) -> bool:
-        return any(last.get((act.verb, of), "") > act.id for of in (act.key, act.message_id) if of)
-
-    return {each for each in known if each.may_have_happened and not cleared(each)}
+            for verb in (act.verb, *([Verb.RESENT] if act.verb == Verb.TAKEN_BACK else [])):
+                last[verb, *act.about] = max(act.id, last.get((verb, *act.about), ""))
+    return {each for each in known if each.may_have_happened and last.get((each.verb, *each.about), "") <= each.id}
 
 
 class History:

@@ -7,6 +7,7 @@ guess.
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property, partial, wraps
 from typing import Any
@@ -29,7 +30,7 @@ from idempotent_receiver.operations.cli.describe import description_of
 from idempotent_receiver.operations.cli.terminal import Terminal, flag, typed
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.history import History, NotKept
-from idempotent_receiver.operations.description import OUTPUT, Description, InCode, stated
+from idempotent_receiver.operations.description import OUTPUT, Description, InCode, differences, stated
 from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
 from idempotent_receiver.sqs.keys import envelope_opener, message_id
@@ -106,8 +107,18 @@ class Deployment:
     def dead_letter_queue(self) -> Queue:
         """The dead-letter queue, as given or from the queue's redrive policy.
 
-        Raises UsageError if no redrive policy names the queue given: its messages may be live.
+        Raises UsageError if no redrive policy names the queue given, because its messages may be live; or if it has a
+        redrive policy itself, because SQS would move away what is only read too often.
         """
+        found = self._dead_letter_queue()
+        if found.sends_to is not None:
+            raise UsageError(
+                f"{found.arn} has a redrive policy of its own: each look counts as a receive, and SQS moves what was "
+                f"received too often to {found.sends_to}. Remove that policy first"
+            )
+        return found
+
+    def _dead_letter_queue(self) -> Queue:
         own = self.queue.sends_to
         given = self.options.dlq or self.outputs.get("DeadLetterQueueUrl")
         if given is None:
@@ -158,10 +169,23 @@ class Deployment:
         given = self.options.consumer
         return None if given is None else description_of(given)
 
-    @property
+    @cached_property
     def description(self) -> Description:
-        """The consumer's description, from --consumer or else the stack; empty if neither has one."""
-        return self.given or self.stated or Description()
+        """The consumer's description, from --consumer or else the stack; empty if neither has one.
+
+        Raises UsageError if the two contradict each other: under another key, a completed message would run again.
+        """
+        given, stack = self.given, None
+        if given is None:
+            return self.stated or Description()
+        with suppress(UsageError):  # --consumer replaces a description that cannot be read
+            stack = self.stated
+        for name, (ours, theirs) in ({} if stack is None else differences(given, stack)).items():
+            raise UsageError(
+                f"--consumer has {name} {ours}, and stack {self.options.stack} has {theirs}: leave out --consumer, or "
+                "deploy the code that it names (see receiver doctor)"
+            )
+        return given
 
     @property
     def described(self) -> bool:

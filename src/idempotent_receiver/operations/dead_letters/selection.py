@@ -63,6 +63,8 @@ class PlannedLetter:
     def changed(self, decision: Decision) -> str | None:
         """How the dead letter differs from the plan; None if it does not."""
         now = PlannedLetter.of(decision)
+        if now.key != self.key:
+            return f"its key was {self.key or 'none'} in the plan and is {now.key or 'none'} now: compare --consumer"
         if now.body_sha256 != self.body_sha256:
             return "its body differs from the planned one"
         if now.verdict is not self.verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from idempotent_receiver.operations import account
 from idempotent_receiver.operations.cli import terminal
-from tests.unit.operations.cli.stack import DEAD, DONE, FLAKY, Receiver, Stack, denied
+from tests.unit.operations.cli.stack import ACTING, ARN, DEAD, DONE, FLAKY, Receiver, Stack, answered, denied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,6 +231,25 @@ def test_what_is_no_dead_letter_queue_of_the_consumer_keeps_its_messages(
     (message,) = stack.received(live, AttributeNames=["All"])
     assert message["Attributes"]["ApproximateReceiveCount"] == "1", "nobody has received it before"
     assert stack.keys_in(stack.dead) == DEAD
+
+
+@pytest.mark.parametrize(
+    "line", ["dlq list", *(each for each in ACTING if "from-archive" not in each), f"trace {FLAKY}"]
+)
+def test_a_dead_letter_queue_that_sqs_empties_by_itself_is_not_even_read(
+    receiver: Receiver, stack: Stack, line: str
+) -> None:
+    """To look at a letter counts as a receive, and with a redrive policy SQS moves it away for that."""
+    (third, _) = stack.queues("third")
+    policy = json.dumps({"deadLetterTargetArn": f"{ARN}:third", "maxReceiveCount": 1})
+    stack.sqs.set_queue_attributes(QueueUrl=stack.dead, Attributes={"RedrivePolicy": policy})
+    received: list[str] = []
+    with answered(lambda operation, arguments: received.append(operation) if operation == "ReceiveMessage" else None):
+        ran = receiver.on(line)
+    assert (ran.code, received) == (terminal.Exit.LEFT if "trace" in line else terminal.Exit.USAGE, [])
+    assert f"{stack.dead_arn} has a redrive policy of its own" in ran.said
+    assert f"received too often to {ARN}:third. Remove that policy first" in ran.said
+    assert stack.received(third) == []
 
 
 def test_without_its_extra_the_command_says_how_to_get_it(

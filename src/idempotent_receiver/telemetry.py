@@ -219,10 +219,16 @@ class Telemetry:
         text = "the invocation is too short to start anything: raise the function's timeout above stop_margin_seconds"
         self._try_to_write(ERROR, text, {"seconds": seconds, "stop_margin_seconds": stop_margin_seconds})
 
-    def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
-        """Log what coroutines left running when the response had to be returned."""
-        text = "work that a coroutine left behind is still running after the wait"
-        self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
+    def report_left_behind(
+        self, cancelled: Sequence[str], tasks: Sequence[str], generators: Sequence[str], threads: int
+    ) -> None:
+        """Log which tasks of coroutines were cancelled at the end of the batch, and what ran on nevertheless."""
+        if cancelled:
+            text = "tasks that a coroutine left behind were cancelled at the end of the batch"
+            self._try_to_write(WARNING, text, {"tasks": cancelled})
+        if tasks or generators or threads:
+            text = "work that a coroutine left behind is still running after the wait"
+            self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
 
     def report_defect(self, error: Exception) -> None:
         """Log an error that should be impossible, with its location but not its text."""

@@ -4,6 +4,7 @@ The receiver is a single thread of control that starts jobs and collects results
 supply its own executor to control every interleaving.
 """
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -14,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from idempotent_receiver.batch.event_loop import LeftBehind, Loop, Loops
+    from idempotent_receiver.batch.event_loop import BatchLoop, LeftBehind
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class Executor(Protocol):
         """Run `job` elsewhere; a later `step` calls `on_done` with its result."""
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
-        """Like `start`, for a coroutine function, which runs on the executor's event loop."""
+        """Like `start`, for a coroutine function, which runs on an event loop."""
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
         """Called within a job: have a later `step` call `on_done` with `result`, without waiting for the job to end."""
@@ -55,10 +56,14 @@ class ThreadPool:
 
     def __init__(self) -> None:
         self._idle: list[Jobs] = []
+        self._pid = os.getpid()
         weakref.finalize(self, _end, self._idle)
 
     def run(self, job: Callable[[], None]) -> None:
         """Run the job on an idle thread, or on a new one."""
+        if self._pid != (pid := os.getpid()):
+            self._pid = pid
+            self._idle.clear()  # a forked process does not have its parent's threads
         try:
             jobs = self._idle.pop()
         except IndexError:
@@ -83,15 +88,15 @@ def _end(idle: list[Jobs]) -> None:
 
 
 class ThreadExecutor:
-    """An `Executor` on threads, with its own event loop for coroutines.
+    """An `Executor` on threads, and on the process's event loop for coroutines, which `begin` gives.
 
-    Threads and loops are kept between invocations. The caller limits the number of concurrent jobs.
+    Threads are kept between invocations. The caller limits the number of concurrent jobs.
     """
 
-    def __init__(self, pool: ThreadPool, loops: "Loops | None") -> None:
+    def __init__(self, pool: ThreadPool, begin: "Callable[[], BatchLoop] | None") -> None:
         self._pool = pool
-        self._loops = loops
-        self._loop: Loop | None = None
+        self._begin = begin
+        self._loop: BatchLoop | None = None
         self._finished: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def start(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
@@ -102,9 +107,8 @@ class ThreadExecutor:
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """Run the coroutine on the event loop."""
         if self._loop is None:
-            assert self._loops is not None  # coroutines need a loop
-            self._loop = self._loops.begin()
-            self._pool.run(self._loop.turn)
+            assert self._begin is not None  # coroutines need a loop
+            self._loop = self._begin()
         loop = self._loop
 
         async def follow() -> None:
@@ -130,12 +134,12 @@ class ThreadExecutor:
                 ended = self._finished.get_nowait()
 
     def cancel_async(self) -> None:
-        """Cancel all tasks on the event loop."""
+        """Cancel this invocation's tasks on the event loop."""
         if self._loop is not None:
             self._loop.cancel()
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Cancel and await tasks that a handler left on the loop, and stop the loop. Hung threads are abandoned."""
+        """Cancel and await tasks that a handler left on the loop. Hung threads are abandoned."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)
 

@@ -249,7 +249,7 @@ class _Invocation:
         within_seconds = min(margin, self.deadline.left_seconds - margin / 4)
         left = executor.close(None if self.raised else within_seconds)
         if left is not None:
-            self.options.telemetry.report_left_behind(left.tasks, left.generators, left.threads)
+            self.options.telemetry.report_left_behind(left.cancelled, left.tasks, left.generators, left.threads)
 
     def _keyed(self, place: int) -> Message:
         """A copy of a message with its key. Created on demand: a successful batch needs few copies."""
@@ -278,14 +278,14 @@ class _Invocation:
 
 
 def _threads(binding: Binding) -> Callable[[], Executor]:
-    """The factory for a consumer's executors. They share its threads and, for a coroutine function, its event loops."""
-    pool, loops = ThreadPool(), None
-    if binding.asynchronous:
-        # Imported here because most consumers start without asyncio.
-        from idempotent_receiver.batch.event_loop import Loops  # noqa: PLC0415
+    """The factory for a consumer's executors, which share its threads."""
+    pool = ThreadPool()
+    if not binding.asynchronous:
+        return partial(ThreadExecutor, pool, None)
+    # Imported here because most consumers start without asyncio.
+    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
 
-        loops = Loops()
-    return lambda: ThreadExecutor(pool, loops)
+    return partial(ThreadExecutor, pool, begin)
 
 
 def _spans(options: ConsumerOptions, binding: Binding) -> Callable[..., "BatchSpans"]:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.batch.event_loop import Loops
+from idempotent_receiver.batch.event_loop import begin
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from tests.simulation.world import sqs_record
 
@@ -47,7 +47,7 @@ class Collecting:
     """An invocation on threads that collects its jobs' results, with what it shares with others of its consumer."""
 
     def __init__(self, *shared: Any) -> None:
-        self.shared = shared or (ThreadPool(), Loops())
+        self.shared = shared or (ThreadPool(), begin)
         self.executor = ThreadExecutor(*self.shared)
         self.told: list[Any] = []
 

@@ -100,6 +100,7 @@ class Worker:
 
     def __init__(self, *, asynchronous: bool = False, tracer: Any = None, **limits: Any) -> None:
         self.at_once: list[int] = []
+        self.begins: Callable[[], object] = lambda: None
         self._running: set[str] = set()
         self.queue, self.store = Queue(), MemoryStore()
         self.lost: SimpleQueue[str] = SimpleQueue()
@@ -152,6 +153,7 @@ class Worker:
             raise ValueError(body)
 
     async def _coroutine(self, body: str, message: Message) -> None:
+        self.begins()
         await asyncio.to_thread(self._handle, body, message)
 
 
@@ -235,6 +237,29 @@ def test_a_message_has_a_span_and_an_idle_poll_has_none(start: Callable[..., Wor
     assert [span.name for span in tracing.spans] == ["claim", "settle", "process orders"]
     (span,) = tracing.of_messages
     assert (of(span, MESSAGE_ID), of(span, "faas.trigger"), span.parent) == ("m", None, None)
+
+
+@pytest.mark.parametrize(("id", "goes_on"), [("completes", True), ("bad", False)])
+def test_the_tasks_of_a_completed_message_go_on(start: Callable[..., Worker], id: str, goes_on: bool) -> None:
+    """A client that the module keeps may need them. What a failed message has begun ends before its batch does."""
+    kept: list[Any] = []
+    worker = start(asynchronous=True)
+
+    async def receives() -> None:
+        while True:
+            await asyncio.to_thread(threading.get_ident)
+
+    worker.begins = lambda: kept.append(asyncio.create_task(receives()))
+    worker.receives((id, "1"))
+    worker.finishes(id)
+    until(lambda: worker.queue.deleted or worker.queue.changed)
+    worker.ends()
+
+    assert [task.done() for task in kept] == [not goes_on]
+    if goes_on:
+        (task,) = kept
+        task.get_loop().call_soon_threadsafe(task.cancel)
+        until(task.cancelled)
 
 
 def test_a_process_that_ends_has_written_the_metrics_of_its_last_batch(

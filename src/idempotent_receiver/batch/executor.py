@@ -2,6 +2,9 @@
 
 The receiver is a single thread of control that starts jobs and collects results, so it needs no locks. A test can
 supply its own executor to control every interleaving.
+
+A plain handler without concurrency gets the calling thread, because signals, the current event loop, connections and
+thread-locals may belong to that one; the receiver then is another thread.
 """
 
 import os
@@ -28,6 +31,14 @@ class Executor(Protocol):
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """Like `start`, for a coroutine function, which runs on an event loop."""
+
+    def decide(self, decide: Callable[[], None], on_interrupt: Callable[[BaseException], None]) -> None:
+        """Call `decide`, whose handlers may need the calling thread: then it runs on another one, and a later `step`
+        calls `on_interrupt` with whatever a signal raises on the calling thread outside its jobs.
+        """
+
+    def start_handlers(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
+        """Like `start`, for a job that runs handlers: on the thread that called `decide`, if that was called."""
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
         """Called within a job: have a later `step` call `on_done` with `result`, without waiting for the job to end."""
@@ -98,11 +109,50 @@ class ThreadExecutor:
         self._begin = begin
         self._loop: BatchLoop | None = None
         self._finished: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._calls: Jobs | None = None
 
     def start(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
         """Run `job` on a worker thread, in a copy of the caller's context."""
         context = copy_context()
         self._pool.run(lambda: self._finished.put(_run(context, job, on_done)))
+
+    def start_handlers(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
+        """Run `job` on the thread that called `decide`."""
+        if self._calls is None:
+            self.start(job, on_done)
+        else:
+            self._calls.put(lambda: self.tell(on_done, job()))
+
+    def decide(self, decide: Callable[[], None], on_interrupt: Callable[[BaseException], None]) -> None:
+        """Call `decide` on a worker thread, and run its handlers here until it has ended."""
+        self._calls = calls = Jobs()
+        waiting = [partial(_run, copy_context(), decide, lambda result: None)]
+        ends: list[Callable[[], None]] = []
+        interrupts: list[BaseException] = []
+        heard: list[BaseException] = []
+
+        def beside() -> None:
+            with suppress(IndexError):  # started again after an interrupt
+                ends.append(waiting.pop()())
+                calls.put(None)
+
+        def interrupted(error: BaseException) -> None:
+            heard.append(error)
+            on_interrupt(error)
+
+        while not ends:
+            try:
+                if waiting:
+                    self._pool.run(beside)
+                while (call := calls.get()) is not None:
+                    if not interrupts:
+                        call()
+            except BaseException as error:  # noqa: BLE001  # a signal's, at any moment: `beside` must end first
+                interrupts.append(error)
+                self._finished.put(partial(interrupted, error))
+        ends[0]()
+        if len(heard) < len(interrupts):
+            raise interrupts[-1]
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """Run the coroutine on the event loop."""

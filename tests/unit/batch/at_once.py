@@ -26,6 +26,12 @@ class AtOnce:
     def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.finished.append((then, job()))
 
+    def decide(self, decide: Callable[[], None], on_interrupt: Any) -> None:
+        decide()
+
+    def start_handlers(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.start(job, then)
+
     def start_async(self, job: Any, then: Any) -> None:
         raise NotImplementedError
 

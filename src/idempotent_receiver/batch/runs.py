@@ -77,7 +77,7 @@ class Runs:
                 self._progress.happens(item, Event.STOPPED)
 
     def fail_taken(self, error: BaseException) -> bool:
-        """Fail the item that the only worker loop had taken when a signal ended the loop. Returns whether there is one."""
+        """Fail the item that the only worker loop had taken when a signal ended it. Returns whether there is one."""
         taken = [
             item
             for item in self._progress.order.items

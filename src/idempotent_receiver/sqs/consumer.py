@@ -80,7 +80,8 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     `effects="transaction"` declares that all the function's effects go through its `Transaction`. Then no key is
     claimed: the record is written once, together with the effects, in half the round trips. Two workers may handle
     the same message at once, but only one of them commits.
-    `concurrency` is the number of messages handled at once.
+    `concurrency` is the number of messages handled at once. On Lambda, a plain function with 1 runs on the calling
+    thread. An `async def` runs on the process's one event loop.
     `sqs` is a boto3 client. With it, failed messages are redelivered after a backoff or when `RetryLater` says. Without
     `dead_letter_queue`, those that failed for good return within seconds, so that the redrive policy soon moves them.
     `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.

@@ -12,7 +12,7 @@ from contextvars import copy_context
 MOST_SECONDS = 20.0
 """The maximum real time in a handler between two calls to fakes."""
 
-LONGEST_END_SECONDS = 1.0
+LONGEST_UNWINDING_SECONDS = 1.0
 """How long a stuck thread may take to end."""
 
 _watched = False
@@ -71,7 +71,7 @@ def on_another_thread(job: Callable[[], None]) -> None:
         thread.join()
     except Stuck:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stuck))
-        thread.join(LONGEST_END_SECONDS)
+        thread.join(LONGEST_UNWINDING_SECONDS)
         raise
     if raised:
         raise raised[0]

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_options import TIMES, epoch_ms
 from idempotent_receiver.operations.cli.terminal import Terminal, clean, command, counted, listing, moment
@@ -48,6 +49,7 @@ def history(
     Each line shows who acted, when, why, on which key and message, from which plan, and the result. Without --key, the
     command reads the whole history table.
     """
+    deployment.options.refuse("dlq history", archive=NO_ARCHIVE)
     if key == "":
         raise UsageError("--key is empty: give it a value or omit it")
     now_ms = terminal.clock.epoch_ms()

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import sends
-from idempotent_receiver.operations.cli.common_options import Yes
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE, Yes
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import (
@@ -179,6 +179,7 @@ def stuck(
     starts. With a namespace, only its records count; a namespace without records is an error, because it may be
     misspelled.
     """
+    deployment.options.refuse("stuck", archive=NO_ARCHIVE)
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
     if send is not None:
         sends.send(send, deployment, terminal, number=give_up, because=because, yes=yes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import sys
@@ -14,13 +13,14 @@ import pytest
 
 from idempotent_receiver.operations import account
 from idempotent_receiver.operations.cli import terminal
-from tests.unit.operations.cli.stack import ACTING, ARN, DEAD, DONE, FLAKY, Receiver, Stack, answered, denied
+from tests.unit.operations.cli.stack import COMMANDS, DEAD, DONE, FLAKY, Receiver, Stack, denied
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NOWHERE = "https://sqs.us-east-1.amazonaws.com/123456789012/nosuch"
 BOTH = "--queue transfers --table records"
+SWITCHES = ("--dlq transfers-dead", "--table records", "--consumer ids.json")
 KEYS = f"{BOTH} --consumer ids.json"
 CHOICES: dict[str, str] = {
     "--since yesterday": "--since yesterday is not a time",
@@ -233,23 +233,29 @@ def test_what_is_no_dead_letter_queue_of_the_consumer_keeps_its_messages(
     assert stack.keys_in(stack.dead) == DEAD
 
 
-@pytest.mark.parametrize(
-    "line", ["dlq list", *(each for each in ACTING if "from-archive" not in each), f"trace {FLAKY}"]
-)
-def test_a_dead_letter_queue_that_sqs_empties_by_itself_is_not_even_read(
-    receiver: Receiver, stack: Stack, line: str
+WITH_ARCHIVE = re.compile("archive|pause|resume")
+UNUSED = [
+    *((line, "--archive archive") for line in COMMANDS if not WITH_ARCHIVE.search(line)),
+    *((line, "--history history") for line in ("dlq list", "dlq list --out some.jsonl")),
+    *((f"{verb} --yes", option) for verb in ("pause", "resume") for option in (*SWITCHES, "--archive archive")),
+    *(("doctor", option) for option in ("--dlq transfers-dead", "--archive archive", "--history history")),
+]
+
+
+@pytest.mark.parametrize(("line", "option"), UNUSED)
+def test_an_option_that_a_command_would_ignore_is_refused(
+    receiver: Receiver, stack: Stack, line: str, option: str
 ) -> None:
-    """To look at a letter counts as a receive, and with a redrive policy SQS moves it away for that."""
-    (third, _) = stack.queues("third")
-    policy = json.dumps({"deadLetterTargetArn": f"{ARN}:third", "maxReceiveCount": 1})
-    stack.sqs.set_queue_attributes(QueueUrl=stack.dead, Attributes={"RedrivePolicy": policy})
-    received: list[str] = []
-    with answered(lambda operation, arguments: received.append(operation) if operation == "ReceiveMessage" else None):
-        ran = receiver.on(line)
-    assert (ran.code, received) == (terminal.Exit.LEFT if "trace" in line else terminal.Exit.USAGE, [])
-    assert f"{stack.dead_arn} has a redrive policy of its own" in ran.said
-    assert f"received too often to {ARN}:third. Remove that policy first" in ran.said
-    assert stack.received(third) == []
+    """Whoever gives it expects it to count."""
+    ran = receiver.on(f"{line} {option}")
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f" takes no {option.split(maxsplit=1)[0]}: " in ran.said
+    assert stack.untouched()
+
+
+def test_trace_takes_no_dead_letter_queue_without_a_queue(receiver: Receiver) -> None:
+    ran = receiver(f"trace {FLAKY} --table records --dlq transfers-dead")
+    assert (ran.code, "takes no --dlq: give --queue or --stack as well" in ran.said) == (terminal.Exit.USAGE, True)
 
 
 def test_without_its_extra_the_command_says_how_to_get_it(

@@ -207,9 +207,10 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	@touch $@
 
 # These pin their own botocore, boto3 or pydantic. Each gets its own environment, so that none of them affects our versions.
+# The benchmark's has Lambda's Python, if that is installed.
 .tools/%/.complete: tools/%.txt | $(PACKAGER)
 	@echo 'installing $* (.tools/$*)'
-	@$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
+	@$(UV) venv --quiet --clear --python $(or $(and $(filter bench,$*),$(call installed,python3.13)),.tools/uv/bin/python) .tools/$*
 	@$(UV) pip install --quiet $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
 

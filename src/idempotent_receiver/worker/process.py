@@ -146,9 +146,10 @@ class Process:
             return []
         self._in_flight.hold(records)
         self._received += len(records)
-        for record in records:
-            receives = int(record["attributes"]["ApproximateReceiveCount"])
-            self._reports.received(record["messageId"], record["receiptHandle"], receives)
+        self._reports.received(
+            (record["messageId"], record["receiptHandle"], int(record["attributes"]["ApproximateReceiveCount"]))
+            for record in records
+        )
         return records
 
     def _most(self, room: int) -> int:

@@ -56,11 +56,11 @@ MAX_SKEW_MS = 60_000
 """How far a worker's clock may be ahead of the operator's."""
 
 
-def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | None:
-    """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if it has no
-    expiry, or if the result lies in the future: the record was written with a different retention.
+def written_ms(record: Record, now_ms: int, retention_seconds: int | None) -> int | None:
+    """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if either is
+    unknown, or if the result lies in the future: the record was written with a different retention.
     """
-    if record.expiration is None:
+    if record.expiration is None or retention_seconds is None:
         return None
     written = (record.expiration - retention_seconds) * 1000
     return None if written > now_ms + MAX_SKEW_MS else written

@@ -114,7 +114,7 @@ def test_a_sample_is_called_one(receiver: Receiver, stack: Stack) -> None:
 def test_a_line_is_a_whole_letter_and_the_file_is_the_operators_alone(receiver: Receiver, stack: Stack) -> None:
     ran, file = receiver.on("dlq list --out letters.jsonl --bodies --json"), Path("letters.jsonl")
     assert (ran.code, file.stat().st_mode & 0o777) == (terminal.Exit.OK, 0o600)
-    assert (ran.json["letters"], ran.json["file"], ran.json["acts"]) == (4, "letters.jsonl", None)
+    assert (ran.json["count"], ran.json["file"], ran.json["acts"]) == (4, "letters.jsonl", None)
     letters = {each["key"]: each for each in map(json.loads, file.read_text("utf-8").splitlines())}
     assert letters.keys() == DEAD
     flaky = letters[FLAKY]
@@ -199,13 +199,13 @@ def test_no_body_is_kept_once_it_is_written(receiver: Receiver, monkeypatch: pyt
     monkeypatch.setattr(Session, "take", take)
     monkeypatch.setattr(DeadLetterQueue, "more", True)
     ran = receiver.on(f"dlq list --out {name} --bodies --json")
-    assert (ran.json["letters"], Path(name).read_text().count('"body": "body ')) == (50, 50)
+    assert (ran.json["count"], Path(name).read_text().count('"body": "body ')) == (50, 50)
 
 
 def test_a_file_that_was_to_have_all_and_has_not_exits_with_1(receiver: Receiver, stack: Stack) -> None:
     stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=1, VisibilityTimeout=600)
     ran = receiver.on("dlq list --out letters.jsonl --json")
-    assert (ran.code, ran.json["letters"], ran.json["held_elsewhere"]) == (terminal.Exit.LEFT, 3, 1)
+    assert (ran.code, ran.json["count"], ran.json["held_elsewhere"]) == (terminal.Exit.LEFT, 3, 1)
     assert "This is a sample" not in ran.err, "the other one is held, and no limit hides it"
     assert receiver.on("dlq list --out three.jsonl --limit 3").code == terminal.Exit.OK
 
@@ -218,7 +218,7 @@ def test_the_limit_holds_for_every_form(
     for number in range(20):
         stack.bury(f"m-{number}")
     ran = receiver.on(f"dlq list --limit 12 {form}")
-    assert (ran.code, ran.json["letters"], ran.json["about"], ran.json["sample"]) == (0, 12, 24, True)
+    assert (ran.code, ran.json["count"], ran.json["about"], ran.json["sample"]) == (0, 12, 24, True)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ from rich.console import Console
 
 from idempotent_receiver import message_id
 from idempotent_receiver.operations.cli import dlq_list, dlq_report, terminal
+from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
-from tests.unit.operations.cli.stack import ARN, CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack
+from tests.unit.operations.cli.stack import ARN, CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack, answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,6 +209,49 @@ def test_a_file_that_was_to_have_all_and_has_not_exits_with_1(receiver: Receiver
     assert (ran.code, ran.json["count"], ran.json["held_elsewhere"]) == (terminal.Exit.LEFT, 3, 1)
     assert "This is a sample" not in ran.err, "the other one is held, and no limit hides it"
     assert receiver.on("dlq list --out three.jsonl --limit 3").code == terminal.Exit.OK
+
+
+@pytest.mark.parametrize("out", ["", "--out letters.jsonl", "--out letters.html"])
+def test_a_list_that_ends_early_says_that_holds_ran_out(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    """SQS lets only so many messages be in flight, and no --limit changes that."""
+    for number in range(20):
+        stack.bury(f"m-{number}")
+    monkeypatch.setattr(queue, "MAX_HELD_STANDARD", 90)  # ten, less what all workers may receive at once
+    ran = receiver.on(f"dlq list {out} --json")
+    assert f"This is a sample: {ran.json['count']} of about 24 (holds ran out: SQS lets no more" in ran.err
+    assert ran.code == (terminal.Exit.LEFT if "jsonl" in out else terminal.Exit.OK)
+
+
+def test_a_list_whose_letters_come_back_before_the_rest_says_that_holds_ran_out(
+    receiver: Receiver, stack: Stack
+) -> None:
+    """A hold that is too short for so many."""
+    first = stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=1, VisibilityTimeout=0)
+    with answered(lambda operation, arguments: first if operation == "ReceiveMessage" else None):
+        ran = receiver.on("dlq list --out letters.jsonl --json")
+    assert (ran.code, ran.json["count"]) == (terminal.Exit.LEFT, 1)
+    assert "1 of about 4 (holds ran out: what was read came back before the rest: give a longer --hold)" in ran.said
+
+
+def test_letters_are_letters_wherever_an_answer_names_them(receiver: Receiver, stack: Stack) -> None:
+    """How many there are is a count."""
+    told = receiver.on("dlq list --json").json
+    assert (told.get("count"), "letters" in told) == (4, False)
+    assert sum(len(group["letters"]) for group in told["groups"]) == 4
+    assert receiver.on("dlq list --out letters.jsonl --json").json["count"] == 4
+    assert receiver.on("dlq redrive --save-plan plan.json").code == terminal.Exit.OK
+    assert len(json.loads(Path("plan.json").read_text())["letters"]) == 2
+
+
+def test_what_selects_by_reason_is_named_where_a_group_has_several(receiver: Receiver, stack: Stack) -> None:
+    for text in ("answered 402", "answered 503"):
+        stack.bury(text, reason=text, error_type="HTTPError")
+    for line in ("dlq list", "dlq list --group HTTPError"):
+        assert "--matching TEXT selects by reason." in receiver.on(line).said
+    for line in ("dlq list --group PermanentError", "dlq list --matching 503"):
+        assert "--matching TEXT" not in receiver.on(line).said
 
 
 @pytest.mark.parametrize("form", ["--json", "--out letters.jsonl --json", "--out letters.html --json"])

@@ -182,7 +182,7 @@ def stuck(
     deployment.options.refuse("stuck", archive=NO_ARCHIVE)
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
     if send is not None:
-        sends.send(send, deployment, terminal, number=give_up, because=because, yes=yes)
+        sends.send_stored(send, deployment, terminal, number=give_up, because=because, yes=yes)
     if give_up is not None or because is not None:
         raise UsageError("--give-up and --because need --send KEY")
     cost = cost_of(dynamodb, table)

@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.outbox import GivenUp
 from idempotent_receiver.protocol.record import idempotency_key
 
 
-def send(
+def send_stored(
     key: str, deployment: Deployment, terminal: Terminal, *, number: int | None, because: str | None, yes: bool
 ) -> NoReturn:
     """Send a record's messages, after giving up the one with this `number`, if any. Exits with a code."""

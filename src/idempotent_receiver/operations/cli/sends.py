@@ -39,11 +39,12 @@ def send_stored(
             _end(key, terminal, why=done.why)
         left = done.left
     why = send_from(store, deployment.client("sqs"), id, clock, deployment.retention_seconds) if left else None
-    _end(key, terminal, why=why, gave_up=number)
+    _end(key, terminal, why=why, gave_up=number, left=left)
 
 
-def _end(key: str, terminal: Terminal, *, why: str | None, gave_up: int | None = None) -> NoReturn:
-    told = f"Sent the messages for {clean(key)}." if why is None else f"Not done: {clean(why)}."
+def _end(key: str, terminal: Terminal, *, why: str | None, gave_up: int | None = None, left: bool = True) -> NoReturn:
+    done = f"Sent the messages for {clean(key)}." if left else f"{clean(key)} has none left to send."
+    told = done if why is None else f"Not done: {clean(why)}."
     values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
     if gave_up is not None:
         told, values = f"Message {gave_up} is given up. {told}", {**values, "gave_up": gave_up}

@@ -47,6 +47,7 @@ BENCH := .tools/bench/.complete
 PUBLISH := .tools/publish/.complete
 TLA := .tools/tla/.complete
 DOCS := .tools/docs/.complete
+BASEDPYRIGHT := .tools/basedpyright/.complete
 
 .PHONY: help
 help: ## list the targets
@@ -91,7 +92,7 @@ test: $(tested) ## run all tests except the nightly ones, three minutes on two p
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
 
 .PHONY: nightly
-nightly: $(tested) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
+nightly: $(tested) $(BASEDPYRIGHT) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
 	@.venv/bin/python -m tests.nightly $(MINUTES:%=--minutes %) $(FIRST:%=--first %) $(SEED:%=--seed %)
 
 .PHONY: build
@@ -386,5 +387,5 @@ endif
 .PHONY: lock
 lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
-	for name in uv ministack sam runtime openapi checkov bench publish cdk docs; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+	for name in uv ministack sam runtime openapi checkov bench publish cdk docs basedpyright; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes tools/$$name.in -o tools/$$name.txt; done

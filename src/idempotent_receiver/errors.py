@@ -28,9 +28,10 @@ import json
 import math
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from gzip import BadGzipFile
 from traceback import format_exception
+from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from idempotent_receiver.places import codes_of, held, place_of
@@ -162,6 +163,10 @@ class ResultUnavailable(IdempotencyError):
     """The effect took place and nothing ran again, but the result was not stored or no longer exists."""
 
 
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+"""What `logging` takes as `exc_info`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What is stored and logged about an error: never its input, and its text only if its author meant to disclose it.
@@ -169,8 +174,8 @@ class Failure:
     `type` is the exception's qualified name, `at` the line of the user's code that failed (`module.function:line`) and
     the one that raised. `codes` are AWS's error codes and the HTTP status, for an error without a text here. `started`
     is false if the body was rejected, before or by the handler: the attempt then does not count. `delay_seconds` is the
-    delay that a `RetryLater` requests, in whole seconds. `traceback` is only for the log, and set only if all error
-    texts may be disclosed, because it contains them.
+    delay that a `RetryLater` requests, in whole seconds. `traceback` and `exc_info` (what was raised) are only for the
+    log, and set only if all error texts may be disclosed, because they contain them.
     """
 
     type: str
@@ -181,6 +186,7 @@ class Failure:
     delay_seconds: int | None = None
     traceback: str | None = None
     codes: str | None = None
+    exc_info: ExcInfo | None = field(default=None, repr=False, compare=False)
 
     @property
     def reason(self) -> str:
@@ -192,11 +198,12 @@ class Failure:
 
     def to_json(self) -> str:
         """The record's `error` attribute."""
-        kept = {name: value for name, value in asdict(self).items() if value and name not in _NOT_STORED}
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_STORED}
+        kept = {name: value for name, value in kept.items() if value}
         return json.dumps(kept, ensure_ascii=False)
 
 
-_NOT_STORED = ("started", "delay_seconds", "traceback")
+_NOT_STORED = ("started", "delay_seconds", "traceback", "exc_info")
 
 _Error = TypeVar("_Error", bound=Exception)
 _SHOWN = "_idempotent_receiver_shows"
@@ -224,6 +231,8 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
     delay_seconds = None if permanent else its.get(_DELAY)
     text = None if shown is None else _fitting(shown)
     text = text_of(error) if permanent or delay_seconds is not None or with_text else text
+    # A refused body's traceback could quote it.
+    is_told = with_text and not isinstance(error, InvalidBody)
     return Failure(
         type=type(error).__qualname__,
         # A body is rejected in the library's own code, so the location would say nothing.
@@ -232,8 +241,9 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
         delay_seconds=delay_seconds,
-        traceback=_traceback_of(raised) if with_text and not isinstance(error, InvalidBody) else None,
+        traceback=_traceback_of(raised) if is_told else None,
         codes=codes_of(error) if text is None else None,
+        exc_info=(type(raised), raised, raised.__traceback__) if is_told else None,
     )
 
 

@@ -16,7 +16,7 @@ import requests
 from botocore.exceptions import ClientError
 
 from idempotent_receiver import MemoryStore, Transaction, places, sqs_consumer
-from idempotent_receiver.errors import failure_of
+from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.operations.dead_letters.cause import _of_error as cause_of_error
 from idempotent_receiver.operations.records import reason_in
 from idempotent_receiver.testing import lambda_context, sqs_event
@@ -78,8 +78,15 @@ def place_in(function: Callable[..., object], *arguments: object) -> str:
     except Exception as error:  # noqa: BLE001  # whichever it is
         # As from the library, which calls the handler.
         error.__traceback__ = None if error.__traceback__ is None else error.__traceback__.tb_next
-        return str(failure_of(error).at)
+        return str(told_of(error).at)
     pytest.fail("nothing was raised")
+
+
+def told_of(error: BaseException) -> Failure:
+    try:
+        return failure_of(error)
+    except Exception as unexpected:  # noqa: BLE001  # whichever it is
+        pytest.fail(f"the error is hidden by {unexpected!r}")
 
 
 def test_the_users_own_line_comes_before_the_one_that_raised(task: Any) -> None:
@@ -223,7 +230,7 @@ def test_a_class_named_after_its_code_names_it_once() -> None:
 @pytest.mark.parametrize(("error", "codes"), CODES, ids=str)
 def test_codes_and_a_status_are_named_and_no_text(error: Exception, codes: str | None) -> None:
     """A code is letters, digits and dots, 64 at most: AWS's are, and a text is not."""
-    failure = failure_of(error)
+    failure = told_of(error)
     name = type(error).__qualname__
     assert failure.codes == codes
     assert failure.reason.startswith(name if codes is None else f"{name} ({codes})")

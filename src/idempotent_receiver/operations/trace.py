@@ -56,7 +56,7 @@ def of_record(
 def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
     """The resend in another key's record, written at `at_ms`, if it is from or to one of `ids`."""
     resend = resend_of(record)
-    if resend is not None and (resend.new_id in ids or resend.old_id in ids):
+    if resend is not None and (resend.new_id in ids or (resend.old_id or record.id) in ids):
         yield TraceEvent(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
 
 

@@ -66,7 +66,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
         return f"its record could not be taken over: {taken.why}"
     if not isinstance(taken, Claimed):
         return _refusal(taken, found, deadline)
-    sending = _Sending(sqs, idempotency_key(id), deadline)
+    sending = Sending(sqs, idempotency_key(id), deadline)
     try:
         sending.send(left)
     except BaseException:
@@ -97,7 +97,7 @@ def _refusal(met: Claimable | ClaimAnswer, found: Record | None, deadline: Deadl
 
 
 @dataclass
-class _Sending:
+class Sending:
     """Sends messages: the numbers of those `sent`, and why others were refused for good, or not sent."""
 
     sqs: "SQSClient"
@@ -146,7 +146,7 @@ class _Sending:
         return f"all other messages were sent, but {'; '.join(self.refused)}" if self.refused else None
 
 
-def _recorded(store: RecordStore, taken: Claimed, sending: _Sending, clock: Clock) -> str | None:
+def _recorded(store: RecordStore, taken: Claimed, sending: Sending, clock: Clock) -> str | None:
     """Mark the record, or record what is left and end the lease. Returns why not all is sent and marked, or None."""
     deadline = Deadline.after(clock, RECORD_SECONDS * 1000)
     left = confirmed(taken.record.outbox, sending.sent)

@@ -121,6 +121,7 @@ class _Command:
         self.values["about_seconds"] = seconds = self._about_seconds(plan)
         if seconds > 0:
             self.terminal.show(f"At {self.run.rate:g} messages a second, this takes about {seconds} s (see --rate).")
+        self._note_order(plan)
         self._note_paused(plan)
         self._note_other_consumer()
         return {each.dead_letter.id for each in plan.decisions}
@@ -138,9 +139,21 @@ class _Command:
             count += self.session.source.unseen()
         return round(min(count, self.task.selection.limit or count) / self.run.rate)
 
+    def _note_order(self, plan: Plan) -> None:
+        """Say which messages lose their place in their FIFO group."""
+        stay = {each.dead_letter.line for each in (*plan.changed, *plan.staying, *plan.beyond)}
+        back = [each for each in plan.acting if self.task.dispositions[each.verdict].returns]
+        anew = isinstance(self.session.source, Archive) or self.task.command == "resend"
+        if any(each.dead_letter.message.fifo and (anew or each.dead_letter.line in stay) for each in back):
+            self.terminal.note(
+                "On a FIFO queue, what is resent, restored from the archive, or redriven although others of its group "
+                "stay, goes to the end of its group."
+            )
+
     def _note_paused(self, plan: Plan) -> None:
         """Warn if nothing reads the queue that messages return to. Silent without permission to check."""
-        to_consumer = any(each.to == self.deployment.queue.url for each in self.task.dispositions.values())
+        back = [each for each in self.task.dispositions.values() if each.returns]
+        to_consumer = any(each.to in ("", self.deployment.queue.url) for each in back)
         if not to_consumer or not plan.acting:
             return
         with suppress(ClientError, BotoCoreError):

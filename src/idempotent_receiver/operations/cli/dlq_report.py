@@ -15,7 +15,7 @@ from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.run import DECLINED, UNFINISHED, DeadLetterResult, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NOT_BEGUN, Disposition
+from idempotent_receiver.operations.dead_letters.verbs import Disposition
 
 SHOWN_OF_A_GROUP = 20
 
@@ -39,10 +39,10 @@ CHANGED = "CHANGED"
 """Counted like a verdict: a dead letter that stays because it has changed since the plan."""
 
 STAYS: dict[str, str] = {
-    Verdict.MOVE: "stays: no resend has begun",
     Verdict.DONE: "stays: already completed",
     Verdict.RESENT: "stays: already sent again under another key",
-    Verdict.RESENDING: "stays: its resend has not finished",
+    Verdict.RESENDING: "stays: its new body is being sent now",
+    Verdict.UNSENT: "stays: its resend has not finished",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
     Verdict.TOO_OLD: "stays without --force: older than the record retention",
@@ -199,8 +199,6 @@ def plan_values(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> list
     # A dead letter with a disposition stays only if its key has no room, or if it must be selected by name and was not.
     stay = {each.verdict for each in plan.staying}
     becomes = {**STAYS, **{str(acted): each.becomes for acted, each in dispositions.items() if acted not in stay}}
-    if Verdict.MOVE not in dispositions:  # a take-back, which lacks a redrive's options
-        becomes |= dict.fromkeys(NOT_BEGUN, STAYS[Verdict.MOVE])
     return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
 
 
@@ -252,7 +250,9 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
     the ids listed there).
     """
     undeleted, unseen = summary.undeleted, summary.unseen
-    done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
+    rare = {Verb.RESENT} if len(summary.done) > 1 else set()  # of a redrive
+    counts = {verb: summary.done[verb] for verb in Verb if verb in summary.done}
+    done = [f"{count} {DONE.get(verb, verb)}" for verb, count in counts.items() if count or verb not in rare]
     lines = [f"{', '.join(done)}, {len(summary.left)} left in place."]
     if not confirmed:
         lines = [f"Nothing was done: {counted(len(summary.left), 'dead letter')} left in place."]

@@ -21,8 +21,7 @@ AGAIN = {
     Verb.ARCHIVED: "If the dead letter is still there, archive it again: this replaces the archived copy.",
     Verb.DELETED: "If the dead letter is still there, delete it again.",
     Verb.RESTORED: "If the dead letter is still in the archive, redrive it again: its key prevents a second run.",
-    Verb.RESENT: "Send the same body again, or take the resend back: dlq resend --take-back.",
-    Verb.TAKEN_BACK: "Take the resend back again: dlq resend --take-back.",
+    Verb.RESENT: "If the dead letter is still there, redrive it: that finishes the resend once it has begun.",
     Verb.PAUSED: "Pause again.",
     Verb.RESUMED: "Resume again.",
 }

@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -49,7 +48,7 @@ class NotKept(Exception):
 
 
 class Verb(StrEnum):
-    """What was done to a dead letter or, for PAUSED and RESUMED, to a queue. TAKEN_BACK undoes RESENT."""
+    """What was done to a dead letter or, for PAUSED and RESUMED, to a queue."""
 
     MOVED = "moved"
     DROPPED = "dropped"
@@ -57,7 +56,6 @@ class Verb(StrEnum):
     DELETED = "deleted"
     RESTORED = "restored"
     RESENT = "resent"
-    TAKEN_BACK = "taken-back"
     PAUSED = "paused"
     RESUMED = "resumed"
 
@@ -75,7 +73,7 @@ class Act:
     """An act on a dead letter or a queue: who did what, why, and under which plan.
 
     `key` is the record's id, or the messageId of a dead letter without a usable key. The queues are ARNs; `operator` is
-    the caller's ARN. For RESENT and TAKEN_BACK, `other` is the id of the new key's record. The history stores such
+    the caller's ARN. For RESENT, `other` is the id of the new key's record. The history stores such
     an act under both ids; the copy under the new id is a `mirror`, with the old id as `other`.
 
     `begin` sets `id`; `outcome` stays empty until the act is confirmed. A newer version may have written a `verb` or an
@@ -122,14 +120,13 @@ class Act:
 
 
 def in_doubt(acts: Iterable[Act]) -> set[Act]:
-    """The acts that may have happened, unless a later act on the same dead letter or key repeated or undid them."""
+    """The acts that may have happened, unless a later act on the same dead letter or key repeated them."""
     known = list(acts)
     last: dict[tuple[str, str], str] = {}
     for act in known:
         if act.outcome == ActOutcome.DONE:
-            same = Verb.RESENT if act.verb == Verb.TAKEN_BACK else act.verb
-            for verb, of in product((act.verb, same), (act.key, act.message_id)):
-                last[verb, of] = max(act.id, last.get((verb, of), ""))
+            for of in (act.key, act.message_id):
+                last[act.verb, of] = max(act.id, last.get((act.verb, of), ""))
 
     def cleared(act: Act) -> bool:
         return any(last.get((act.verb, of), "") > act.id for of in (act.key, act.message_id) if of)

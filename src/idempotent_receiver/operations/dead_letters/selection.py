@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import ConfigDict, TypeAdapter
 
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NAMED, NOT_BEGUN, Disposition, Dispositions
+from idempotent_receiver.operations.dead_letters.verbs import NAMED, Disposition, Dispositions
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 
@@ -166,8 +166,7 @@ class Selection:
             if (why := self._changed(each)) is not None:
                 changed.append(replace(each, why=why))
             elif disposition is None:
-                unbegun = each.verdict in NOT_BEGUN and Verdict.MOVE not in dispositions
-                staying.append(replace(each, why="no resend of it has begun") if unbegun else each)
+                staying.append(each)
             elif (barred := self._barred(each, disposition)) is not None:
                 staying.append(barred)
             else:

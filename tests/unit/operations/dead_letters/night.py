@@ -15,9 +15,9 @@ from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Tables
 from idempotent_receiver import DynamoDBStore, Transaction, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.archive import Archive
-from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
+from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
+from idempotent_receiver.operations.dead_letters.resend import NotResent, Resending
 from idempotent_receiver.operations.dead_letters.run import Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session, Source
@@ -30,11 +30,9 @@ from idempotent_receiver.operations.dead_letters.verbs import (
     redrive_dispositions,
     resend_dispositions,
     restore_dispositions,
-    take_back_dispositions,
 )
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
-from idempotent_receiver.protocol.resend import resending
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.queues import Crash
 from tests.unit.operations.dead_letters.acts import create
@@ -136,9 +134,9 @@ class Night(Bank):
                 selection=Selection(limit=1),  # type: ignore[arg-type]
             )
             plan = run.plan()
-            if len(plan.acting) and command in ("fix", "other-fix"):
+            if len(plan.acting) and command in ("fix", "other-fix", "finish"):
                 try:
-                    dispositions[plan.acting[0].verdict].record.check(plan.acting[0])  # type: ignore[union-attr]
+                    dispositions[plan.acting[0].verdict].resend.planned(plan.acting[0])  # type: ignore[union-attr]
                 except NotResent as error:
                     return str(error)
             run.carry_out(plan)
@@ -173,13 +171,7 @@ class Night(Bank):
         """What an operator does who looks at the triage, until nothing is left to be done."""
         for _ in range(4):
             self.deliver()
-            for verdict in self.verdicts():
-                if verdict is Verdict.RESENDING:
-                    begun = self._begun()
-                    if begun is None or "taken" in self.do(begun):
-                        self.do("take-back")
-                else:
-                    self.do("redrive")
+            self.do("redrive")
             if self.bucket.objects:
                 self.do("to-dlq")
         self.deliver()
@@ -189,19 +181,6 @@ class Night(Bank):
         self.clock.sleep(HOLD_SECONDS + 1)
         with self._session(self._queue(), self.records) as session:
             return [each.verdict for each in session.take()]
-
-    def _begun(self) -> str | None:
-        """The command whose body a resend that did not finish was to send."""
-        self.clock.sleep(HOLD_SECONDS + 1)
-        with self._session(self._queue(), self.records) as session:
-            letters = [each for each in session.take() if each.verdict is Verdict.RESENDING]
-            for each in letters:
-                begun = None if each.record is None else resending(each.record)
-                for command, body in (("fix", FIX), ("other-fix", OTHER_FIX)):
-                    edited = session.reader.read(each.dead_letter.edited(body), self.clock.epoch_ms())
-                    if begun is not None and begun.new_id == edited.record_id:
-                        return command
-        return None
 
     def _queue(self) -> DeadLetterQueue:
         return DeadLetterQueue(
@@ -220,10 +199,12 @@ class Night(Bank):
         return Session(source=source, reader=reader, store=store, rules=Rules(queue_arn=self.queue.arn, **rules))
 
     def _redrive(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._session(self._queue(), store), redrive_dispositions(self.queue.url)
+        session = self._session(self._queue(), store)
+        return session, redrive_dispositions(self.queue.url, self._resending(session, store))
 
     def _from_archive(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._session(self._archive_of(), store, archived=True), redrive_dispositions(self.queue.url)
+        session = self._session(self._archive_of(), store, archived=True)
+        return session, redrive_dispositions(self.queue.url, self._resending(session, store))
 
     def _to_dlq(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._session(self._archive_of(), store, archived=True), restore_dispositions(self.dead.url)
@@ -234,29 +215,27 @@ class Night(Bank):
     def _delete(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._session(self._queue(), store), delete_dispositions()
 
-    def _fix(self, store: DynamoDBStore, body: str = FIX) -> tuple[Session, Dispositions]:
+    def _fix(self, store: DynamoDBStore, body: str | None = FIX) -> tuple[Session, Dispositions]:
         session = self._session(self._queue(), store)
-
-        def edited(letter: DeadLetter) -> DeadLetter:
-            return session.reader.read(letter.edited(body), self.clock.epoch_ms())
-
-        return session, resend_dispositions(
-            self.queue.url, NewBody(records=self._written(store), edited=edited), edited
-        )
+        return session, resend_dispositions(self._resending(session, store, body))
 
     def _other_fix(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._fix(store, OTHER_FIX)
 
-    def _take_back(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._session(self._queue(), store), take_back_dispositions(TakingBack(records=self._written(store)))
+    def _finish(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
+        return self._fix(store, None)
 
-    def _written(self, store: DynamoDBStore) -> Records:
-        return Records(
+    def _resending(self, session: Session, store: DynamoDBStore, body: str | None = None) -> Resending:
+        return Resending(
             store=store,
+            sqs=self.sqs,  # type: ignore[arg-type]
             clock=self.clock,
+            reader=session.reader,
+            queue_url=self.queue.url,
+            retention_seconds=DEFAULT_RETENTION_SECONDS,
             operator="arn:aws:iam::123456789012:user/operator",
             why="a test",
-            retention_seconds=DEFAULT_RETENTION_SECONDS,
+            body=body,
         )
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations.cli.common_options import Yes
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.dlq_act import drop_resent
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import (
     BETWEEN_COLUMNS,
@@ -28,7 +29,7 @@ from idempotent_receiver.operations.records import reason_in, state_of, unreadab
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
 from idempotent_receiver.operations.unsent import send_from
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
-from idempotent_receiver.protocol.resend import resend_of
+from idempotent_receiver.protocol.resend import resend_of, resending
 
 LABEL = len("written about")
 UNDATED = "give --consumer to see when"
@@ -175,7 +176,7 @@ def stuck(
     """Find claims that were never settled, and keys that fail.
 
     With --send, the command instead sends one key's messages from its record. The key's own message must be gone;
-    otherwise a worker may send them as well.
+    otherwise a worker may send them as well. If they are a resend, its dead letter is dropped.
 
     The command scans the whole table. AWS charges for every item, so the command shows the cost before it
     starts. With a namespace, only its records count; a namespace without records is an error, because it may be
@@ -219,11 +220,19 @@ def _send(key: str, deployment: Deployment, terminal: Terminal, *, yes: bool) ->
         terminal.answer({"confirmed": False}, Text("Nothing was sent."))
         raise typer.Exit(Exit.LEFT)
     store, ids = deployment.store, deployment.ids_of(key)
-    id = next((id for id, found in zip(ids, store.read(ids), strict=True) if found is not None), ids[0])
+    id, found = next(((id, found) for id, found in zip(ids, store.read(ids), strict=True) if found), (ids[0], None))
+    resend = resending(found) if isinstance(found, Record) else None
     why = send_from(store, deployment.client("sqs"), id, terminal.clock, deployment.retention_seconds)
     told = f"Sent the messages for {clean(key)}." if why is None else f"Not done: {clean(why)}."
-    terminal.answer({"confirmed": True, "key": key, "sent": why is None, "why": why}, Text(told))
-    if why is not None:
+    values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
+    left = why is not None
+    if why is None and resend is not None:
+        summary = drop_resent(deployment.key_of(id), deployment, terminal)
+        values["dropped"] = dropped = summary.acted
+        told += f" Its resend is complete: {counted(dropped, 'dead letter')} dropped."
+        left = bool(summary.left)
+    terminal.answer(values, Text(told))
+    if left:
         raise typer.Exit(Exit.LEFT)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,16 @@ def test_a_body_of_a_mebibyte_is_taken_and_one_of_a_byte_more_is_refused(tmp_pat
         body_in(file)
 
 
-@pytest.mark.parametrize("operation", ["UpdateItem", "PutItem"])
+@pytest.mark.parametrize("operation", ["PutItem", "ConditionCheckItem"])
 def test_without_permission_to_write_records_nothing_is_sent_and_nothing_deleted(
     receiver: Receiver, stack: Stack, operation: str
 ) -> None:
-    """What it cannot complete afterwards it does not begin."""
     Path("new").write_text("{}", "utf-8")
     stack.forget(FLAKY)
     with denied(operation):
         ran = receiver.on(f"{RESEND} --yes --json")
     (left,) = ran.json["left"]
-    assert (ran.code, left["outcome"], f"dynamodb:{operation}" in left["why"]) == (Exit.LEFT, "refused", True)
+    assert (ran.code, left["outcome"], operation in left["why"]) == (Exit.LEFT, "refused", True)
     assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == (set(), DEAD)
     assert {each["outcome"] for each in stack.acts} == {"refused"}
 
@@ -64,26 +64,58 @@ def test_what_failed_for_good_and_is_older_than_records_last_is_sent_only_by_for
     assert len(stack.received(stack.queue)) == 1
 
 
-def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_another_body(
-    receiver: Receiver, stack: Stack
-) -> None:
+def test_a_resend_that_did_not_finish_is_listed_and_finished_without_its_file(receiver: Receiver, stack: Stack) -> None:
     Path("new").write_text("{}", "utf-8")
     with denied("SendMessageBatch"):
-        assert receiver.on(f"dlq resend --key {FLAKY} --body body.json --yes").code == Exit.AWS
+        ran = receiver.on(f"{RESEND} --yes --because 'a typo' --json")
+    (left,) = ran.json["left"]
+    assert (ran.code, left["outcome"]) == (Exit.LEFT, "unconfirmed")
     (group,) = receiver.on("dlq list --group resending --json").json["groups"]
-    assert group["verdicts"] == {"RESENDING": 1}
-    assert "use --take-back first" in receiver.on(f"{RESEND} --yes").err
+    assert group["verdicts"] == {"UNSENT": 1}
+    Path("new").write_text("{}\n", "utf-8")
+    refused = receiver.on(f"{RESEND} --yes")
+    assert (refused.code, "another body, of 2 characters, is going out as" in refused.said) == (Exit.USAGE, True)
     assert receiver.on(f"dlq delete --key {FLAKY} --because test --yes").code == Exit.LEFT
+    Path("new").unlink()
 
-    assert "Take back the resend of 1 dead letter? [y/N]" in receiver.on(f"dlq resend --key {FLAKY} --take-back").err
-    ran = receiver.on(f"dlq resend --key {FLAKY} --take-back --because 'the wrong body' --yes --json")
+    ran = receiver.on(f"dlq resend --key {FLAKY} --yes --json")
 
-    assert (ran.code, ran.json["taken-back"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
-    assert receiver.on(f"dlq resend --key {FLAKY} --take-back --yes").code == Exit.LEFT, "there is nothing to take back"
-    assert "Send the new body and delete 1 dead letter? [y/N]" in receiver.on(RESEND).err
-    assert receiver.on(f"{RESEND} --yes").code == Exit.OK
+    assert (ran.code, ran.json["resent"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
+    assert receiver.on(f"dlq resend --key {FLAKY} --yes").code == Exit.LEFT, "there is nothing to finish"
     assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
     assert stack.keys_in(stack.dead) == DEAD - {FLAKY}
+
+
+def test_a_redrive_finishes_a_resend_and_its_history_names_both_keys(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text("{}", "utf-8")
+    with denied("SendMessageBatch"):
+        key = receiver.on(f"{RESEND} --yes --json").json["new_key"]
+    ran = receiver.on(f"dlq redrive --key {FLAKY} --yes --json")
+    assert (ran.code, ran.json["resent"], ran.json["moved"]) == (Exit.OK, 1, 0)
+    assert {(each["key"], each["other"]) for each in stack.acts} == {(FLAKY, key), (key, FLAKY)}
+    assert {each["verb"] for each in stack.acts} == {"resent"}
+    assert stack.keys_in(stack.queue) == {key}
+
+
+def test_stuck_send_finishes_a_resend_and_drops_its_dead_letter(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text("{}", "utf-8")
+    with denied("SendMessageBatch"):
+        receiver.on(f"{RESEND} --yes")
+    ran = receiver.on(f"stuck --send {FLAKY} --yes --json")
+    assert (ran.code, ran.json["sent"], ran.json["dropped"]) == (Exit.OK, True, 1)
+    assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
+    assert stack.keys_in(stack.dead) == DEAD - {FLAKY}
+    assert ("dropped", "done") in {(each["verb"], each.get("outcome")) for each in stack.acts}
+
+
+def test_the_plan_says_how_much_of_the_record_the_new_body_takes(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text(json.dumps({"a": "b" * 1000}), "utf-8")
+    small = re.search(r"until SQS has confirmed it: (\d+) bytes of at most 408576", receiver.on(RESEND).said)
+    assert small is not None
+    assert 1000 < int(small[1]) < 2000
+    Path("new").write_text("x" * 409_000, "utf-8")
+    ran = receiver.on(f"{RESEND} --yes")
+    assert (ran.code, "and 408576 fit" in ran.said, stack.untouched()) == (Exit.USAGE, True, True)
 
 
 ATTRIBUTES = {
@@ -188,8 +220,8 @@ def test_a_new_key_that_was_used_for_another_payload_is_refused(receiver: Receiv
 def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receiver, stack: Stack) -> None:
     Path("new").write_text("{}", "utf-8")
     key = receiver.on(f"{RESEND} --json").json["new_key"]
-    resend = Resend(old_id=key, new_id="third", fingerprint="f", operator=OPERATOR, why="the fix failed too")
-    stack.record(key, "COMPLETED", "{}", owner=OPERATOR, resent=resend.to_json())
+    resend = Resend(new_id="third", operator=OPERATOR, why="the fix failed too")
+    stack.record(key, "COMPLETED", "{}", owner="a worker", resent=resend.to_json())
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
     assert f"the new body's key {key} was itself resent, as third" in ran.err

@@ -64,7 +64,8 @@ Mine(o) == [letter |-> Act[o].letter, body |-> Old(o)]
 Go(o, at) == operator' = [operator EXCEPT ![o].at = at]
 Stays == UNCHANGED <<worker, done, starts, crashes>>
 Finish(o, version, to) ==
-    operator' = [operator EXCEPT ![o] = [at |-> IF Keeps("order") THEN "sending" ELSE "marking", seen |-> version, to |-> to]]
+    LET first == IF Keeps("order") THEN "sending" ELSE "marking"
+    IN operator' = [operator EXCEPT ![o] = [at |-> first, seen |-> version, to |-> to]]
 
 (* What has begun is finished, by whoever comes, unless a worker is at it. *)
 Resume(o) ==
@@ -101,7 +102,7 @@ Mark(o) ==
     /\ IF record[k].version = operator[o].seen
        THEN Go(o, then) /\ record' = Write(k, "resent", to)
        ELSE /\ UNCHANGED record
-            /\ Go(o, IF (record[k].is = "resent" /\ record[k].to = to) \/ ~Keeps("settled") THEN then ELSE "over")
+            /\ Go(o, IF record[k].is = "resent" /\ record[k].to = to THEN then ELSE "over")
     /\ UNCHANGED <<queue, ever, letters>> /\ Stays
 
 Delete(o) ==

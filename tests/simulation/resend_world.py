@@ -255,8 +255,9 @@ class ResendExplorer:
     # After all faults.
 
     def deliver_last(self, before: ResendState) -> frozenset[int]:
-        """By whichever command the operator finishes a resend, triage and deliveries get it done. Returns the bodies that
-        took effect. Raises Violation.
+        """By whichever command the operator finishes a resend, triage and deliveries get it done.
+
+        Returns the bodies that took effect. Raises Violation.
         """
         for verb in ("resend", "redrive"):
             state = before.copy()

@@ -11,7 +11,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_act import act, queue_session, session_with
 from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named, Task
-from idempotent_receiver.operations.cli.dlq_resend import resend_task, resending
+from idempotent_receiver.operations.cli.dlq_resend import resend_task, resends_of
 from idempotent_receiver.operations.cli.terminal import Terminal, examples, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.queue import DEFAULT_RATE
@@ -111,7 +111,7 @@ def redrive(
     dispositions = (
         restore_dispositions(deployment.dead_letter_queue.url)
         if options["to_dlq"]
-        else redrive_dispositions(deployment.queue.url, resending(session, deployment, terminal))
+        else redrive_dispositions(deployment.queue.url, resends_of(session, deployment, terminal))
     )
     task = Task(
         command="redrive",

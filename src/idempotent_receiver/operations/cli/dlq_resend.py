@@ -15,8 +15,8 @@ from idempotent_receiver.operations.dead_letters.journal import key_of
 from idempotent_receiver.operations.dead_letters.resend import (
     MOST_RECORD_BYTES,
     NotResent,
-    Planned,
-    Resending,
+    PlannedResend,
+    Resends,
 )
 from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection, hash_of
 from idempotent_receiver.operations.dead_letters.session import Session
@@ -28,11 +28,11 @@ UNSENDABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """SQS accepts the characters of XML 1.0. Source: Amazon SQS API Reference, SendMessage."""
 
 
-def resending(
+def resends_of(
     session: Session, deployment: Deployment, terminal: Terminal, *, body: str | None = None, because: str | None = None
-) -> Resending:
+) -> Resends:
     """Resends this session's dead letters with another body; without one, only finishes resends that have begun."""
-    return Resending(
+    return Resends(
         store=deployment.store,
         sqs=deployment.client("sqs"),
         clock=terminal.clock,
@@ -62,7 +62,7 @@ def resend_task(
     new_body_sha256 = None if text is None else hash_of(text)
     if saved is not None and saved.new_body_sha256 != new_body_sha256:
         raise UsageError(f"--plan {acting.plan} was made for a different body than {body}")
-    resend = resending(session, deployment, terminal, body=text, because=acting.because)
+    resend = resends_of(session, deployment, terminal, body=text, because=acting.because)
     return Task(
         command="resend",
         asks="Send the new body and delete",
@@ -81,7 +81,7 @@ def resend_task(
 class _Check:
     """Explains what a plan will do to its one dead letter."""
 
-    resend: Resending
+    resend: Resends
     deployment: Deployment
     terminal: Terminal
 
@@ -100,7 +100,7 @@ class _Check:
         self._note(decision, planned)
         return {"new_key": planned.key}
 
-    def _note(self, decision: Decision, planned: Planned) -> None:
+    def _note(self, decision: Decision, planned: PlannedResend) -> None:
         if planned.begin is not None:
             self.terminal.note(
                 f"Its record keeps the new body until SQS has confirmed it: {planned.record_bytes} bytes of at most "

@@ -72,7 +72,7 @@ class NotResent(Exception):
         self.outcome = outcome
 
 
-class Planned(NamedTuple):
+class PlannedResend(NamedTuple):
     """What the resend of a dead letter will do.
 
     `new_id` is the new key's record. `begin` is the change to make first, together with a check that the new key is
@@ -89,7 +89,7 @@ class Planned(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resending:
+class Resends:
     """Resends dead letters for an operator. Without a `body`, only finishes what has begun.
 
     `payload_known` means that the reader computes fingerprints as the consumer does.
@@ -126,13 +126,13 @@ class Resending:
         if record is not None:
             self._finish(record, planned)
 
-    def planned(self, decision: Decision) -> Planned:
+    def planned(self, decision: Decision) -> PlannedResend:
         """What will be done, if it may be done now. Writes nothing. Raises NotResent."""
         letter = decision.dead_letter
         found = self._read(letter.record_id) if decision.verdict in OWN_RECORD else None
         begun = None if found is None else resending(found)
         if self.body is None and found is not None and (done := resent(found)) is not None:
-            return Planned(done.new_id, letter.key_of(done.new_id))
+            return PlannedResend(done.new_id, letter.key_of(done.new_id))
         if found is not None and begun is not None and not begun.old_id:
             return self._going_out(letter, found, begun) or self._new(letter, found, refused=found.version)
         if self.body is None:
@@ -144,7 +144,7 @@ class Resending:
 
     # A resend that has begun.
 
-    def _going_out(self, letter: DeadLetter, found: Record, begun: Resend) -> Planned | None:
+    def _going_out(self, letter: DeadLetter, found: Record, begun: Resend) -> PlannedResend | None:
         """The resend that has begun; None if SQS can never accept its message, so that another body may replace it."""
         if isinstance(held := self._claim_on(letter, found), HeldElsewhere):
             raise NotResent(f"{found.owner} is sending its new body, until {held.until_ms} (epoch ms): wait")
@@ -160,9 +160,9 @@ class Resending:
                 f"{begun.operator} began its resend ({begun.why}). Finish it without --body, and resend its own dead "
                 "letter if it fails"
             )
-        return Planned(begun.new_id, letter.key_of(begun.new_id), begun=found)
+        return PlannedResend(begun.new_id, letter.key_of(begun.new_id), begun=found)
 
-    def _finish(self, record: Record, planned: Planned) -> None:
+    def _finish(self, record: Record, planned: PlannedResend) -> None:
         """Send what is left and mark the record, under the version read. Whoever does so too sends the same message."""
         deadline = Deadline.after(self.clock, ASK_SECONDS * 1000)
         if planned.copy is None:
@@ -187,7 +187,7 @@ class Resending:
 
     # A new one.
 
-    def _new(self, letter: DeadLetter, found: Record | None, refused: str | None = None) -> Planned:
+    def _new(self, letter: DeadLetter, found: Record | None, refused: str | None = None) -> PlannedResend:
         """A resend with a record, in place of `found`."""
         match self._claim_on(letter, found):
             case AlreadyCompleted():
@@ -217,9 +217,9 @@ class Resending:
                 f"its record would have {size} bytes with the new body, and {MOST_RECORD_BYTES} fit: have the producer "
                 "send the corrected message"
             )
-        return Planned(new.record_id, new.key, begin, new.fingerprint, size)
+        return PlannedResend(new.record_id, new.key, begin, new.fingerprint, size)
 
-    def _begin(self, planned: Planned, begin: BeginResend, seen: Record | None) -> Record:
+    def _begin(self, planned: PlannedResend, begin: BeginResend, seen: Record | None) -> Record:
         """Write the new body to the record."""
         check = check_open(planned.new_id, planned.fingerprint, self.store.table_name, self.clock.epoch_ms())
         deadline = Deadline.after(self.clock, ASK_SECONDS * 1000)
@@ -231,7 +231,7 @@ class Resending:
             case _:
                 raise NotResent("the record of the old or the new key has just changed: run the command again")
 
-    def _derived(self, letter: DeadLetter, found: Record | None, begun: Resend | None) -> Planned:
+    def _derived(self, letter: DeadLetter, found: Record | None, begun: Resend | None) -> PlannedResend:
         """A resend without a record, or one that a version before has begun with this body."""
         new = self._edited(letter, own=False)
         self._require_another_key(letter, new)
@@ -244,7 +244,7 @@ class Resending:
                 "give that body"
             )
         self._outgoing(new)
-        return Planned(new.record_id, new.key, begun=found, copy=new.resent())
+        return PlannedResend(new.record_id, new.key, begun=found, copy=new.resent())
 
     def _send_copy(self, copy: Mapping[str, Any]) -> None:
         try:

@@ -30,7 +30,7 @@ Copy = Callable[[DeadLetter], dict[str, Any]]
 """Makes the message to send for a dead letter. Raises NoRoom if it does not fit."""
 
 
-class Resend(Protocol):
+class ResendStep(Protocol):
     """Sends a dead letter's new body and completes its record."""
 
     def other_id(self, decision: Decision) -> str:
@@ -57,7 +57,7 @@ class Disposition:
     copy: Copy | None = None
     to: str = ""
     keep: Callable[[Decision], None] | None = None
-    resend: Resend | None = None
+    resend: ResendStep | None = None
     undeleted: str = ""
     returns: bool = False
 
@@ -71,7 +71,7 @@ NAMED = frozenset({Verdict.FOREIGN})
 _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
 
 
-def redrive_dispositions(queue_url: str, finishing: Resend | None = None) -> Dispositions:
+def redrive_dispositions(queue_url: str, finishing: ResendStep | None = None) -> Dispositions:
     """What a redrive does: it drops completed messages, sends back to the queue those that may run, and finishes
     resends.
     """
@@ -121,14 +121,14 @@ def delete_dispositions() -> Dispositions:
     return dict.fromkeys(_OURS - {Verdict.RESENDING, Verdict.UNSENT}, deleted)
 
 
-def resend_dispositions(resend: Resend) -> Dispositions:
+def resend_dispositions(resend: ResendStep) -> Dispositions:
     """What a resend with another body does."""
     none = {Verdict.DONE, Verdict.RESENT, Verdict.RESENDING, Verdict.UNREADABLE, Verdict.TOO_OLD, Verdict.MALFORMED}
     acted = _resent("to the queue with another body, under a key of its own", resend)
     return dict.fromkeys(_OURS - none - NAMED, acted)
 
 
-def _resent(becomes: str, resend: Resend) -> Disposition:
+def _resent(becomes: str, resend: ResendStep) -> Disposition:
     return Disposition(
         verb=Verb.RESENT,
         becomes=becomes,

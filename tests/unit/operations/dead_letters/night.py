@@ -17,7 +17,7 @@ from idempotent_receiver import DynamoDBStore, Transaction, message_id, sqs_cons
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.resend import NotResent, Resending
+from idempotent_receiver.operations.dead_letters.resend import NotResent, Resends
 from idempotent_receiver.operations.dead_letters.run import Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session, Source
@@ -225,8 +225,8 @@ class Night(Bank):
     def _finish(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._fix(store, None)
 
-    def _resending(self, session: Session, store: DynamoDBStore, body: str | None = None) -> Resending:
-        return Resending(
+    def _resending(self, session: Session, store: DynamoDBStore, body: str | None = None) -> Resends:
+        return Resends(
             store=store,
             sqs=self.sqs,  # type: ignore[arg-type]
             clock=self.clock,

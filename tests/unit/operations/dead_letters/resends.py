@@ -6,7 +6,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.operations.dead_letters.resend import Resending
+from idempotent_receiver.operations.dead_letters.resend import Resends
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.testing.memory import Table, TableItem, TableKey
 
@@ -68,10 +68,8 @@ class OperatorsStore(MemoryStore):
         return [self._answers[each.new.status] for each in changes if each.new.status in self._answers]
 
 
-def resending(
-    session: Session, bank: Bank, text: str | None, store: MemoryStore | None = None, **more: Any
-) -> Resending:
-    return Resending(
+def resending(session: Session, bank: Bank, text: str | None, store: MemoryStore | None = None, **more: Any) -> Resends:
+    return Resends(
         store=cast("DynamoDBStore", store or OperatorsStore(bank)),
         sqs=bank.sqs,  # type: ignore[arg-type]
         clock=bank.clock,

@@ -225,3 +225,60 @@ def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receive
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
     assert f"the new body's key {key} was itself resent, as third" in ran.err
+
+
+def test_two_letters_with_one_new_key_are_refused_also_if_the_second_appears_later(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both messages would be one."""
+    stack.bury(CONFLICT, "conflict 2")
+    line = f"dlq resend --key {CONFLICT} --body body.json --yes"
+    ran = receiver.on(line)
+    assert (ran.code, "2 dead letters match, but resend takes one" in ran.err) == (Exit.USAGE, True)
+    assert stack.acts == []
+
+    take, held_back = DeadLetterQueue.take, list[Any]()
+
+    def one_first(self: DeadLetterQueue, *rest: Any) -> list[Any]:
+        taken = take(self, *rest)
+        mine = [each for each in taken if "conflict" in each["Body"]]
+        if mine and not held_back:
+            held_back.extend(mine[1:])
+            return [each for each in taken if each not in held_back]
+        return [*taken, *held_back]
+
+    monkeypatch.setattr(DeadLetterQueue, "take", one_first)
+    monkeypatch.setattr(DeadLetterQueue, "more", True)
+    receiver.on(line)
+    assert len(stack.received(stack.queue)) == 1
+
+
+END_OF_ITS_GROUP = "goes to the end of its group"
+ON_FIFO = "--queue t.fifo --table records --consumer ids.json"
+
+
+def test_a_plan_says_what_goes_to_the_end_of_its_fifo_group(receiver: Receiver, stack: Stack) -> None:
+    _, dead = stack.queues("t", ".fifo")
+    for key in ("first", "second"):
+        stack.bury(key, url=dead)
+    line = f"dlq redrive {ON_FIFO} --dlq {dead}"
+    assert END_OF_ITS_GROUP not in receiver(line).said, "the group goes as a whole"
+    assert END_OF_ITS_GROUP in receiver(f"{line} --limit 1").said
+    assert END_OF_ITS_GROUP in receiver(f"dlq resend {ON_FIFO} --dlq {dead} --key first --body body.json").said
+    assert receiver(f"dlq archive {ON_FIFO} --dlq {dead} --archive archive --yes").code == Exit.OK
+    for restored in ("", "--to-dlq"):
+        assert END_OF_ITS_GROUP in receiver(f"{line} --archive archive --from-archive {restored}").said
+
+
+def test_on_a_standard_queue_nothing_has_a_place_to_lose(receiver: Receiver) -> None:
+    assert END_OF_ITS_GROUP not in receiver.on(f"{RESEND.replace('new', 'body.json')}").said
+
+
+def test_the_key_of_a_resent_message_leads_back_to_its_dead_letter(receiver: Receiver, stack: Stack) -> None:
+    (letter,) = (each["MessageId"] for each in stack.looked_at() if each["Body"] == "flaky")
+    key = receiver.on(f"dlq resend --key {FLAKY} --body body.json --because 'a typo' --yes --json").json["new_key"]
+    told = receiver.on(f"trace {key} --json").json
+    events = {each["source"]: each["text"] for each in told["events"]}
+    assert f"resent from {FLAKY}" in events["history"]
+    assert re.fullmatch(rf"{FLAKY} is RESENT as {key}, by arn:\S+: a typo", events["resend"])
+    assert receiver.on(f"trace {FLAKY} --json").json["record"]["resend"]["dead_letter"] == letter

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Tables
@@ -22,7 +22,7 @@ from idempotent_receiver.operations.dead_letters.run import Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.steps import Steps
-from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import (
     Dispositions,
     archive_dispositions,
@@ -32,6 +32,7 @@ from idempotent_receiver.operations.dead_letters.verbs import (
     restore_dispositions,
 )
 from idempotent_receiver.operations.dead_letters.workers import Workers
+from idempotent_receiver.operations.unsent import send_from
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.queues import Crash
@@ -42,8 +43,14 @@ from tests.unit.operations.dead_letters.bucket import Bucket
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mypy_boto3_sqs import SQSClient
 
-OLD, FIX, OTHER_FIX = (json.dumps({"name": name}) for name in ("old", "fix", "other fix"))
+
+OLD, SECOND, FIX, OTHER_FIX, BAD_FIX = (
+    json.dumps({"name": name}) for name in ("old", "second", "fix", "other fix", "bad fix")
+)
+RESENDS = {"fix": FIX, "other-fix": OTHER_FIX, "bad-fix": BAD_FIX, "as-old": OLD, "as-second": SECOND, "finish": None}
+"""The commands that resend a dead letter, and their bodies."""
 WRITES = frozenset(
     {
         *("send_message_batch", "delete_message_batch", "change_message_visibility_batch"),
@@ -58,6 +65,8 @@ class Night(Bank):
 
     effects: str = "any"
     at_once: bool = False
+    refused: frozenset[str] = frozenset()
+    """Bodies that the consumer refuses until their cause is mended, too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,7 +87,7 @@ class Night(Bank):
         )(self._handle_body)
 
     def _handle_body(self, body: str, tx: Transaction) -> None:
-        if not self.mended:
+        if not self.mended or body in self.refused:
             raise ConnectionError
         tx.update(
             TableName="ran",
@@ -104,11 +113,12 @@ class Night(Bank):
 
         return DynamoDBStore("records", self.namespace, client_of(answer))
 
-    def letter(self, *, known: bool, copies: int = 1) -> None:
+    def letter(self, body: str = OLD, *, known: bool, copies: int = 1) -> None:
         """One dead letter: of a message that failed, or that nobody ever claimed. A restored one may be there twice."""
-        sent = {"MessageBody": OLD, "MessageAttributes": {}}
+        self.mended = False
+        sent = {"MessageBody": body, "MessageAttributes": {}}
         if self.fifo:
-            sent |= {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
+            sent |= {"MessageGroupId": "g", "MessageDeduplicationId": body}
         self.sqs.send_message(QueueUrl=self.queue.url, **sent)
         self.kill_by_receives(handle=known)
         self.mended = True
@@ -124,8 +134,13 @@ class Night(Bank):
         if again and self.fifo:
             self.clock.sleep(301)  # else SQS takes the second copy for the first
         self.clock.sleep(HOLD_SECONDS + 1)
-        make = getattr(self, f"_{command.replace('-', '_')}")
-        session, dispositions = make(self.operated)
+        if command == "stuck":
+            return self._stuck()
+        store = self.operated
+        if command in RESENDS:
+            session, dispositions = self._resend(store, RESENDS[command])
+        else:
+            session, dispositions = getattr(self, f"_{command.replace('-', '_')}")(store)
         with session:
             run = Run(
                 session,
@@ -134,7 +149,7 @@ class Night(Bank):
                 selection=Selection(limit=1),  # type: ignore[arg-type]
             )
             plan = run.plan()
-            if len(plan.acting) and command in ("fix", "other-fix", "finish"):
+            if len(plan.acting) and command in RESENDS:
                 try:
                     dispositions[plan.acting[0].verdict].resend.planned(plan.acting[0])  # type: ignore[union-attr]
                 except NotResent as error:
@@ -145,11 +160,12 @@ class Night(Bank):
     def killed(self, command: str, write: int) -> bool:
         """The same, killed after so many of its writes. False where it makes fewer."""
         count = 0
-        began = len(self.sqs.calls)
         request = self.sqs.request
 
         def counted(name: str, asked: dict[str, Any], take_effect: Callable[[], Any]) -> Any:
             nonlocal count
+            if count == write:
+                raise Crash  # whoever is dead asks for nothing more
             answer = request(name, asked, take_effect)
             if name in WRITES:
                 count += 1
@@ -164,7 +180,6 @@ class Night(Bank):
             return True
         finally:
             self.sqs.request = request  # type: ignore[method-assign]
-            assert len(self.sqs.calls) > began
         return False
 
     def settle(self) -> None:
@@ -172,15 +187,20 @@ class Night(Bank):
         for _ in range(4):
             self.deliver()
             self.do("redrive")
+            self.do("redrive")
             if self.bucket.objects:
                 self.do("to-dlq")
         self.deliver()
 
     def verdicts(self) -> list[Verdict]:
         """Those of all dead letters."""
+        return [each.verdict for each in self.taken()]
+
+    def taken(self) -> list[Decision]:
+        """All dead letters."""
         self.clock.sleep(HOLD_SECONDS + 1)
         with self._session(self._queue(), self.records) as session:
-            return [each.verdict for each in session.take()]
+            return session.take()
 
     def _queue(self) -> DeadLetterQueue:
         return DeadLetterQueue(
@@ -215,15 +235,18 @@ class Night(Bank):
     def _delete(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._session(self._queue(), store), delete_dispositions()
 
-    def _fix(self, store: DynamoDBStore, body: str | None = FIX) -> tuple[Session, Dispositions]:
+    def _resend(self, store: DynamoDBStore, body: str | None) -> tuple[Session, Dispositions]:
         session = self._session(self._queue(), store)
         return session, resend_dispositions(self._resending(session, store, body))
 
-    def _other_fix(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._fix(store, OTHER_FIX)
-
-    def _finish(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._fix(store, None)
+    def _stuck(self) -> str:
+        """Send what the record of a resend holds, as `stuck --send` does."""
+        told = ""
+        for item in self.records.client.scan(TableName="records")["Items"]:
+            if item["status"]["S"] == "SENDING":
+                id, sqs = item["id"]["S"], cast("SQSClient", self.sqs)
+                told += f"{send_from(self.operated, sqs, id, self.clock, DEFAULT_RETENTION_SECONDS)}; "
+        return told
 
     def _resending(self, session: Session, store: DynamoDBStore, body: str | None = None) -> Resends:
         return Resends(

@@ -102,7 +102,7 @@ def test_stuck_send_finishes_a_resend_and_drops_its_dead_letter(receiver: Receiv
     with denied("SendMessageBatch"):
         receiver.on(f"{RESEND} --yes")
     ran = receiver.on(f"stuck --send {FLAKY} --yes --json")
-    assert (ran.code, ran.json["sent"], ran.json["dropped"]) == (Exit.OK, True, 1)
+    assert (ran.code, ran.json["sent"], ran.json.get("dropped")) == (Exit.OK, True, 1)
     assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
     assert stack.keys_in(stack.dead) == DEAD - {FLAKY}
     assert ("dropped", "done") in {(each["verb"], each.get("outcome")) for each in stack.acts}

@@ -143,9 +143,12 @@ class _Command:
     def _note_order(self, plan: Plan) -> None:
         """Say which messages lose their place in their FIFO group."""
         stay = {each.dead_letter.line for each in (*plan.changed, *plan.staying, *plan.beyond)}
-        back = [each for each in plan.acting if self.task.dispositions[each.verdict].returns]
-        anew = isinstance(self.session.source, Archive) or self.task.command == "resend"
-        if any(each.dead_letter.message.fifo and (anew or each.dead_letter.line in stay) for each in back):
+        anew = isinstance(self.session.source, Archive)
+        back = [(each.dead_letter, self.task.dispositions[each.verdict]) for each in plan.acting]
+        if any(
+            letter.message.fifo and to.returns and (anew or to.resend is not None or letter.line in stay)
+            for letter, to in back
+        ):
             self.terminal.note(
                 "On a FIFO queue, what is resent, restored from the archive, or redriven although others of its group "
                 "stay, goes to the end of its group."

@@ -106,7 +106,8 @@ class _Check:
                 f"Its record keeps the new body until SQS has confirmed it: {planned.record_bytes} bytes of at most "
                 f"{MOST_RECORD_BYTES}."
             )
-        _note_other_bodies(decision.dead_letter, planned.new_id, self.deployment, self.terminal)
+        if planned.copy is not None:
+            _note_other_bodies(decision.dead_letter, planned.new_id, self.deployment, self.terminal)
         follow = command("receiver trace", shlex.quote(planned.key), *self.deployment.typed)
         self.terminal.note(f"The new key is {planned.key}. To follow the message after the send:\n{follow}")
 

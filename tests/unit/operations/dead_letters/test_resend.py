@@ -200,6 +200,12 @@ def test_each_way_to_finish_a_resend_sends_marks_and_ends_the_letter(
     ended(bank, fixed=1)
 
 
+def test_what_a_redrive_follows_is_the_message_under_the_new_key() -> None:
+    bank = killed(dead(**BY_NAME), "fixed")
+    run = gone_through(bank, lambda session: redrive_dispositions(bank.queue.url, resending(session, bank, None)))
+    assert [tuple(each) for each in run.returned.values()] == [("bank#fixed", "fixed", None)]
+
+
 def test_a_copy_of_the_old_body_waits_where_the_consumer_cannot_send() -> None:
     bank = killed(dead(), "fixed")
     bank.sqs.broken.add("send_message_batch")
@@ -420,6 +426,9 @@ def test_the_letters_own_key_is_refused_whether_or_not_its_record_has_a_fingerpr
     letter = resend_text(bank, text)
     assert "the new body has the same key, permanent" in letter.why
     assert (bank.store.items, bank.queue.messages) == (before, [])
+    bank.mended = True
+    redrive(bank)
+    ended(bank, permanent=1)
 
 
 def test_a_new_key_that_is_done_or_was_used_for_another_payload_is_refused() -> None:

@@ -220,7 +220,8 @@ def _send(key: str, deployment: Deployment, terminal: Terminal, *, yes: bool) ->
         terminal.answer({"confirmed": False}, Text("Nothing was sent."))
         raise typer.Exit(Exit.LEFT)
     store, ids = deployment.store, deployment.ids_of(key)
-    id, found = next(((id, found) for id, found in zip(ids, store.read(ids), strict=True) if found), (ids[0], None))
+    id = next((id for id, found in zip(ids, store.read(ids), strict=True) if found is not None), ids[0])
+    (found,) = store.read([id])
     resend = resending(found) if isinstance(found, Record) else None
     why = send_from(store, deployment.client("sqs"), id, terminal.clock, deployment.retention_seconds)
     told = f"Sent the messages for {clean(key)}." if why is None else f"Not done: {clean(why)}."

@@ -111,9 +111,8 @@ class Resends:
         begun = None if decision.record is None else resending(decision.record)
         if begun is not None and self.body is None:
             return begun.new_id
-        return self._edited(
-            decision.dead_letter, own=decision.verdict in OWN_RECORD and (begun is None or not begun.old_id)
-        ).record_id
+        own = decision.verdict in OWN_RECORD and not (begun is not None and begun.old_id)
+        return self._edited(decision.dead_letter, own=own).record_id
 
     def carry_out(self, decision: Decision) -> None:
         """Begin the resend unless it has begun, send its message and mark its record. The dead letter may be deleted
@@ -164,14 +163,13 @@ class Resends:
 
     def _finish(self, record: Record, planned: PlannedResend) -> None:
         """Send what is left and mark the record, under the version read. Whoever does so too sends the same message."""
-        deadline = Deadline.after(self.clock, ASK_SECONDS * 1000)
         if planned.copy is None:
-            sending = Sending(self.sqs, idempotency_key(record.id), deadline)
+            sending = Sending(self.sqs, idempotency_key(record.id), self._deadline())
             sending.send(from_text(record.outbox))
             if sending.why is not None:
                 raise NotResent(f"{sending.why}. Its resend has begun: finish it later", ActOutcome.UNCONFIRMED)
         marked, told = mark(Claimed(record, self._claim(record.id, None))), ""
-        match ask(marked, record, self.store, deadline, max_retries=SETTLE_RETRIES):
+        match ask(marked, record, self.store, self._deadline(), max_retries=SETTLE_RETRIES):
             case Settled():
                 return
             case Unknown(why):
@@ -222,8 +220,7 @@ class Resends:
     def _begin(self, planned: PlannedResend, begin: BeginResend, seen: Record | None) -> Record:
         """Write the new body to the record."""
         check = check_open(planned.new_id, planned.fingerprint, self.store.table_name, self.clock.epoch_ms())
-        deadline = Deadline.after(self.clock, ASK_SECONDS * 1000)
-        match ask(begin, seen, self.store, deadline, actions=[check]):
+        match ask(begin, seen, self.store, self._deadline(), actions=[check]):
             case Claimed(record):
                 return record
             case Unknown(why):
@@ -325,6 +322,9 @@ class Resends:
         if isinstance(found, Unknown):
             raise NotResent(f"the record {id} could not be read: {found.why}")
         return None if found is None or found.expired(self.clock.epoch_ms()) else found
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.clock, ASK_SECONDS * 1000)
 
     def _claim(self, id: str, fingerprint: str | None) -> Claim:
         return Claim(id, fingerprint, self.operator, 0, self.retention_seconds, lease_ms=0)

@@ -26,8 +26,10 @@ Invalid options raise TypeError or ValueError when a function is wrapped, before
 
 import json
 import math
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from gzip import BadGzipFile
 from traceback import format_exception, walk_tb
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -84,6 +86,22 @@ class MissingKey(UnusableKey):
     """There is nothing to make a key of: no header, or none of the fields. Over HTTP, such a request runs unprotected
     if no key is `required`.
     """
+
+
+_BLAME_INPUT = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, EOFError, RecursionError, zlib.error,
+    BadGzipFile, PermanentError,
+)  # fmt: skip
+
+
+def blames_input(error: BaseException) -> bool:
+    """Whether an error that a key callable, an envelope or a parser raised means that its input is at fault, so that no
+    retry helps. Any other error, such as a throttled request's, may not occur again.
+
+    `UnusableKey` and pydantic's ValidationError are ValueErrors. So are some errors of the network, such as
+    SSLCertVerificationError, but they are also OSErrors and say nothing about the input.
+    """
+    return isinstance(error, _BLAME_INPUT) and not (isinstance(error, OSError) and not isinstance(error, BadGzipFile))
 
 
 class IdempotencyError(Exception):

@@ -70,9 +70,9 @@ def idempotent(
 
     The wrapped function raises the function's own exceptions. Without a result to return, it raises InProgress,
     FingerprintMismatch, LostClaim, StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable. Before anything
-    runs, it raises UnusableKey for arguments that cannot be distinguished from others, or that `key` does not fit (it
-    raises LookupError, TypeError, ValueError, AttributeError or RecursionError). `idempotent` itself raises
-    TypeError or ValueError at set-up for options that cannot work.
+    runs, it raises UnusableKey for arguments that cannot be distinguished from others, or for which `key`
+    raises an error that blames its input, such as KeyError or ValueError; any other error of `key` reaches the caller.
+    `idempotent` itself raises TypeError or ValueError at set-up for options that cannot work.
     """
     if lease_seconds is not None:
         options.require_lease(lease_seconds)

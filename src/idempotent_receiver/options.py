@@ -9,7 +9,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
-from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.errors import PermanentError, UnusableKey, blames_input
 from idempotent_receiver.payload import Payload, payload_key
 from idempotent_receiver.protocol.namespaces import checked
 
@@ -63,21 +63,19 @@ def _is_coroutine_function(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 
-_DOES_NOT_FIT: tuple[type[Exception], ...] = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-
-
-def made(what: str, source: str, make: Callable[[], Any], unusable: tuple[type[Exception], ...] = ()) -> Any:
+def made(what: str, source: str, make: Callable[[], Any]) -> Any:
     """What the user's `key` or `scope` callable (`what`) makes from `source`.
 
-    Raises UnusableKey for the exceptions that a callable raises for input that it does not fit, because a retry does
-    not help, and for those that are `unusable` to this entry point besides. The original is chained; its text may quote
-    the payload.
+    Raises UnusableKey if the callable raises an error that `blames_input`, unless it says itself that a retry does not
+    help. The original is chained; its text may quote the payload.
     """
     try:
         return make()
-    except UnusableKey:
+    except (UnusableKey, PermanentError):
         raise
-    except _DOES_NOT_FIT + unusable as error:
+    except Exception as error:
+        if not blames_input(error):
+            raise
         raise UnusableKey(f"no {what} could be made from {source}") from error
 
 

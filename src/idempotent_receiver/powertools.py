@@ -20,7 +20,7 @@ from uuid import UUID
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from idempotent_receiver.errors import MissingKey, UnusableKey
+from idempotent_receiver.errors import MissingKey, UnusableKey, blames_input
 from idempotent_receiver.one_argument import OneArgumentKey
 from idempotent_receiver.options import key_for
 from idempotent_receiver.payload import compiled, require_taken
@@ -61,11 +61,15 @@ def _key_of(given: Any, *, expression: str | None, hash_function: str) -> str:
         if expression is not None:
             data = _selected(expression, data)
         if _is_missing(data):
-            raise MissingKey(f"no data for Powertools' key with event_key_jmespath={expression!r}")
+            raise MissingKey(  # noqa: TRY301  # it says itself why
+                f"no data for Powertools' key with event_key_jmespath={expression!r}"
+            )
         text = json.dumps(data, sort_keys=True, default=_encoded)
     except UnusableKey:
         raise
-    except (TypeError, ValueError, AttributeError, RecursionError):
+    except Exception as error:
+        if not blames_input(error):
+            raise
         raise UnusableKey("Powertools' key needs data that Powertools can encode as JSON") from None
     return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
 

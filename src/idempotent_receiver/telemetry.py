@@ -10,15 +10,16 @@ only if that default is used, because it takes a large part of a consumer's cold
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from idempotent_receiver.errors import Failure, UnusableKey, failure_of
+from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.handler import outcome as ended
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
@@ -105,23 +106,33 @@ class Line(NamedTuple):
 
 
 def metrics_factory(metrics: Metrics | None, log: Log | None) -> Callable[[], Metrics]:
-    """The source of each batch's metrics. By default, each batch gets a new object, because Powertools'
-    `Metrics` objects share their values across the process.
+    """The source of each batch's metrics. Those of Powertools are new for each batch, because `Metrics` objects share
+    their values across the process. Raises ValueError for Powertools' without a namespace.
 
-    If Powertools does the logging, its metrics are imported now, which is cheaper than during the first batch.
-    Otherwise the first batch imports them.
+    By default, if Powertools does the logging, its metrics are imported now, which is cheaper than during the first
+    batch. Otherwise the first batch imports them.
     """
-    if metrics is not None:
+    if metrics is None:
+        if log is None or "aws_lambda_powertools" in sys.modules:
+            import aws_lambda_powertools.metrics  # noqa: F401, PLC0415
+        return partial(_embedded, namespace="IdempotentReceiver")
+    provider: Any = getattr(metrics, "provider", metrics)
+    powertools = sys.modules.get("aws_lambda_powertools.metrics")
+    if powertools is None or type(provider) is not powertools.EphemeralMetrics:
         return lambda: metrics
-    if log is None or "aws_lambda_powertools" in sys.modules:
-        import aws_lambda_powertools.metrics  # noqa: F401, PLC0415
-    return _default_metrics
+    if provider.namespace is None:
+        raise ValueError('metrics has no namespace: Metrics(namespace="Shop"), or set POWERTOOLS_METRICS_NAMESPACE')
+    # Flushing the caller's would send and clear what its handlers added, and then `log_metrics` may raise for none.
+    return lambda: _embedded(provider.namespace, provider.service, provider)
 
 
-def _default_metrics() -> Metrics:
+def _embedded(namespace: str, service: str | None = None, like: Any = None) -> Metrics:
+    """New metrics, with the dimensions of those that they are `like`."""
     from aws_lambda_powertools.metrics import EphemeralMetrics  # noqa: PLC0415
 
-    return EphemeralMetrics(namespace="IdempotentReceiver")
+    new = EphemeralMetrics(namespace=namespace, service=service, dimension_set=dict(getattr(like, "dimension_set", {})))
+    new.dimension_sets = list(getattr(like, "dimension_sets", ()))  # older versions of Powertools have none
+    return new
 
 
 class Telemetry:
@@ -151,35 +162,41 @@ class Telemetry:
         for `counts_of` that outcomes do not show. If batches are frequent (`often`), a single message's summary is
         logged at DEBUG, so that it does not add a line per message; a failure has a line of its own.
         """
-        try:
-            level, lines = self._level, [line_of(outcome) for outcome in outcomes]
+        lines = [line_of(outcome) for outcome in outcomes]
+        with self._defects_reported():
+            level = self._level
             for place, line in enumerate(lines):
                 if line.level >= level:
-                    self._write(line, fields_of(place))
-            counts = counts_of(lines, **untold)
-            if not claims:
-                counts = {name: count for name, count in counts.items() if name not in OF_CLAIMS}
-            milliseconds = round(seconds * 1000, 3)
-            times = {SPENT[name]: round(seconds * 1000, 3) for name, seconds in spent.items()}
-            summary: dict[str, float] = {_FIELDS[name]: value for name, value in (counts | times).items()}
-            of_batch = DEBUG if often and len(outcomes) == 1 else INFO
+                    with self._defects_reported():
+                        self._write(line, fields_of(place))
+        counts = counts_of(lines, **untold)
+        if not claims:
+            counts = {name: count for name, count in counts.items() if name not in OF_CLAIMS}
+        milliseconds = round(seconds * 1000, 3)
+        times = {SPENT[name]: round(seconds * 1000, 3) for name, seconds in spent.items()}
+        summary: dict[str, float] = {_FIELDS[name]: value for name, value in (counts | times).items()}
+        of_batch = DEBUG if often and len(outcomes) == 1 else INFO
+        with self._defects_reported():
             self._write(Line(of_batch, "batch", {"messages": len(outcomes), "milliseconds": milliseconds}), summary)
+        with self._defects_reported():
             self._send(counts, {DURATION: milliseconds, **times})
-        except Exception as error:  # noqa: BLE001  # a user's logger or metrics sink may raise anything
-            self.report_defect(error)
 
     def report_call(self, outcome: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
         """Log how one call under a key ended. Send its metrics if there is a destination for them."""
-        try:
-            line = call_line(outcome)
+        line = call_line(outcome)
+        with self._defects_reported():
             if line.level >= self._level:
                 self._write(line, {"key": key})
+        with self._defects_reported():
             if self._new_metrics is not None:
                 self._send({name: line.counts.count(name) for name in CALL_COUNTS}, {})
-        except Exception as error:  # noqa: BLE001  # as for a batch
-            self.report_defect(error)
 
-    def report_unusable(self, error: UnusableKey, *, with_text: bool = False) -> None:
+    def report_unmade(self, error: Exception, *, with_text: bool = False) -> None:
+        """Log the error that kept a user's key strategy from making a key now."""
+        text = "not run: the key could not be made now, and the client got 503"
+        self._try_to_write(ERROR, text, _fields_of(failure_of(error, with_text=with_text)))
+
+    def report_unusable(self, error: Exception, *, with_text: bool = False) -> None:
         """Log the location of the error, if any, that kept a user's key strategy from making a key."""
         if error.__cause__ is not None:
             fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
@@ -202,14 +219,28 @@ class Telemetry:
         text = "the invocation is too short to start anything: raise the function's timeout above stop_margin_seconds"
         self._try_to_write(ERROR, text, {"seconds": seconds, "stop_margin_seconds": stop_margin_seconds})
 
-    def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
-        """Log what coroutines left running when the response had to be returned."""
-        text = "work that a coroutine left behind is still running after the wait"
-        self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
+    def report_left_behind(
+        self, cancelled: Sequence[str], tasks: Sequence[str], generators: Sequence[str], threads: int
+    ) -> None:
+        """Log which tasks of coroutines were cancelled at the end of the batch, and what ran on nevertheless."""
+        if cancelled:
+            text = "tasks that a coroutine left behind were cancelled at the end of the batch"
+            self._try_to_write(WARNING, text, {"tasks": cancelled})
+        if tasks or generators or threads:
+            text = "work that a coroutine left behind is still running after the wait"
+            self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
 
     def report_defect(self, error: Exception) -> None:
         """Log an error that should be impossible, with its location but not its text."""
         self._try_to_write(ERROR, "unexpected error in the receiver", _fields_of(failure_of(error)))
+
+    @contextmanager
+    def _defects_reported(self) -> Iterator[None]:
+        """Report what the block raises: a user's logger or metrics may raise anything, each without the other."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # as said
+            self.report_defect(error)
 
     @property
     def _level(self) -> int:

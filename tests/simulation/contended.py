@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Surroundings, Tables
-from idempotent_receiver.dynamodb import client as store_client
+from idempotent_receiver import raw_requests
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.testing.world import World
 from tests.simulation.wire import GreenletLocal
@@ -54,5 +54,5 @@ class Contended(Surroundings):
 @contextmanager
 def in_greenlets() -> Iterator[None]:
     """Within the block, each worker's calls are its own."""
-    with patch.object(store_client, "_thread", GreenletLocal()):
+    with patch.object(raw_requests, "_thread", GreenletLocal()):
         yield

@@ -24,8 +24,7 @@ from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Surroundings, Tables
 from harness.dynamodb.values import plain
 from harness.dynamodb.writes import Stored
-from idempotent_receiver import DynamoDBStore
-from idempotent_receiver.dynamodb import client as store_client
+from idempotent_receiver import DynamoDBStore, raw_requests
 from idempotent_receiver.dynamodb import client_config
 from tests.chaos.wire import writes_of
 from tests.simulation import wire_faults
@@ -242,7 +241,7 @@ class WireSimulation(Simulation):
         self.plan.kinds = kinds.sample(list(wire_faults.FAULTS), kinds.randint(1, len(wire_faults.FAULTS)))
 
     def run(self) -> None:
-        with patch.object(store_client, "_thread", GreenletLocal()):
+        with patch.object(raw_requests, "_thread", GreenletLocal()):
             super().run()
 
     def counts(self) -> dict[str, int]:

@@ -27,7 +27,7 @@ OURS = {
     "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.operators", "protocol.outbox",
     "protocol.record",
     "protocol.reads", "protocol.sending", "protocol.store", "protocol.transaction", "protocol.transitions",
-    "protocol.values", "sqs",
+    "protocol.values", "raw_requests", "sqs",
     "sqs.batch_answers", "sqs.binding", "sqs.consumer", "sqs.dead_letter",
     "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.sends", "sqs.visibility", "sqs.work",
     "telemetry",

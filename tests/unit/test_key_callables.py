@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import logging
+import ssl
+import zlib
 from collections.abc import Callable
+from decimal import InvalidOperation
 from functools import partial
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
+from pydantic import TypeAdapter, ValidationError
 
-from idempotent_receiver import MemoryStore, Message, UnusableKey, http_endpoint, idempotent, sqs_consumer
+from idempotent_receiver import (
+    MemoryStore,
+    Message,
+    PermanentError,
+    UnusableKey,
+    http_endpoint,
+    idempotent,
+    sqs_consumer,
+)
 from idempotent_receiver.testing import lambda_context, sqs_event
 from idempotent_receiver.testing.worker import failed_ids
 from idempotent_receiver.workflow import Workflow, workflow_endpoint
@@ -16,6 +31,13 @@ from tests.fake_step_functions import FakeStepFunctions
 from tests.unit.http.api import Api, problem, raising, request
 
 pytestmark = pytest.mark.quick
+
+
+def invalid() -> ValidationError:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(int).validate_python("secret")
+    return caught.value
+
 
 DOES_NOT_FIT = [
     KeyError("secret"),
@@ -26,10 +48,26 @@ DOES_NOT_FIT = [
     UnicodeDecodeError("utf-8", b"secret", 0, 1, "secret"),
     AttributeError("secret"),
     RecursionError("secret"),
+    InvalidOperation("secret"),
+    ZeroDivisionError("secret"),
+    EOFError("secret"),
+    zlib.error("secret"),
+    gzip.BadGzipFile("secret"),
+    invalid(),
 ]
 """What a callable raises for input that it was not written for."""
 
-OTHERS = [RuntimeError("secret"), OSError("secret"), ZeroDivisionError("secret"), KeyboardInterrupt(), SystemExit()]
+THROTTLED = ClientError({"Error": {"Code": "SlowDown", "Message": "secret"}}, "GetObject")
+RETRYABLE = [
+    THROTTLED,
+    RuntimeError("secret"),
+    OSError("secret"),
+    TimeoutError("secret"),
+    ssl.SSLCertVerificationError("secret"),  # a ValueError, too
+]
+"""What a callable raises if what it asks cannot answer now."""
+
+OTHERS = [*RETRYABLE, PermanentError("secret"), KeyboardInterrupt(), SystemExit()]
 
 
 def error_of(run: Callable[[], Any]) -> BaseException | None:
@@ -79,6 +117,40 @@ def test_a_message_and_a_request_have_no_usable_key_either(raised: Exception) ->
     assert problem(api(request()), 400)["detail"] == "no key could be made from the request"
 
 
+@pytest.mark.parametrize("option", ["key", "scope"])
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("raised", RETRYABLE, ids=repr)
+def test_a_request_whose_key_could_not_be_made_now_may_come_again(
+    raised: Exception, required: bool, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing runs, and neither the response nor the log says more than the error's type and place."""
+    api = Api(required=required, logger=logging.getLogger("api"), **{option: raising(raised)})
+    response = api(request())
+    assert problem(response, 503)["detail"].endswith("Try again with the same key.")
+    assert int(response["headers"]["Retry-After"]) > 0
+    assert api.untouched
+    (line,) = caplog.records
+    assert (line.levelname, vars(line)["error_type"]) == ("ERROR", type(raised).__name__)
+    assert "secret" not in str([vars(line), response])
+
+
+def test_a_request_whose_key_says_that_no_retry_can_help_is_a_bad_one() -> None:
+    api = Api(key=raising(PermanentError("the order is closed")))
+    assert problem(api(request()), 400)["detail"] == "the order is closed"
+    assert api.untouched
+
+
+@pytest.mark.parametrize("raised", [*DOES_NOT_FIT, *RETRYABLE], ids=repr)
+@pytest.mark.parametrize("option", ["key", "scope", "parse"])
+def test_a_workflow_blames_a_request_by_the_same_rule(option: str, raised: Exception) -> None:
+    """Any other error is Lambda's."""
+    endpoint = of_a_workflow(f"{option}-{type(raised).__name__}", **{option: raising(raised)})
+    if raised in DOES_NOT_FIT:
+        assert endpoint(request(), lambda_context())["statusCode"] == 400
+    else:
+        assert error_of(lambda: endpoint(request(), lambda_context())) is raised
+
+
 def lambda_of_dict(body: dict) -> None:
     raise AssertionError("never run")
 
@@ -116,7 +188,7 @@ def of_a_workflow(name: str, **options: Any) -> Any:
         state_machine_arn="arn:aws:states:us-east-1:123456789012:stateMachine:transfers",
         timeout_seconds=60,
     )
-    return workflow_endpoint(workflow, parse=bytes, **options)
+    return workflow_endpoint(workflow, **{"parse": bytes, **options})
 
 
 SET_UPS = {

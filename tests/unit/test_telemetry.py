@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import EphemeralMetrics, SchemaValidationError
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.errors import Failure
@@ -185,6 +186,30 @@ def test_a_dead_letter_that_sqs_refuses_is_told_with_its_queue_and_the_remedy() 
     assert "secret" not in sink.stream.getvalue()
 
 
+def test_a_dead_letter_queue_that_is_the_consumers_own_is_named_and_never_sent_to() -> None:
+    """The message fails like one whose send is not confirmed, and goes the way of the queue's redrive policy."""
+
+    class Sqs:
+        sent = 0
+
+        def send_message(self, **arguments: Any) -> None:
+            self.sent += 1
+
+    def handle(body: dict) -> None:
+        raise PermanentError("closed")
+
+    sink, sqs, record = Sink(), Sqs(), sqs_record("1")
+    account, name = record["eventSourceARN"].split(":")[-2:]
+    url = f"https://sqs.us-east-1.amazonaws.com/{account}/{name}"
+    options: Any = {"sqs": sqs, "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
+    answer = sqs_consumer(MemoryStore(), **options)(handle)({"Records": [record]}, Context())
+
+    assert (sqs.sent, answer["batchItemFailures"]) == (0, [{"itemIdentifier": "1"}])
+    (line,) = [line for line in sink.lines if url in line["message"]]
+    assert "it is the queue that the message came from" in line["message"]
+    assert (line["level"], line["message_id"], line["error_type"]) == ("ERROR", "1", "OwnQueue")
+
+
 def test_a_duration_is_in_milliseconds() -> None:
     """As its unit says, and the summary's field."""
     sink, clock = Sink(), ManualClock()
@@ -318,14 +343,114 @@ def test_a_run_without_a_claim_has_none_to_lose_to_a_faster_one(
     assert line["message"] == says
 
 
-def test_metrics_without_a_namespace_do_not_change_the_answer() -> None:
-    """Powertools raises there, and it is not the messages' fault."""
+@pytest.mark.parametrize("kind", [Metrics, EphemeralMetrics])
+@pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint])
+def test_metrics_without_a_namespace_are_refused_at_set_up(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, way_in: Any
+) -> None:
+    """Powertools would raise at each batch's end, where nobody hears it."""
+    monkeypatch.delenv("POWERTOOLS_METRICS_NAMESPACE", raising=False)
 
-    def handle(body: dict) -> None: ...
+    with pytest.raises(
+        ValueError, match=r"metrics has no namespace: Metrics\(namespace=.* or set POWERTOOLS_METRICS_N"
+    ):
+        way_in(MemoryStore(namespace="n"), logger=Sink().logger, metrics=kind())(lambda event, context: None)
 
-    consumer = sqs_consumer(MemoryStore(), logger=Sink().logger, metrics=Metrics())(handle)
 
-    assert consumer({"Records": [sqs_record("1")]}, Context()) == {"batchItemFailures": []}
+@pytest.mark.parametrize("kind", [Metrics, EphemeralMetrics])
+def test_metrics_are_shared_with_log_metrics_that_raises_for_none(
+    capsys: pytest.CaptureFixture[str], kind: Any
+) -> None:
+    """The handler's own metrics stay for `log_metrics`, which sends them. Ours go out beside them, with the same
+    namespace and dimensions.
+    """
+    metrics = kind(namespace="Shop", service="orders")
+    metrics.clear_metrics()  # Powertools' Metrics share their values across the process
+    metrics.set_default_dimensions(stage="test")
+
+    @metrics.log_metrics(raise_on_empty_metrics=True)
+    @sqs_consumer(MemoryStore(), logger=Sink().logger, metrics=metrics)
+    def consumer(body: dict) -> None:
+        metrics.add_metric("Ordered", unit="Count", value=2)
+        metrics.add_dimension("shop", "north")
+        metrics.add_dimensions(region="eu")
+
+    def answer(id: str) -> Any:
+        try:
+            return consumer({"Records": [sqs_record(id)]}, Context())
+        except SchemaValidationError as error:
+            return str(error)
+
+    answers = [answer(id) for id in ("1", "2")]
+    metrics.clear_default_dimensions() if kind is Metrics else None
+    metrics.clear_metrics()
+
+    assert answers == [{"batchItemFailures": []}] * 2
+    sent = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [("Ordered" in each, "Completed" in each) for each in sent] == [(False, True), (True, False)] * 2
+    for each in sent:
+        (described,) = each["_aws"]["CloudWatchMetrics"]
+        assert described["Namespace"] == "Shop"
+        assert [sorted(names) for names in described["Dimensions"]] == [
+            ["service", "shop", "stage"],
+            ["region", "stage"],
+        ]
+        assert (each["service"], each["stage"], each["shop"], each["region"]) == ("orders", "test", "north", "eu")
+
+
+class RaisingLog:
+    """A logger whose every line raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in {"debug", "info", "warning", "error"}:
+            raise AttributeError(name)
+
+        def raising(*given: Any, **named: Any) -> None:
+            raise ConnectionError("the log's server is gone")
+
+        return raising
+
+
+def test_a_logger_that_raises_does_not_silence_metrics() -> None:
+    """Of a batch with a failure, and of a call."""
+
+    def handle(body: dict) -> None:
+        raise ValueError
+
+    of_batch, of_call = Sink(), Sink()
+    answer = sqs_consumer(MemoryStore(), logger=RaisingLog(), metrics=of_batch)(handle)(
+        {"Records": [sqs_record("1")]}, Context()
+    )
+    endpoint = http_endpoint(MemoryStore(namespace="calls"), logger=RaisingLog(), metrics=of_call)
+    status = endpoint(lambda event, context: {"statusCode": 201})(request("k"), Context())["statusCode"]
+
+    assert (answer["batchItemFailures"], status) == ([{"itemIdentifier": "1"}], 201)
+    assert (of_batch.metrics.get("Failed"), of_call.metrics.get("Completed")) == (1, 1)
+    assert of_batch.flushed
+    assert of_call.flushed
+
+
+def test_a_logger_that_raises_for_one_line_gets_the_others() -> None:
+    """And metrics that raise cost no line."""
+    lines: list[str] = []
+
+    class Choosy(RaisingLog):
+        def warning(self, text: str, *, extra: Any) -> None:
+            if extra["message_id"] == "1":
+                raise ConnectionError
+            lines.append(text)
+
+        def info(self, text: str, *, extra: Any) -> None:
+            lines.append(text)
+
+    def handle(body: dict) -> None:
+        raise ValueError
+
+    sqs_consumer(MemoryStore(), logger=Choosy(), metrics=object.__new__(Sink))(handle)(  # type: ignore[arg-type]
+        {"Records": [sqs_record("1"), sqs_record("2")]}, Context()
+    )
+
+    assert lines == ["failed, will be retried", "batch"]
 
 
 def test_a_standard_logger_is_told_the_same_at_its_own_level(caplog: pytest.LogCaptureFixture) -> None:

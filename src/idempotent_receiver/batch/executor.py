@@ -2,8 +2,12 @@
 
 The receiver is a single thread of control that starts jobs and collects results, so it needs no locks. A test can
 supply its own executor to control every interleaving.
+
+A plain handler without concurrency gets the calling thread, because signals, the current event loop, connections and
+thread-locals may belong to that one; the receiver then is another thread.
 """
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -14,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from idempotent_receiver.batch.event_loop import LeftBehind, Loop, Loops
+    from idempotent_receiver.batch.event_loop import BatchLoop, LeftBehind
 
 T = TypeVar("T")
 
@@ -26,7 +30,15 @@ class Executor(Protocol):
         """Run `job` elsewhere; a later `step` calls `on_done` with its result."""
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
-        """Like `start`, for a coroutine function, which runs on the executor's event loop."""
+        """Like `start`, for a coroutine function, which runs on an event loop."""
+
+    def decide(self, decide: Callable[[], None], on_interrupt: Callable[[BaseException], None]) -> None:
+        """Call `decide`, whose handlers may need the calling thread: then it runs on another one, and a later `step`
+        calls `on_interrupt` with whatever a signal raises on the calling thread outside its jobs.
+        """
+
+    def start_handlers(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
+        """Like `start`, for a job that runs handlers: on the thread that called `decide`, if that was called."""
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
         """Called within a job: have a later `step` call `on_done` with `result`, without waiting for the job to end."""
@@ -55,10 +67,14 @@ class ThreadPool:
 
     def __init__(self) -> None:
         self._idle: list[Jobs] = []
+        self._pid = os.getpid()
         weakref.finalize(self, _end, self._idle)
 
     def run(self, job: Callable[[], None]) -> None:
         """Run the job on an idle thread, or on a new one."""
+        if self._pid != (pid := os.getpid()):
+            self._pid = pid
+            self._idle.clear()  # a forked process does not have its parent's threads
         try:
             jobs = self._idle.pop()
         except IndexError:
@@ -83,28 +99,66 @@ def _end(idle: list[Jobs]) -> None:
 
 
 class ThreadExecutor:
-    """An `Executor` on threads, with its own event loop for coroutines.
+    """An `Executor` on threads, and on the process's event loop for coroutines, which `begin` gives.
 
-    Threads and loops are kept between invocations. The caller limits the number of concurrent jobs.
+    Threads are kept between invocations. The caller limits the number of concurrent jobs.
     """
 
-    def __init__(self, pool: ThreadPool, loops: "Loops | None") -> None:
+    def __init__(self, pool: ThreadPool, begin: "Callable[[], BatchLoop] | None") -> None:
         self._pool = pool
-        self._loops = loops
-        self._loop: Loop | None = None
+        self._begin = begin
+        self._loop: BatchLoop | None = None
         self._finished: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._calls: Jobs | None = None
 
     def start(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
         """Run `job` on a worker thread, in a copy of the caller's context."""
         context = copy_context()
         self._pool.run(lambda: self._finished.put(_run(context, job, on_done)))
 
+    def start_handlers(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
+        """Run `job` on the thread that called `decide`."""
+        if self._calls is None:
+            self.start(job, on_done)
+        else:
+            self._calls.put(lambda: self.tell(on_done, job()))
+
+    def decide(self, decide: Callable[[], None], on_interrupt: Callable[[BaseException], None]) -> None:
+        """Call `decide` on a worker thread, and run its handlers here until it has ended."""
+        self._calls = calls = Jobs()
+        waiting = [partial(_run, copy_context(), decide, lambda result: None)]
+        ends: list[Callable[[], None]] = []
+        interrupts: list[BaseException] = []
+        heard: list[BaseException] = []
+
+        def beside() -> None:
+            with suppress(IndexError):  # started again after an interrupt
+                ends.append(waiting.pop()())
+                calls.put(None)
+
+        def interrupted(error: BaseException) -> None:
+            heard.append(error)
+            on_interrupt(error)
+
+        while not ends:
+            try:
+                if waiting:
+                    self._pool.run(beside)
+                while (call := calls.get()) is not None:
+                    if not interrupts:
+                        call()
+            except BaseException as error:  # noqa: BLE001  # a signal's, at any moment: `beside` must end first
+                interrupts.append(error)
+                self._finished.put(partial(interrupted, error))
+        ends[0]()
+        if len(heard) < len(interrupts):
+            raise interrupts[-1]
+
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """Run the coroutine on the event loop."""
         if self._loop is None:
-            assert self._loops is not None  # coroutines need a loop
-            self._loop = self._loops.begin()
-            self._pool.run(self._loop.turn)
+            assert self._begin is not None  # coroutines need a loop
+            self._loop = self._begin()
         loop = self._loop
 
         async def follow() -> None:
@@ -130,12 +184,12 @@ class ThreadExecutor:
                 ended = self._finished.get_nowait()
 
     def cancel_async(self) -> None:
-        """Cancel all tasks on the event loop."""
+        """Cancel this invocation's tasks on the event loop."""
         if self._loop is not None:
             self._loop.cancel()
 
     def close(self, within_seconds: float | None) -> "LeftBehind | None":
-        """Cancel and await tasks that a handler left on the loop, and stop the loop. Hung threads are abandoned."""
+        """Cancel and await tasks that a handler left on the loop. Hung threads are abandoned."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)
 

@@ -44,12 +44,11 @@ class Processed:
 def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Processed:
     """Process all `works`, and return their outcomes and the batch's counts."""
     batch = Batch(works, settings, deadline)
-    try:
-        batch.run()
-    except (KeyboardInterrupt, SystemExit):
-        # The process is about to end: record what has finished and release what has not started.
-        batch.abandon()
-        raise
+    # Outside Lambda, a batch's calling thread is none on which anything was made.
+    if settings.concurrency == 1 and not settings.asynchronous and settings.host is None:
+        settings.executor.decide(batch.run_or_abandon, batch.interrupted)
+    else:
+        batch.run_or_abandon()
     return batch.processed()
 
 
@@ -118,6 +117,24 @@ class Batch:
                 self._claims.line_up(item)
         while self._step() and (self._runs.running > 0 or not self._late(ANSWER)):
             self._executor.step(self._timeout_seconds())
+
+    def run_or_abandon(self) -> None:
+        """Run. If the process is about to end, record what has finished and release what has not started."""
+        try:
+            self.run()
+        except (KeyboardInterrupt, SystemExit):
+            self.abandon()
+            raise
+
+    def interrupted(self, error: BaseException) -> None:
+        """Fail the message that was being handled when a signal raised `error`, and start no more handlers. Without
+        one, or if the process is about to end, abandon the batch.
+        """
+        if self._runs.fail_taken(error) and isinstance(error, Exception):
+            self._stop()
+            return
+        self.abandon()
+        raise error
 
     def abandon(self) -> None:
         """Settle finished items and release unstarted ones, without waiting for handlers."""

@@ -1,7 +1,7 @@
 """Runs handlers: up to the configured concurrency, each only if there is time for it.
 
 A plain handler runs in a worker loop: a thread that takes one item after another, which saves short handlers a thread
-switch each. A coroutine is a task on the event loop.
+switch each. Without concurrency, that is the thread that called the consumer. A coroutine is a task on the event loop.
 """
 
 from collections import deque
@@ -9,12 +9,13 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 
-from idempotent_receiver.batch.items import Event, Item
+from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
 from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
+from idempotent_receiver.errors import failure_of
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
 from idempotent_receiver.handler.results import fits
 from idempotent_receiver.protocol.outbox import NO_CLIENT
@@ -61,7 +62,7 @@ class Runs:
                 self._start_coroutine((self.again or self.ready).popleft(), moment)
             else:
                 # A loop that finds nothing left ends at once.
-                self._executor.start(self._work, self._loop_ended)
+                self._executor.start_handlers(self._work, self._loop_ended)
 
     def release_waiting(self, host: Host, moment: Moment) -> None:
         """Release items that cannot start now, if the host says that they should not wait for running handlers."""
@@ -74,6 +75,18 @@ class Runs:
                 except ValueError:  # a worker loop has just taken it
                     continue
                 self._progress.happens(item, Event.STOPPED)
+
+    def fail_taken(self, error: BaseException) -> bool:
+        """Fail the item that the only worker loop had taken when a signal ended it. Returns whether there is one."""
+        taken = [
+            item
+            for item in self._progress.order.items
+            if item.stage is Stage.READY and item not in self.ready and item not in self.again
+        ]
+        self.running = 0
+        for item in taken:
+            self._handled(item, Raised(failure_of(error, with_text=self._settings.error_texts), error))
+        return len(taken) > 0
 
     def stop(self) -> None:
         """Start nothing more, and release what has not started."""

@@ -31,7 +31,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.cancellations import Cancelled
-from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, answered_by_moto, default_client, turn
+from idempotent_receiver.dynamodb.client import answered_by_moto, default_client, turn
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.dynamodb.errors import ApiCall
 from idempotent_receiver.dynamodb.packs import Packs
@@ -60,6 +60,7 @@ from idempotent_receiver.protocol.store import (
     Unknown,
     Written,
 )
+from idempotent_receiver.raw_requests import RawList, accept_raw
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -262,7 +263,7 @@ class Requests:
         """Run independent statements; answers are in order."""
         call = ApiCall("BatchExecuteStatement", self.table, permission, partial=True)
         try:
-            answer = _receive(lambda: self.client.batch_execute_statement(Statements=RawStatements(batch)))
+            answer = _receive(lambda: self.client.batch_execute_statement(Statements=RawList(batch)))
             responses = answer.get("Responses", [])
             if len(responses) != len(batch):
                 raise UnreadableAnswer

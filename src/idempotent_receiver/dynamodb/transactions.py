@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from idempotent_receiver.dynamodb import statements
-from idempotent_receiver.dynamodb.client import RawActions
 from idempotent_receiver.dynamodb.errors import ApiCall, explained
 from idempotent_receiver.protocol.action import Action, ActionItem, Items
 from idempotent_receiver.protocol.limits import (
@@ -24,6 +23,7 @@ from idempotent_receiver.protocol.limits import (
 from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import Commit, NotApplied
+from idempotent_receiver.raw_requests import RawList
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
@@ -167,7 +167,7 @@ def token_of(members: Sequence[Member]) -> str:
     return hashlib.sha256(json.dumps([(record.id, record.version) for record in written]).encode()).hexdigest()[:36]
 
 
-def raw(members: Sequence[Member]) -> RawActions:
+def raw(members: Sequence[Member]) -> RawList:
     """All members' actions, in order; a check that several members share appears once."""
     actions: list[TransactWriteItemTypeDef] = []
     texts: list[bytes] = []
@@ -175,7 +175,7 @@ def raw(members: Sequence[Member]) -> RawActions:
         new = [number for number, place in enumerate(places) if place >= len(actions)]
         texts += [member.text] if len(new) == len(places) else [_encoded([member.actions[number]]) for number in new]
         actions += [member.actions[number] for number in new]
-    return RawActions(actions, b"[" + b",".join(texts) + b"]")
+    return RawList(actions, b"[" + b",".join(texts) + b"]")
 
 
 def places_of(members: Sequence[Member]) -> list[list[int]]:

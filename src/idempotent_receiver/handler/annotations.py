@@ -3,10 +3,9 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from idempotent_receiver.durable import (
     durable_refusal,
@@ -27,7 +26,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
     """The name of the parameter annotated `Transaction`, if any. Raises TypeError if there are several, if one is
-    annotated as optional, or if the store does not support transactions.
+    annotated otherwise, such as optional, or if the store does not support transactions.
     """
     name = function_name(function)
     hints = hints_of(function, name, needed=lambda parameter: False)
@@ -45,25 +44,35 @@ def require_plain(hint: Any, supplied: type, parameter: str, function: str) -> N
     """Raise TypeError for a parameter whose annotation names what the library supplies in another way than as such: in
     a union, an alias, a list, or by a subclass. It would get none.
     """
-    if hint is not supplied and _mentions(hint, supplied):
+    if hint is not supplied and any(issubclass(each, supplied) for each in classes_in(hint)):
         kind = supplied.__name__
         raise TypeError(
-            f"{function}: annotate {parameter!r} as {kind}, not as optional, a list or otherwise: the function is "
-            "called once for each message, and every call gets one"
+            f"{function}: annotate {parameter!r} as {kind}, not as optional, a list or otherwise: every call gets one"
         )
 
 
-def _mentions(hint: Any, kind: type) -> bool:
+def classes_in(hint: Any) -> Iterator[type]:
+    """The classes that an annotation names, within unions, aliases, containers and `Annotated` too."""
     todo, seen = [hint], set()
     while todo:
         each = todo.pop()
         if id(each) in seen:
             continue  # a `type` alias may contain itself
         seen.add(id(each))
-        if isinstance(each, type) and not get_args(each) and issubclass(each, kind):
-            return True
-        todo += [*get_args(each), getattr(each, "__supertype__", None), getattr(each, "__value__", None)]
-    return False
+        if isinstance(each, type) and not get_args(each):
+            yield each
+        todo += [*get_args(each), get_origin(each)]
+        todo += [getattr(each, "__supertype__", None), getattr(each, "__value__", None)]
+
+
+def refuse_method(function: Callable[..., Any], name: str, wrap: str) -> None:
+    """Raise TypeError for a method that is not bound to its object. `wrap` is the call that decorates."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is not None and first.name in ("self", "cls") and first.annotation is first.empty:
+        raise TypeError(
+            f"{name} is a method, and nothing gives it its {first.name!r}: wrap it once it is bound, as in "
+            f"{wrap}(service.handle)"
+        )
 
 
 def require_transactions(store: object, name: str) -> None:
@@ -87,36 +96,42 @@ def hints_of(
 ) -> dict[str, Any]:
     """The function's annotations, without those that cannot be resolved and are not `needed`.
 
-    Raises TypeError for one that is needed, for a `Message` or a `Transaction` that cannot be resolved, and for a
-    durable function's context.
+    Raises TypeError for one that is needed, for a parameter's `Transaction` that cannot be resolved, and for a durable
+    function's context.
     """
     while isinstance(function, partial):
         function = function.func
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         hints = get_type_hints(target, include_extras=True)
-    except NameError as error:
-        hints = _resolved_one_by_one(target)
-        for each, annotation in target.__annotations__.items():
-            if each not in hints and (needed(each) or _SUPPLIED.search(str(annotation))):
-                text = "import its type at run time, not only `if TYPE_CHECKING`, and define it at module level, above"
-                raise TypeError(f"{name}: the annotation of {each!r} cannot be resolved ({error}): {text}") from error
+    except Exception:  # noqa: BLE001  # an annotation is evaluated, so it may raise anything
+        hints = _resolved_one_by_one(target, name, needed)
     if any(map(takes_durable_context, hints.values())):
         raise durable_refusal(name)
     return hints
 
 
-_SUPPLIED = re.compile(r"\b(Message|Transaction)\b")
-"""What the library supplies: a function that asks for it must get it."""
+_SUPPLIED = re.compile(r"\bTransaction\b")
+"""What every decorator supplies: a function that asks for it must get it."""
 
 
-def _resolved_one_by_one(function: Callable[..., Any]) -> dict[str, Any]:
+def _resolved_one_by_one(function: Callable[..., Any], name: str, needed: Callable[[str], bool]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, annotation in function.__annotations__.items():
-        alone = SimpleNamespace(__annotations__={name: annotation})
-        with suppress(NameError):  # imported only for type checkers, or local
+    for each, annotation in function.__annotations__.items():
+        alone = SimpleNamespace(__annotations__={each: annotation})
+        try:
             found |= get_type_hints(alone, globalns=function.__globals__, include_extras=True)
+        except Exception as error:
+            if needed(each) or (each != "return" and _SUPPLIED.search(str(annotation))):
+                text = f"{name}: the annotation of {each!r} cannot be resolved ({error}): {_remedy(error)}"
+                raise TypeError(text) from error
     return found
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, NameError):  # imported only for type checkers, or local
+        return "import its type at run time, not only `if TYPE_CHECKING`, and define it at module level, above"
+    return "name a type there"
 
 
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:

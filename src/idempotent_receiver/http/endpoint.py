@@ -8,6 +8,7 @@ what the request has or finds                          response
 GET, HEAD or OPTIONS, with or without a key            the unprotected handler's
 no key                                                 400, or the unprotected handler's if no key is `required`
 a key that cannot be used                              400
+a key that could not be made now                       503 with `Retry-After`
 no earlier request under its key                       the handler's, stored if its status `is_final`
 the same request, answered                             the stored one, with `Idempotency-Replayed: true` (`fronts.py`)
 the same request, still running                        409 with `Retry-After`, after a wait if one is configured
@@ -32,9 +33,9 @@ from urllib.parse import quote
 from idempotent_receiver import options
 from idempotent_receiver.calls import NOT_FINAL, CallKey, CallOptions
 from idempotent_receiver.clock import Clock, require_context
-from idempotent_receiver.errors import MissingKey, UnusableKey, text_of
+from idempotent_receiver.errors import MissingKey, PermanentError, UnusableKey, text_of
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.annotations import runnable, wants_transaction
+from idempotent_receiver.handler.annotations import refuse_method, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
@@ -194,6 +195,7 @@ def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore
     with a request.
     """
     name, transaction = runnable(function), wants_transaction(function, store)
+    refuse_method(function, name, "http_endpoint(store)")
     try:
         signature(function).bind("event", "context", **({} if transaction is None else {transaction: "one"}))
     except TypeError as error:
@@ -224,11 +226,14 @@ class _Endpoint:
         try:
             key = self._key_of(event, request)
             fingerprint = self._fingerprint_of(request)
-        except UnusableKey as error:
+        except (UnusableKey, PermanentError) as error:
             if isinstance(error, MissingKey) and not self.required:
                 return self._unprotected(event, context, _WITHOUT_A_KEY)
             self.telemetry.report_unusable(error, with_text=self.calls.error_texts)
             return self._own(responses.unusable_key_response(error), event, request)
+        except Exception as error:  # noqa: BLE001  # a user's key may ask another service, which may not answer now
+            self.telemetry.report_unmade(error, with_text=self.calls.error_texts)
+            return self._own(responses.unsettled(), event, request)
 
         def handle(attempt: Attempt) -> HandlerResponse:
             if self.transaction is None:

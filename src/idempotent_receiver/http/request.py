@@ -161,10 +161,9 @@ def header(name: str) -> Callable[[Any], str]:
 def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
     """The value that the user's `key` or `scope` callable (`name`) returns for an event.
 
-    Raises UnusableKey for any exception: the client sent something unexpected, so a retry does not help. The
-    exception's own text is not disclosed to the client.
+    Raises UnusableKey for an error that `blames_input`, without that error's own text, and any other as it is.
     """
-    return made(name, "the request", partial(strategy, event), (Exception,))
+    return made(name, "the request", partial(strategy, event))
 
 
 def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:

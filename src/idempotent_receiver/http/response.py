@@ -9,7 +9,7 @@ from decimal import Decimal
 from http import HTTPStatus
 from typing import Any
 
-from idempotent_receiver.errors import MissingKey, UnusableKey, misuse, text_of
+from idempotent_receiver.errors import MissingKey, PermanentError, UnusableKey, misuse, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.http.fronts import Front, HttpResponse, as_json, fitted, in_form_of
@@ -134,7 +134,7 @@ def without_answer(
     return problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)
 
 
-def unusable_key_response(error: UnusableKey) -> HttpResponse:
+def unusable_key_response(error: UnusableKey | PermanentError) -> HttpResponse:
     """The response to a request without a usable key. Nothing ran."""
     title = "No idempotency key" if isinstance(error, MissingKey) else "The idempotency key cannot be used"
     return problem(HTTPStatus.BAD_REQUEST, title, text_of(error))

@@ -1,5 +1,6 @@
 """AWS clients for an operator's account, and clear errors for wrong names."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -43,6 +44,28 @@ def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
                 f"there is no {what} in this account and region: {remedy} (see --region, --profile)"
             ) from None
         raise
+
+
+NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
+"""Endings of SQS error codes for a queue that does not exist."""
+
+_QUEUE_ARN = re.compile(r"arn:[\w-]+:sqs:[\w-]+:\d{12}:[\w-]{1,80}(?:\.fifo)?", re.ASCII)
+
+
+def is_gone(client: Client, arn: str, *, beside: str) -> bool:
+    """Whether SQS says that the queue with this ARN does not exist, or the text is no queue's ARN. False if SQS does
+    not say, or if the queue is not in the account and region of the one `beside` it.
+    """
+    if not _QUEUE_ARN.fullmatch(arn):
+        return True
+    place, _, name = arn.rpartition(":")
+    if place != beside.rpartition(":")[0]:
+        return False
+    try:
+        client("sqs").get_queue_url(QueueName=name)
+    except ClientError as error:
+        return code_of(error).endswith(NO_QUEUE)
+    return False
 
 
 CONSUMER = "ConsumerName"

@@ -70,6 +70,10 @@ class Description:
         }
 
 
+class Unknown(ValueError):
+    """A field or a value that this version does not know. A newer version may have written it."""
+
+
 def description_in(text: str) -> Description:
     """The description in a document. Raises a ValueError that names an invalid field and its valid values."""
     try:
@@ -79,7 +83,7 @@ def description_in(text: str) -> Description:
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  # the text is wrong, not an argument's type
     if unknown := sorted(found.keys() - _READ.keys()):
-        raise ValueError(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
+        raise Unknown(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
     said = Description(**{name: _read(name, value) for name, value in found.items() if value is not None})
     if said.namespace is None and said.key not in (None, keys.message_id):
         raise ValueError("namespace is missing: with this key strategy, give the store's namespace")
@@ -93,7 +97,8 @@ def stated(outputs: Mapping[str, str], stack: str | None) -> Description | None:
     try:
         return description_in(outputs[OUTPUT])
     except ValueError as error:
-        remedy = "set it to what `receiver describe` prints, or give --consumer"
+        newer = "upgrade `receiver` if a newer version wrote it, or " if isinstance(error, Unknown) else ""
+        remedy = f"{newer}set it to what `receiver describe` prints, or give --consumer"
         raise UsageError(f"output {OUTPUT} of stack {stack}: {error}; {remedy}") from None
 
 
@@ -117,7 +122,7 @@ def _payload(said: object) -> Payload | InCode:
             return InCode(name)
         case dict() if not said.keys() - _PARTS:
             return Payload(**said)
-    raise ValueError(f"{json.dumps(said)} is not a payload: use {{}} for the whole body, or {', '.join(_PARTS)}")
+    raise Unknown(f"{json.dumps(said)} is not a payload: use {{}} for the whole body, or {', '.join(_PARTS)}")
 
 
 _BY_NAME: Mapping[str, keys.KeyStrategy] = {"message_id": keys.message_id, "event_id": keys.event_id}
@@ -138,7 +143,7 @@ def _key(said: object) -> keys.KeyStrategy | InCode:
             ((name, argument),) = said.items()
             return _MADE[name](argument)
     known = [*map(json.dumps, _BY_NAME), *(f'{{"{name}": ...}}' for name in _MADE)]
-    raise ValueError(f"{json.dumps(said)} is not a key strategy: use {', '.join(known)}")
+    raise Unknown(f"{json.dumps(said)} is not a key strategy: use {', '.join(known)}")
 
 
 def _key_document(key: keys.KeyStrategy | InCode) -> object:
@@ -194,4 +199,5 @@ def _read(name: str, value: object) -> Any:
     try:
         return _READ[name](value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name}: {error}") from None
+        kind = Unknown if isinstance(error, Unknown) or name == "effects" else ValueError
+        raise kind(f"{name}: {error}") from None

@@ -14,6 +14,7 @@ from typing import Any
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act
 from idempotent_receiver.operations.records import lease_over, reason_in, released, unsent, written_ms
+from idempotent_receiver.protocol.outbox import given_up
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resend_of, resending, resent, taken_back
 
@@ -43,12 +44,17 @@ def in_order(events: Iterable[TraceEvent], now_ms: int) -> list[TraceEvent]:
 def of_record(
     source: str, record: Record, now_ms: int, retention_seconds: int, key_of: KeyOf = str
 ) -> Iterator[TraceEvent]:
-    """The record's last write, and the ends of its lease and retention. The write's time is derived from the expiry."""
+    """The record's last write, what was given up, and the ends of its lease and retention. The write's time is derived
+    from the expiry.
+    """
     yield TraceEvent(written_ms(record, now_ms, retention_seconds), source, _left(record, now_ms, key_of))
     leased = record.status in (Status.INPROGRESS, Status.SENDING)
     if leased and not (released(record, now_ms) or resending(record)):
         over = ", never settled" if lease_over(record, now_ms) or unsent(record, now_ms) else ""
         yield TraceEvent(record.lease_until_ms, source, f"end of its lease{over}")
+    for number, each in given_up(record.outbox).items():
+        said = f"message {number} to {each.queue_url} is never sent: {each.operator} gave it up: {each.why}"
+        yield TraceEvent(None, source, said)
     if record.expiration is not None:
         yield TraceEvent(record.expiration * 1000, source, "expiry of the record: the key is free afterwards")
 
@@ -113,7 +119,7 @@ def of_dead_letter(dead_letter: DeadLetter, reason: str) -> Iterator[TraceEvent]
 
 
 def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
-    """What an operator did. If the result is unknown and `doubt` is false, a later act repeated this one."""
+    """What an operator did. If the result is unknown and `doubt` is false, a later act settled this one."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
     became = act.became if doubt or not act.may_have_happened else "not confirmed; repeated later"

@@ -1,12 +1,12 @@
-"""Sends a record's messages when the consumed message is gone and no redelivery will send them.
+"""Sends a record's messages, or gives one up, when the consumed message is gone and no redelivery will send them.
 
 The command takes the record over as a worker does, so that no worker sends at the same time. Its lease is longer than
 it can send. Whatever stops it, it records what SQS has confirmed, and ends its lease.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idempotent_receiver.batch.settings import SendAnswer
 from idempotent_receiver.clock import Clock, Deadline
@@ -18,13 +18,14 @@ from idempotent_receiver.handler.outcome import (
     of_mark,
     of_stop,
 )
-from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, SettleResult, Unsent
+from idempotent_receiver.protocol import outbox as outboxes
+from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, Settled, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
-from idempotent_receiver.protocol.outbox import Outgoing, confirmed, from_text
+from idempotent_receiver.protocol.outbox import GivenUp, Outgoing, confirmed, from_text
 from idempotent_receiver.protocol.record import Record, Status, idempotency_key
 from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.store import RecordStore, Unknown
-from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, Claimed, decide
+from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, Claimed, Settlement, decide
 from idempotent_receiver.sqs.sends import send_messages
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ RECORD_SECONDS = 30
 LONGEST_BACKOFF_SECONDS = 20
 """botocore's longest pause between two attempts of a request."""
 
+TAKEN_BY_A_WORKER = "a worker has taken its record over, and sends what is left: wait"
 OUT_OF_TIME = f"not all messages were sent within {SEND_SECONDS} s: repeat the command"
 
 
@@ -49,30 +51,89 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
     those in its FIFO group. What was confirmed is recorded, also before an exception such as KeyboardInterrupt.
     """
     deadline = Deadline.after(clock, SEND_SECONDS * 1000)
-    (found,) = store.read([id])
-    if isinstance(found, Unknown):
-        return f"its record could not be read: {found.why}"
     lease_ms = int((SEND_SECONDS + _longest_request_seconds(sqs)) * 1000)
-    claim = Claim(id, None, "operator", 0, retention_seconds, lease_ms=lease_ms)
-    if (why := _refusal(decide(found, claim, (), deadline.now_ms), found, deadline)) is not None:
-        return why
-    assert isinstance(found, Record)  # otherwise, there is a refusal
-    try:
-        left = from_text(found.outbox)
-    except Exception as error:  # noqa: BLE001  # anyone may have edited the record
-        return f"its outbox cannot be read: {type(error).__name__}"
-    taken: Claimable | ClaimAnswer | Unknown = ask(TakeOver(claim), found, store, deadline)
-    if isinstance(taken, Unknown):
-        return f"its record could not be taken over: {taken.why}"
-    if not isinstance(taken, Claimed):
-        return _refusal(taken, found, deadline)
+    taken = _taken_over(store, Claim(id, None, "operator", 0, retention_seconds, lease_ms=lease_ms), deadline)
+    if isinstance(taken, str):
+        return taken
     sending = Sending(sqs, idempotency_key(id), deadline)
     try:
-        sending.send(left)
+        sending.send(from_text(taken.record.outbox))
     except BaseException:
         _recorded(store, taken, sending, clock)
         raise
     return _recorded(store, taken, sending, clock)
+
+
+class GaveUp(NamedTuple):
+    """How giving up a message ended: `why` it was not given up, or None. If `in_doubt`, it may have been all the same.
+    `left` says whether messages are left to send.
+    """
+
+    why: str | None = None
+    in_doubt: bool = False
+    left: bool = False
+
+
+def to_give_up(found: Record | Unknown | None, number: int, now_ms: int) -> Outgoing | str:
+    """The message with this number, which is left to send; or why it cannot be given up."""
+    left = _left(found, now_ms)
+    return left if isinstance(left, str) else left.get(number) or _none_left(number, left)
+
+
+def give_up(
+    store: RecordStore, id: str, number: int, reason: GivenUp, *, clock: Clock, retention_seconds: int
+) -> GaveUp:
+    """Replace a record's message that is left to send by a tombstone with the reason. It is then never sent. If none is
+    left, the record is marked. Takes the record over first, as `send_from` does.
+    """
+    deadline = Deadline.after(clock, RECORD_SECONDS * 1000)
+    claim = Claim(id, None, "operator", 0, retention_seconds, lease_ms=2 * RECORD_SECONDS * 1000)
+    taken = _taken_over(store, claim, deadline)
+    if isinstance(taken, str):
+        return GaveUp(taken)
+    record, left = taken.record, from_text(taken.record.outbox)
+    why = None if number in left else _none_left(number, left)
+    outbox = str(record.outbox) if why else outboxes.give_up(record.outbox, number, reason)
+    answer: SettleResult | Unknown = ask(
+        _end(taken, outbox, deadline), record, store, deadline, max_retries=SETTLE_RETRIES
+    )
+    if why is None and isinstance(answer, Unknown):
+        return GaveUp(f"it was not recorded: {answer.why}", in_doubt=True)
+    if why is None and not isinstance(answer, Settled):
+        why = TAKEN_BY_A_WORKER
+    return GaveUp(why, left=bool(from_text(outbox)))
+
+
+def _none_left(number: int, left: Collection[int]) -> str:
+    return f"message {number} is not left to send (left: {', '.join(map(str, left)) or 'none'})"
+
+
+def _left(found: Record | Unknown | None, now_ms: int) -> dict[int, Outgoing] | str:
+    """A record's messages that are left to send, by their numbers; or why they may not be sent."""
+    if isinstance(found, Unknown):
+        return f"its record could not be read: {found.why}"
+    if (why := _refusal(decide(found, Claim("", None, "", 0), (), now_ms), found, now_ms)) is not None:
+        return why
+    assert isinstance(found, Record)  # otherwise, there is a refusal
+    try:
+        return from_text(found.outbox)
+    except Exception as error:  # noqa: BLE001  # anyone may have edited the record
+        return f"its outbox cannot be read: {type(error).__name__}"
+
+
+def _taken_over(store: RecordStore, claim: Claim, deadline: Deadline) -> Claimed | str:
+    """The record, taken over for `claim`; or why it was not."""
+    (found,) = store.read([claim.id])
+    left = _left(found, deadline.now_ms)
+    if isinstance(left, str):
+        return left
+    assert isinstance(found, Record)  # otherwise, nothing is left
+    taken: Claimable | ClaimAnswer | Unknown = ask(TakeOver(claim), found, store, deadline)
+    if isinstance(taken, Unknown):
+        return f"its record could not be taken over: {taken.why}"
+    if not isinstance(taken, Claimed):
+        return str(_refusal(taken, found, deadline.now_ms))
+    return taken
 
 
 def _longest_request_seconds(sqs: Any) -> float:
@@ -85,13 +146,13 @@ def _longest_request_seconds(sqs: Any) -> float:
     return float(attempts * (config.connect_timeout + config.read_timeout + LONGEST_BACKOFF_SECONDS))
 
 
-def _refusal(met: Claimable | ClaimAnswer, found: Record | None, deadline: Deadline) -> str | None:
+def _refusal(met: Claimable | ClaimAnswer, found: Record | None, now_ms: int) -> str | None:
     """Why nothing is sent; None if the record's messages may be sent."""
     if isinstance(met, HeldElsewhere):
         return f"a worker holds its claim until {met.until_ms} (epoch ms) and may be sending its messages: wait"
     if isinstance(met, AlreadyCompleted):
         return "its messages have already been sent"
-    if found is not None and found.expired(deadline.now_ms):
+    if found is not None and found.expired(now_ms):
         return "its record has expired, and its key is free again"
     return None if isinstance(met, Unsent) else "its record has no messages to send"
 
@@ -149,8 +210,7 @@ class Sending:
 def _recorded(store: RecordStore, taken: Claimed, sending: Sending, clock: Clock) -> str | None:
     """Mark the record, or record what is left and end the lease. Returns why not all is sent and marked, or None."""
     deadline = Deadline.after(clock, RECORD_SECONDS * 1000)
-    left = confirmed(taken.record.outbox, sending.sent)
-    ends = stop(taken, left, deadline.now_ms) if from_text(left) else mark(taken)
+    ends = _end(taken, confirmed(taken.record.outbox, sending.sent), deadline)
     answer: SettleResult | Unknown = ask(ends, taken.record, store, deadline, max_retries=SETTLE_RETRIES)
     if ends.outcome["status"] == Status.SENDING:
         ended = of_stop(answer, taken.claim, deadline, NotSent(sending.why or "it was interrupted"))
@@ -162,4 +222,9 @@ def _recorded(store: RecordStore, taken: Claimed, sending: Sending, clock: Clock
         case NotSent(why):
             return why
         case _:
-            return "a worker has taken its record over, and sends what is left: wait"
+            return TAKEN_BY_A_WORKER
+
+
+def _end(taken: Claimed, outbox: str, deadline: Deadline) -> Settlement:
+    """What to write once the outbox is as given: what is left, or that nothing is."""
+    return stop(taken, outbox, deadline.now_ms) if from_text(outbox) else mark(taken, outbox)

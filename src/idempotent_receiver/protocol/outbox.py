@@ -28,6 +28,11 @@ TOMBSTONE = None
 messages, so it neither sends nor marks them.
 """
 
+GIVEN_UP = "GivenUp"
+"""The only name in a tombstone with a reason, for a message that an operator gave up. A release that does not know it
+reads none of the messages.
+"""
+
 MOST_DELAY_SECONDS = 900
 """SQS's maximum delay."""
 
@@ -68,6 +73,14 @@ class Outgoing(NamedTuple):
         if len(together) <= MOST_OTHER_ATTRIBUTES:
             arguments["MessageAttributes"] = together
         return Outgoing(self.queue_url, arguments)
+
+
+class GivenUp(NamedTuple):
+    """A message that will never be sent: its queue's URL, who gave it up, and why."""
+
+    queue_url: str
+    operator: str
+    why: str
 
 
 def _texts(attributes: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -170,8 +183,7 @@ def _refuse(constant: str) -> None:
 
 def to_text(sent: Sequence[Outgoing]) -> str:
     """The messages as stored in a record."""
-    entries = [{"QueueUrl": one.queue_url, **_recoded(one.arguments, _encoded)} for one in sent]
-    return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
+    return _compact([{"QueueUrl": one.queue_url, **_recoded(one.arguments, _encoded)} for one in sent])
 
 
 def from_text(text: str | None) -> dict[int, Outgoing]:
@@ -181,14 +193,46 @@ def from_text(text: str | None) -> dict[int, Outgoing]:
     entries = json.loads(text or "")
     if not entries or not isinstance(entries, list):
         raise ValueError("the outbox is empty")
-    return {number: _message(entry) for number, entry in enumerate(entries, 1) if entry is not TOMBSTONE}
+    return {number: _message(entry) for number, entry in enumerate(entries, 1) if not _is_tombstone(entry)}
+
+
+def _is_tombstone(entry: object) -> bool:
+    return entry is TOMBSTONE or (isinstance(entry, dict) and entry.keys() == {GIVEN_UP})
+
+
+def give_up(text: str | None, number: int, why: GivenUp) -> str:
+    """The outbox with a tombstone and its reason in place of the message with this number."""
+    entries = json.loads(text or "")
+    entries[number - 1] = {GIVEN_UP: why._asdict()}
+    return _compact(entries)
+
+
+def given_up(text: str | None) -> dict[int, GivenUp]:
+    """The messages that operators gave up, by their numbers. Empty if the outbox cannot be read."""
+    try:
+        entries = enumerate(json.loads(text or "[]"), 1)
+        return {number: GivenUp(**entry[GIVEN_UP]) for number, entry in entries if entry and _is_tombstone(entry)}
+    except (ValueError, TypeError, RecursionError):
+        return {}
+
+
+def without_messages(text: str | None) -> str | None:
+    """What stays of an outbox in a COMPLETED record: its tombstones, if any has a reason."""
+    if text is None or GIVEN_UP not in text or not (kept := given_up(text)):
+        return None
+    return _compact(
+        [{GIVEN_UP: kept[number]._asdict()} if number in kept else TOMBSTONE for number in range(1, max(kept) + 1)]
+    )
 
 
 def confirmed(text: str | None, numbers: Collection[int]) -> str:
     """The outbox with tombstones in place of the messages with these numbers, which SQS has confirmed."""
     entries = json.loads(text or "")
-    kept = [TOMBSTONE if number in numbers else entry for number, entry in enumerate(entries, 1)]
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+    return _compact([TOMBSTONE if number in numbers else entry for number, entry in enumerate(entries, 1)])
+
+
+def _compact(entries: Sequence[Any]) -> str:
+    return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
 def _message(entry: dict[str, Any]) -> Outgoing:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from idempotent_receiver.protocol.answers import Claimable, Unsent
+from idempotent_receiver.protocol.outbox import without_messages
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.transitions import (
     Attributes,
@@ -68,6 +69,9 @@ def stop(sending: Claimed, outbox: str, now_ms: int) -> Settlement:
     return settlement(sending, left)
 
 
-def mark(sending: Claimed) -> Settlement:
-    """SQS has confirmed a SENDING record's messages: COMPLETED, without the messages."""
-    return settlement(sending, completed(sending.record.data))
+def mark(sending: Claimed, outbox: str | None = None) -> Settlement:
+    """SQS has confirmed a SENDING record's messages, or operators gave them up: COMPLETED, without the messages. What
+    was given up stays in the record. `outbox` says what was given up now; by default, it is the record's own.
+    """
+    left = without_messages(sending.record.outbox if outbox is None else outbox)
+    return settlement(sending, {**completed(sending.record.data), "outbox": left})

@@ -2,13 +2,20 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from idempotent_receiver.errors import InvalidBody, invalid_body
-from idempotent_receiver.handler.annotations import field_names, hints_of, require_plain, runnable
+from idempotent_receiver.handler.annotations import (
+    classes_in,
+    field_names,
+    hints_of,
+    refuse_method,
+    require_plain,
+    runnable,
+)
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.message import Message
@@ -47,8 +54,13 @@ def bind(function: Callable[..., Any]) -> Binding:
         _refuse_lambda_handler(name, parameters, {})
         raise
     _refuse_lambda_handler(name, parameters, hints)
-    sources = {parameter.name: _source(parameter, hints, name) for parameter in parameters.values()}
-    bodies = [parameter for parameter, source in sources.items() if source not in (_the_message, _the_transaction)]
+    refuse_method(function, name, "sqs_consumer(store)")
+    sources = {each.name: _source(each, hints, name) for each in parameters.values() if not _is_left_out(each, hints)}
+    bodies = [
+        each
+        for each, source in sources.items()
+        if source not in (_the_message, _the_transaction) and not _is_left_alone(parameters[each], hints)
+    ]
     if len(bodies) != 1:
         found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
         raise TypeError(f"{name} must take exactly one body, but takes {found}: {_REMEDY}")
@@ -67,12 +79,25 @@ _REMEDY = (
 )
 
 
-def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[str, Any]) -> None:
+def _is_left_alone(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
+    """Whether a parameter keeps its default: it has one, and no annotation."""
+    return parameter.default is not parameter.empty and parameter.name not in hints
+
+
+def _is_left_out(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
+    """Whether nothing is passed. Others may follow a positional parameter, so that one is given its default."""
+    return parameter.kind is parameter.KEYWORD_ONLY and _is_left_alone(parameter, hints)
+
+
+def _refuse_lambda_handler(name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]) -> None:
     """Raise TypeError for a function that takes Lambda's event and context: several parameters would be bodies, and one
-    of them has such a name.
+    of them has such a name; or both have, whatever their defaults.
     """
     bodies = [one for one in parameters if hints.get(one) is not Message and hints.get(one) is not Transaction]
-    if len(bodies) > 1 and not {"event", "context"}.isdisjoint(one.strip("_") for one in bodies):
+    names = {one.strip("_") for one in bodies}
+    required = [one for one in bodies if not _is_left_alone(parameters[one], hints)]
+    of_lambda = {"event", "context"}
+    if of_lambda <= names or (len(required) > 1 and of_lambda & {one.strip("_") for one in required}):
         raise TypeError(
             f"{name} takes one message, not an event: {_REMEDY}. Lambda calls the decorated function with "
             "(event, context)"
@@ -84,26 +109,43 @@ def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> A
         raise TypeError(
             f"{name}: parameter {parameter.name!r} must be an ordinary parameter, not *, ** or keyword-only"
         )
+    if _is_left_alone(parameter, hints):
+        return lambda message, attempt: parameter.default
     if parameter.name not in hints:
-        raise TypeError(
-            f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type. A method is "
-            "wrapped once it is bound: sqs_consumer(store)(service.handle)"
-        )
+        raise TypeError(f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type")
     hint = hints[parameter.name]
     if hint is Message:
         return _the_message
     if hint is Transaction:
         return _the_transaction
+    _refuse_batch(hint, parameter.name, name)
     for supplied in (Message, Transaction):
         require_plain(hint, supplied, parameter.name, name)
-    if getattr(hint, "__name__", "") in _OF_POWERTOOLS and str(hint.__module__).startswith("aws_lambda_powertools."):
-        raise TypeError(f"{name}: annotate {parameter.name!r} as Message, not as Powertools' {hint.__name__}")
+    for each in classes_in(hint):
+        if each.__name__ in _OF_POWERTOOLS and each.__module__.startswith("aws_lambda_powertools."):
+            raise TypeError(f"{name}: annotate {parameter.name!r} as Message, not as Powertools' {each.__name__}")
+        if any((base.__module__, base.__name__) == _OF_PYDANTIC_1 for base in each.__mro__):
+            raise TypeError(f"{name}: {each.__name__} is a model of pydantic 1: derive it from pydantic.BaseModel")
     parse = _body_parser(hint, name)
     return lambda message, attempt: parse(message.body)
 
 
 _OF_POWERTOOLS = ("SQSRecord", "SqsRecordModel", "SqsFifoRecordModel")
 """Powertools' classes for one message of a batch."""
+
+_OF_PYDANTIC_1 = ("pydantic.v1.main", "BaseModel")
+
+
+def _refuse_batch(hint: Any, parameter: str, name: str) -> None:
+    """Raise TypeError for an annotation that stands for all messages of a batch."""
+    if get_origin(hint) is not list:
+        return
+    once = "the function is called once for each message"
+    if get_args(hint) == (dict,):
+        array = "If each body is itself a JSON array, annotate list[dict[str, Any]]"
+        raise TypeError(f"{name}: annotate {parameter!r} as dict, not as a list: {once}. {array}")
+    if any(issubclass(each, Message) or each.__name__ in _OF_POWERTOOLS for each in classes_in(hint)):
+        raise TypeError(f"{name}: annotate {parameter!r} as Message, not as a list: {once}")
 
 
 def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:

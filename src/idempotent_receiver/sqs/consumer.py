@@ -80,7 +80,8 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     `effects="transaction"` declares that all the function's effects go through its `Transaction`. Then no key is
     claimed: the record is written once, together with the effects, in half the round trips. Two workers may handle
     the same message at once, but only one of them commits.
-    `concurrency` is the number of messages handled at once.
+    `concurrency` is the number of messages handled at once. On Lambda, a plain function with 1 runs on the calling
+    thread. An `async def` runs on the process's one event loop.
     `sqs` is a boto3 client. With it, failed messages are redelivered after a backoff or when `RetryLater` says. Without
     `dead_letter_queue`, those that failed for good return within seconds, so that the redrive policy soon moves them.
     `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.
@@ -249,7 +250,7 @@ class _Invocation:
         within_seconds = min(margin, self.deadline.left_seconds - margin / 4)
         left = executor.close(None if self.raised else within_seconds)
         if left is not None:
-            self.options.telemetry.report_left_behind(left.tasks, left.generators, left.threads)
+            self.options.telemetry.report_left_behind(left.cancelled, left.tasks, left.generators, left.threads)
 
     def _keyed(self, place: int) -> Message:
         """A copy of a message with its key. Created on demand: a successful batch needs few copies."""
@@ -269,21 +270,23 @@ class _Invocation:
         try:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)
         except Exception as error:  # noqa: BLE001  # whatever the reason, it is unconfirmed: the message is redelivered
-            what = f"not sent to the dead-letter queue {queue}: check that it exists, and allow sqs:SendMessage"
+            told = isinstance(error, dead_letter.NoRoom | dead_letter.OwnQueue)
+            why = str(error) if told else "check that it exists, and allow sqs:SendMessage"
+            what = f"not sent to the dead-letter queue {queue}: {why}"
             self.options.telemetry.report_message_error(what, error, self._log_fields(place))
             return False
         return True
 
 
 def _threads(binding: Binding) -> Callable[[], Executor]:
-    """The factory for a consumer's executors. They share its threads and, for a coroutine function, its event loops."""
-    pool, loops = ThreadPool(), None
-    if binding.asynchronous:
-        # Imported here because most consumers start without asyncio.
-        from idempotent_receiver.batch.event_loop import Loops  # noqa: PLC0415
+    """The factory for a consumer's executors, which share its threads."""
+    pool = ThreadPool()
+    if not binding.asynchronous:
+        return partial(ThreadExecutor, pool, None)
+    # Imported here because most consumers start without asyncio.
+    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
 
-        loops = Loops()
-    return lambda: ThreadExecutor(pool, loops)
+    return partial(ThreadExecutor, pool, begin)
 
 
 def _spans(options: ConsumerOptions, binding: Binding) -> Callable[..., "BatchSpans"]:

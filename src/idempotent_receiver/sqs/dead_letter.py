@@ -77,11 +77,19 @@ class NoRoom(ValueError):
     """The message has no room for the stamp, so it must stay where it is."""
 
 
+class OwnQueue(ValueError):
+    """The dead-letter queue is the queue that the message came from, so it must stay there."""
+
+
 def send(sqs: "SQSClient", queue_url: str, message: Message, failure: Failure, function: str) -> None:
     """Send a copy of the message, stamped with the reason, to the dead-letter queue. Returns once SQS has confirmed it.
 
-    Raises NoRoom if the stamp does not fit, and the client's error if SQS did not confirm.
+    Raises OwnQueue for the message's own queue, NoRoom if the stamp does not fit, and the client's error if SQS did
+    not confirm.
     """
+    # The host tells nothing: the client, which also knows the message's queue, sends each request to its own endpoint.
+    if queue_url.split("/")[-2:] == message.queue_arn.split(":")[-2:]:
+        raise OwnQueue("it is the queue that the message came from, which would deliver it again; name another queue")
     # SQS drops a send whose deduplication id was used in the last five minutes. That would lose the message, so each
     # send gets its own id.
     own_id = f"{message.id}-{message.receive_count}" if queue_url.endswith(".fifo") else None

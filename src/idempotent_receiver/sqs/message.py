@@ -93,9 +93,14 @@ def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Mess
 
     Raises InvalidEvent for anything else, before any handler runs: an empty answer would acknowledge everything.
     """
-    records = event.get("Records") if isinstance(event, dict) else None
+    records = event.get("Records") if isinstance(event, Mapping) else None
     if not isinstance(records, list):
-        raise InvalidEvent("not an SQS event: it has no list 'Records'; is the function's trigger an SQS queue?")
+        came = (
+            f"it is of type {type(event).__name__}, not a mapping" if not isinstance(event, Mapping)
+            else "it has no list 'Records'" if records is None
+            else f"its 'Records' is of type {type(records).__name__}, not a list"
+        )  # fmt: skip
+        raise InvalidEvent(f"not an SQS event: {came}; is the function's trigger an SQS queue?")
     return [_message(record, place, open_envelope) for place, record in enumerate(records)]
 
 
@@ -110,8 +115,8 @@ def lined_up(messages: Iterable[Message]) -> list[Message]:
 
 
 def _message(record: object, place: int, open_envelope: Callable[[str], str]) -> Message:
-    if not isinstance(record, dict):
-        raise InvalidEvent(f"not an SQS event: Records[{place}] is not an object")
+    if not isinstance(record, Mapping):
+        raise InvalidEvent(f"not an SQS event: Records[{place}] is of type {type(record).__name__}, not an object")
     for name in ("messageId", "body"):
         if not isinstance(record.get(name), str):
             raise InvalidEvent(
@@ -139,7 +144,7 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
 _TAKEN = frozenset({"messageId", "body", "attributes", "messageAttributes", "eventSourceARN", "receiptHandle"})
 """The fields that are attributes of Message."""
 
-_KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
+_KINDS = {"messageAttributes": Mapping, "eventSourceARN": str, "receiptHandle": str}
 """Optional fields and their types."""
 
 
@@ -150,7 +155,7 @@ def _source(record: Mapping[object, object]) -> str:
 
 def _strings(attributes: object) -> dict[str, str]:
     """SQS's own attributes: strings from Lambda, possibly numbers in a handwritten event."""
-    if not isinstance(attributes, dict):
+    if not isinstance(attributes, Mapping):
         return {}
     return {
         name: str(value)

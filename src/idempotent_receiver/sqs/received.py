@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lambda_record(raw: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
-    """A record as in Lambda's event, for a message received from this queue."""
+    """A record as in Lambda's event, for a message received from this queue. Binary values may be bytes or base64."""
     return {
         "messageId": raw["MessageId"],
         "receiptHandle": raw["ReceiptHandle"],
@@ -46,6 +46,6 @@ def raw_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        f"{name[0].lower()}{name[1:]}": base64.b64encode(held).decode() if name == "BinaryValue" else held
+        f"{name[0].lower()}{name[1:]}": base64.b64encode(held).decode() if isinstance(held, bytes) else held
         for name, held in value.items()
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from idempotent_receiver import options
 from idempotent_receiver.testing import inputs, outside, stuck
+from idempotent_receiver.testing.explored_worker import is_coroutine
 from idempotent_receiver.testing.memory import MemoryStore, Table
 from idempotent_receiver.testing.report import Exploration
 from idempotent_receiver.testing.runs import ExploredRuns
@@ -106,9 +107,17 @@ def explore(
     with _alone, outside.closed(but=network) as requests, stuck.stopped_when_stuck():
         runs = ExploredRuns(setup)
         search = Search(runs, faults, most_schedules, requests)
-        try:
+
+        def run() -> None:
             with runs.in_place():
                 search.run(only, may_do_nothing=no_effects is not None)
+
+        try:
+            if consumer.options.concurrency == 1 and not is_coroutine(consumer.__wrapped__):
+                run()
+            else:
+                # As deployed: only a plain handler without concurrency runs on the calling thread.
+                stuck.on_another_thread(run)
         except stuck.Stuck:
             search.stop_stuck()
         finally:

@@ -74,11 +74,14 @@ def watched_handler(function: Callable[..., Any], worker: ExploredWorker) -> Cal
         _returned(worker)
         return result
 
-    called = type(function).__call__
-    asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-    same = wraps(function)(coroutine if asynchronous else plain)
+    same = wraps(function)(coroutine if is_coroutine(function) else plain)
     same.__annotations__ = hints_of(function, repr(function))
     return same
+
+
+def is_coroutine(function: Callable[..., Any]) -> bool:
+    """Whether a handler is an `async def`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _started(worker: ExploredWorker) -> None:

@@ -1,14 +1,19 @@
 """Stops endless waits: all attempts share one thread, so one can wait forever for a lock that another attempt holds."""
 
 import bdb
+import ctypes
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 
 MOST_SECONDS = 20.0
 """The maximum real time in a handler between two calls to fakes."""
+
+LONGEST_UNWINDING_SECONDS = 1.0
+"""How long a stuck thread may take to end."""
 
 _watched = False
 
@@ -46,6 +51,30 @@ def stopped_when_stuck() -> Iterator[None]:
         _watched = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def on_another_thread(job: Callable[[], None]) -> None:
+    """Run `job` on another thread, and raise here what it raises. When it is stuck there, Stuck is raised in its code
+    too, where that does not wait for a lock; a thread that does is left behind.
+    """
+    context, raised = copy_context(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            context.run(job)
+        except BaseException as error:  # noqa: BLE001  # raised on the calling thread
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except Stuck:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stuck))
+        thread.join(LONGEST_UNWINDING_SECONDS)
+        raise
+    if raised:
+        raise raised[0]
 
 
 def goes_on() -> None:

@@ -166,6 +166,14 @@ class WorldExecutor:
         """Run `job` as a greenlet."""
         self.jobs.append(self.world.spawn(lambda: self._finish(on_done, job())))
 
+    def decide(self, decide: Callable[[], None], on_interrupt: Callable[[BaseException], None]) -> None:
+        """Call `decide` here: a world has only one thread."""
+        decide()
+
+    def start_handlers(self, job: Callable[[], Any], on_done: Callable[[Any], None]) -> None:
+        """Run `job` as a greenlet."""
+        self.start(job, on_done)
+
     def start_async(self, job: Callable[[], Coroutine[Any, Any, Any]], on_done: Callable[[Any], None]) -> None:
         """Run the coroutine on the event loop."""
         if self._loop is None:

@@ -8,16 +8,18 @@ import signal
 import socket
 import sys
 import threading
+from _thread import start_new_thread  # before a handler's module can patch it
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError
 
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
 from idempotent_receiver.process_end import Timer, die_with
 from idempotent_receiver.protocol.store import RecordStore, Unknown
+from idempotent_receiver.raw_requests import raw_config
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from idempotent_receiver.worker.loading import loaded
@@ -27,6 +29,9 @@ from idempotent_receiver.worker.process import Limits, Process, die, last_words,
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
 from idempotent_receiver.worker.suspects import SUSPECTED_LEASES
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
 
 LONGEST_EXIT_SECONDS = 10.0
 """The time limit for exit handlers."""
@@ -64,6 +69,7 @@ def main(task: dict[str, Any]) -> None:
     os.register_at_fork(after_in_child=_forked)
     logging.root.setLevel(UNSET_LEVEL)
     consumer, clock = loaded(task["handler"]), SystemClock()
+    require_threads(task["handler"])
     _complete_logging()
     limits = limits_of(consumer, task["limits"])
     consumer = consumer.with_options(replace(consumer.options, concurrency=limits.concurrency))
@@ -168,17 +174,42 @@ def _wait_seconds(sqs: Any, limits: Limits) -> int:
     return min(limits.wait_seconds, longest)
 
 
+def require_threads(handler: str) -> None:
+    """Raises ValueError if gevent has replaced threads: batches, renewals and time limits would never run."""
+    patches = sys.modules.get("gevent.monkey")
+    if patches is not None and patches.is_module_patched("threading"):
+        raise ValueError(
+            f"the module in {handler!r} has replaced threads by gevent's, which run nothing while this process polls:"
+            f" leave monkey.patch_all() out, or use monkey.patch_all(thread=False)"
+        )
+
+
 def queue_of(consumer: Consumer, url: str) -> PolledQueue:
     """The queue at this URL, using the consumer's client or a default one. Raises ValueError if it cannot be read."""
     if "://" not in url:
         example = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
         raise ValueError(f"{url!r} is not a queue URL, such as {example}; a variable may be unset")
+    try:
+        return PolledQueue.at(consumer.options.sqs or _default_client(), url)
+    except Exception as error:  # what is patched into the client may raise anything, in the next process again
+        raise ValueError(f"the queue {url} cannot be read: {error}{_remedy(error)}") from error
+
+
+def _remedy(error: Exception) -> str:
+    if type(error).__name__ != "SegmentNotFoundException":
+        return ""
+    return (
+        "; X-Ray's context_missing is RUNTIME_ERROR, which fails each call to AWS outside a segment, and only Lambda"
+        " opens one: set AWS_XRAY_CONTEXT_MISSING=LOG_ERROR"
+    )
+
+
+def _default_client() -> "SQSClient":
+    """A client with SQS's usual timeouts, which allow for a poll's wait, and botocore's usual number of attempts."""
     import boto3  # noqa: PLC0415
 
-    try:
-        return PolledQueue.at(consumer.options.sqs or boto3.Session().client("sqs"), url)
-    except (ClientError, BotoCoreError) as error:
-        raise ValueError(f"the queue {url} cannot be read: {error}") from error
+    config = raw_config(retries={"mode": "standard", "total_max_attempts": 5})
+    return boto3.Session().client("sqs", config=config)
 
 
 def require_records(store: RecordStore, id: str) -> None:
@@ -219,7 +250,7 @@ def end(status: int) -> NoReturn:
     that never ends.
     """
     # Some exit handlers wait forever, as `multiprocessing` does for a process that a handler left running.
-    threading.Thread(target=_cut_off, args=(status,), daemon=True).start()
+    start_new_thread(_cut_off, (status,))
     atexit._run_exitfuncs()  # noqa: SLF001  # a normal exit, except that it joins no threads
     with suppress(OSError, ValueError):  # its reader may be gone, or a handler may have closed it
         sys.stdout.flush()

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Semaphore
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.handler.attempt import Attempt
-from idempotent_receiver.handler.outcome import SUCCEEDED, HeldElsewhere, NotStarted, Outcome
+from idempotent_receiver.handler.outcome import SUCCEEDED, Completed, HeldElsewhere, NotStarted, Outcome
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import LONGEST_VISIBILITY_SECONDS, Backoff, visibility_seconds
@@ -20,6 +20,9 @@ from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.polling import Acknowledgements
 from idempotent_receiver.worker.reports import Reports
+
+if TYPE_CHECKING:
+    from idempotent_receiver.batch.event_loop import Begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +92,19 @@ class WorkerHost:
         self._messages = messages
         self._failed: dict[str, int] = {}
         self._released: set[int] = set()
+        self._begun: dict[int, Begun] = {}
         self._began_seconds = answers.clock.monotonic_seconds()
         for index, (message, work) in enumerate(zip(messages, works, strict=True)):
-            works[index] = work._replace(handle=partial(self._run, message.receipt_handle, work.handle))
+            works[index] = work._replace(handle=partial(self._run, index, work.handle))
             if isinstance(work.claim, Claim):
                 reports.claims(message.receipt_handle, work.claim.id)
 
     def ended(self, index: int, outcome: Outcome) -> None:
         """Acknowledge a message to SQS, now that it has its outcome."""
-        message = self._messages[index]
+        message, begun = self._messages[index], self._begun.pop(index, None)
+        if begun is not None and isinstance(outcome, Completed):
+            # Such as the connection of a client that the module keeps: unlike Lambda, this process is not frozen.
+            begun.goes_on = True
         # SQS hides a message for at most twelve hours after its receive, and the handler may have used most of them.
         gone_seconds = self._answers.clock.monotonic_seconds() - self._began_seconds
         most_seconds = LONGEST_VISIBILITY_SECONDS - gone_seconds
@@ -118,23 +125,28 @@ class WorkerHost:
             self._released.add(index)
         return released
 
-    def _run(self, receipt: str, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
+    def _run(self, index: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
+        receipt = self._messages[index].receipt_handle
         self._in_flight.started(receipt)
         self._reports.started(receipt)
         awaited = False
         try:
             result = handle(attempt)
             awaited = inspect.isawaitable(result)
-            return self._awaited(receipt, result) if awaited else result
+            return self._awaited(index, result) if awaited else result
         finally:
             if not awaited:
                 self._returned(receipt)
 
-    async def _awaited(self, receipt: str, result: Awaitable[Any]) -> Any:
+    async def _awaited(self, index: int, result: Awaitable[Any]) -> Any:
+        from idempotent_receiver.batch.event_loop import begun_by_handler  # noqa: PLC0415  # plain handlers need none
+
         try:
+            if (begun := begun_by_handler()) is not None:
+                self._begun[index] = begun
             return await result
         finally:
-            self._returned(receipt)
+            self._returned(self._messages[index].receipt_handle)
 
     def _returned(self, receipt: str) -> None:
         if os.getpid() != self._pid:

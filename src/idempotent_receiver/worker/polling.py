@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from idempotent_receiver.raw_requests import RawList, accept_raw
 from idempotent_receiver.sqs.batch_answers import failed_entries
 from idempotent_receiver.sqs.received import lambda_record
 from idempotent_receiver.sqs.visibility import MOST_ENTRIES
@@ -39,7 +40,7 @@ class PolledQueue:
     def at(cls, sqs: "SQSClient", url: str) -> "PolledQueue":
         """The queue at this URL. Raises ClientError or BotoCoreError if it does not exist or access is denied."""
         attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
-        return cls(sqs, url, attributes["QueueArn"])
+        return cls(accept_raw(sqs), url, attributes["QueueArn"])
 
     def receive(self, most: int, *, wait_seconds: int, visibility_seconds: int) -> list[dict[str, Any]]:
         """Receive up to ten messages, as Lambda event records; wait for the first."""
@@ -48,24 +49,24 @@ class PolledQueue:
             MaxNumberOfMessages=min(most, MOST_ENTRIES),
             WaitTimeSeconds=wait_seconds,
             VisibilityTimeout=visibility_seconds,
-            AttributeNames=["All"],
-            MessageAttributeNames=["All"],
+            AttributeNames=RawList(["All"]),
+            MessageAttributeNames=RawList(["All"]),
         )
         return [lambda_record(message, self.arn) for message in answer.get("Messages", [])]
 
     def delete(self, handles: Sequence[str]) -> list[str]:
         """Delete messages; returns the handles that SQS did not confirm."""
-        entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
-        answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
+        entries = RawList({"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles))
+        answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)
         return [handles[place] for place in failed_entries(answer, len(handles))]
 
     def change(self, visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Make each message visible again after its number of seconds; returns the entries that SQS did not confirm."""
-        entries = [
+        entries = RawList(
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
             for place, (handle, seconds) in enumerate(visibilities)
-        ]
-        answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
+        )
+        answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
         return [visibilities[place] for place in failed_entries(answer, len(visibilities))]
 
 

@@ -122,19 +122,38 @@ class Process:
         self._suspects.keep(id, seconds)
 
     def _receive(self, room: int) -> list[dict[str, Any]]:
+        """The messages of a poll and, if it brought as many as a request can, those of one more that waits for none:
+        they share their claims and settlements. After any smaller poll, what was received starts at once.
+        """
+        most = self._most(room)
+        records = self._poll(min(most, self._limits.receive), self._limits.wait_seconds)
+        if most > len(records) == MOST_ENTRIES:
+            records += self._poll(most - MOST_ENTRIES, 0)
+        return records
+
+    def _poll(self, most: int, wait_seconds: int) -> list[dict[str, Any]]:
+        """Receive messages, and hold them from now on, so that a slow request after this one hides none too briefly."""
         visibility_seconds = round(self._limits.lease_seconds)
         try:
-            return self._queue.receive(
-                self._most(room), wait_seconds=self._limits.wait_seconds, visibility_seconds=visibility_seconds
-            )
+            records = self._queue.receive(most, wait_seconds=wait_seconds, visibility_seconds=visibility_seconds)
         except Exception as error:  # noqa: BLE001  # after any error, the next poll may succeed
             logger.warning("the queue %s could not be polled: %s", self._queue.url, error_name(error))
-            self._clock.sleep(LONGEST_POLL_PAUSE_SECONDS * self._clock.fraction())
+            if wait_seconds > 0:  # else messages of the poll before it wait for this one
+                self._clock.sleep(LONGEST_POLL_PAUSE_SECONDS * self._clock.fraction())
             return []
+        if self.draining:
+            send_in_tens(self._queue.change, [(record["receiptHandle"], 0) for record in records], logger)
+            return []
+        self._in_flight.hold(records)
+        self._received += len(records)
+        for record in records:
+            receives = int(record["attributes"]["ApproximateReceiveCount"])
+            self._reports.received(record["messageId"], record["receiptHandle"], receives)
+        return records
 
     def _most(self, room: int) -> int:
-        """How many messages to receive: as many as can start now or, if more, as should finish within a second at
-        measured speed. Receives none ahead until a run has been measured, because the first may last for hours.
+        """How many messages to receive for a batch: as many as can start now or, if more, as should finish within a
+        second at measured speed. Receives none ahead until a run has been measured: the first may last for hours.
 
         Only one while there are suspects: messages received together with one that kills the process use up a receive.
         A FIFO queue would deliver the suspect with its group's next messages.
@@ -143,22 +162,14 @@ class Process:
             return 1
         run_seconds = self._in_flight.run_seconds
         ahead = 0 if run_seconds is None else int(room * AHEAD_SECONDS / max(run_seconds, SHORTEST_RUN_SECONDS))
-        return min(max(room, ahead), self._limits.receive, self._left())
+        return min(max(room, ahead), self._left())
 
     def _left(self) -> int:
-        """How many more messages this process may receive, up to ten."""
+        """How many more messages this process may receive, up to those of two full polls."""
         most = self._limits.max_messages
-        return MOST_ENTRIES if most is None else min(most - self._received, MOST_ENTRIES)
+        return 2 * MOST_ENTRIES if most is None else min(most - self._received, 2 * MOST_ENTRIES)
 
     def _handle(self, records: list[dict[str, Any]]) -> None:
-        if self.draining:
-            send_in_tens(self._queue.change, [(record["receiptHandle"], 0) for record in records], logger)
-            return
-        self._in_flight.hold(records)
-        self._received += len(records)
-        for record in records:
-            receives = int(record["attributes"]["ApproximateReceiveCount"])
-            self._reports.received(record["messageId"], record["receiptHandle"], receives)
         together, alone = self._apart(records)
         if together:
             self._begin(together)

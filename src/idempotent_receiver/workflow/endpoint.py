@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from idempotent_receiver import options
 from idempotent_receiver.clock import Deadline, require_context
-from idempotent_receiver.errors import PermanentError, UnusableKey, invalid_body, text_of
+from idempotent_receiver.errors import PermanentError, UnusableKey, blames_input, invalid_body, text_of
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.fronts import HttpResponse, in_form_of
@@ -60,11 +60,11 @@ def workflow_endpoint(
     """A Lambda handler behind HTTP, like `http_endpoint`'s: POST starts an execution, and a GET request to its location
     reports its state.
 
-    `parse` converts a body to the state machine's payload. If it raises PermanentError or a ValueError, the response is
-    400. `key` is `header(name)` or a callable that takes the event. `scope` and `payload` are as for `http_endpoint`,
-    but `payload` cannot be None. `running_status` is the response status while an execution that an earlier request
-    started is still running. `headers` is a callable that returns headers for every response to an event, such as CORS
-    headers.
+    `parse` converts a body to the state machine's payload. If it raises an error that blames the body, such as
+    PermanentError or ValueError, the response is 400; any other reaches Lambda. `key` is `header(name)` or a callable
+    that takes the event. `scope` and `payload` are as for `http_endpoint`, but `payload` cannot be None.
+    `running_status` is the response status while an execution that an earlier request started is still running.
+    `headers` is a callable that returns headers for every response to an event, such as CORS headers.
 
     Raises TypeError or ValueError at set-up for invalid options.
     """
@@ -80,10 +80,7 @@ def workflow_endpoint(
         whose = None if scope is None else scope_of(scope, event)
         name = name_of(usable(made_by(key, event, "key"), str), whose)
         fingerprint = request.fingerprint(payload)
-        try:
-            parsed = parse(request.body)
-        except (ValueError, RecursionError) as error:
-            raise _refusal(error, telemetry) from None
+        parsed = _parsed(parse, request.body, telemetry)
         try:
             return workflow.start_of(name, fingerprint, parsed)
         except (UnicodeError, RecursionError) as error:
@@ -131,7 +128,19 @@ def _require(workflow: object, key: object, payload: object) -> None:
         raise TypeError(f"payload must be a Payload(fields=..., without=...); it is {payload!r}")
 
 
-def _refusal(error: ValueError | RecursionError, telemetry: Telemetry) -> PermanentError:
+def _parsed(parse: Parse, body: bytes, telemetry: Telemetry) -> Any:
+    """The state machine's payload. Raises PermanentError for a body that is not one, and any other error of `parse`."""
+    try:
+        return parse(body)
+    except PermanentError:
+        raise
+    except Exception as error:
+        if not blames_input(error):
+            raise
+        raise _refusal(error, telemetry) from None
+
+
+def _refusal(error: Exception, telemetry: Telemetry) -> PermanentError:
     """The client's error for a body that could not be parsed. The original error's text may quote the body."""
     # Imported here: code that raised a ValidationError has already imported it.
     from pydantic_core import ValidationError  # noqa: PLC0415

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.batch.event_loop import Loops
+from idempotent_receiver.batch.event_loop import begin
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from tests.simulation.world import sqs_record
 
@@ -25,6 +25,12 @@ class AtOnce:
 
     def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.finished.append((then, job()))
+
+    def decide(self, decide: Callable[[], None], on_interrupt: Any) -> None:
+        decide()
+
+    def start_handlers(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.start(job, then)
 
     def start_async(self, job: Any, then: Any) -> None:
         raise NotImplementedError
@@ -47,7 +53,7 @@ class Collecting:
     """An invocation on threads that collects its jobs' results, with what it shares with others of its consumer."""
 
     def __init__(self, *shared: Any) -> None:
-        self.shared = shared or (ThreadPool(), Loops())
+        self.shared = shared or (ThreadPool(), begin)
         self.executor = ThreadExecutor(*self.shared)
         self.told: list[Any] = []
 

@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from idempotent_receiver import MemoryStore, Message, sqs_consumer
-from idempotent_receiver.batch.event_loop import MOST_LEFT_BEHIND, LeftBehind, Loops
+from idempotent_receiver.batch.event_loop import MOST_LEFT_BEHIND, NOTHING_LEFT, LeftBehind, begin
 from idempotent_receiver.batch.executor import ThreadPool
 from idempotent_receiver.testing.worker import failed_ids
 from tests.manual_clock import ManualClock
@@ -23,7 +24,7 @@ async def the_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-ONE_THREAD = LeftBehind(tasks=[], generators=[], threads=1)
+ONE_THREAD = LeftBehind(cancelled=[], tasks=[], generators=[], threads=1)
 
 
 def closing(collecting: Collecting, within_seconds: float) -> tuple[threading.Thread, list[LeftBehind | None]]:
@@ -99,7 +100,9 @@ def test_what_a_coroutine_leaves_behind_ends_before_the_invocation_does(leaves: 
     collecting.run(job)
     assert ends == []
 
-    assert collecting.close() is None
+    left = collecting.close()
+    assert left is None or replace(left, cancelled=[]) == NOTHING_LEFT
+    assert (left is None) == (leaves is a_generator)
     assert ends == ["ended"]
     if leaves in (a_task_that_exits, a_task_that_interrupts):
         assert isinstance(kept[0].exception(), SystemExit | KeyboardInterrupt)
@@ -203,7 +206,8 @@ def test_a_task_that_outlives_its_cancelled_coroutine_is_waited_for_however_litt
     go_on.set()
     thread.join(PATIENCE)
 
-    assert (answers, ends) == ([None], ["task"])
+    assert [left.tasks for left in answers] == [[]]
+    assert ends == ["task"]
 
 
 def test_where_no_time_is_left_a_step_does_not_wait() -> None:
@@ -215,23 +219,19 @@ def test_where_no_time_is_left_a_step_does_not_wait() -> None:
 def test_what_waits_for_a_thread_at_the_end_never_starts() -> None:
     block, collecting, jobs = Blocking(), Collecting(), 50
 
-    async def leaves_more_than_there_are_threads() -> Any:
+    async def leaves_more_than_there_are_threads() -> None:
         for _ in range(jobs):
             await block.left()
-        return asyncio.get_running_loop()
 
-    (loop,) = collecting.run(leaves_more_than_there_are_threads)
-    collecting.close(0)
-    threads = loop._default_executor  # what is told of it does not say when its line was emptied
-    while not threads._shutdown:
-        time.sleep(0.001)
-    with threads._shutdown_lock:
-        started = len(threads._threads)
+    collecting.run(leaves_more_than_there_are_threads)
+    left = collecting.close(0.5)  # enough to empty the line
     block.go_on.set()
-    for thread in threads._threads:
-        thread.join(PATIENCE)
+    assert left is not None
+    for thread in threading.enumerate():
+        if thread.name.startswith("idempotent-receiver_"):
+            thread.join(PATIENCE)
 
-    assert len(block.ends) == started < jobs
+    assert len(block.ends) == left.threads < jobs
 
 
 def test_a_cancellation_after_the_last_coroutine_has_returned_does_not_delay_the_answer() -> None:
@@ -252,26 +252,9 @@ def test_a_cancellation_after_the_last_coroutine_has_returned_does_not_delay_the
     assert answers == [ONE_THREAD]
 
 
-def test_a_loop_that_became_idle_late_is_used_again() -> None:
-    """Once nothing of its invocation is left on it, because clients are bound to it."""
-    block, late = Blocking(), Collecting()
-    used = late.run(block.left)
-    assert late.close(0) == ONE_THREAD
-    block.go_on.set()
-
-    for _ in range(10_000):
-        collecting = Collecting(*late.shared)
-        used += collecting.run(the_loop)
-        assert collecting.close() is None
-        assert len(set(used)) <= 2, "the others have the same"
-        if used[-1] is used[0]:
-            return
-    pytest.fail("the loop was never used again")
-
-
 def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_leaves_behind() -> None:
     """Each costs threads and open files, so their number needs a bound."""
-    block, shared = Blocking(), (ThreadPool(), Loops())
+    block, shared = Blocking(), (ThreadPool(), begin)
 
     def leave() -> Collecting:
         collecting = Collecting(*shared)
@@ -290,8 +273,8 @@ def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_le
     assert answers == [None]
 
 
-def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> None:
-    """The loop is abandoned and stops."""
+def test_tasks_that_never_stop_starting_others_are_left_on_the_loop_and_named() -> None:
+    """Cancelling them for ever would keep the next invocation waiting."""
     kept, slain, collecting = list[Any](), threading.Event(), Collecting()
 
     async def hydra() -> None:
@@ -301,24 +284,20 @@ def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> Non
             if not slain.is_set():
                 kept.append(asyncio.create_task(hydra()))
 
-    async def job() -> object:
+    async def job() -> None:
         kept.append(asyncio.create_task(hydra()))
         await asyncio.sleep(0)
-        return asyncio.get_running_loop()
 
-    (given_up,) = collecting.run(job)
+    collecting.run(job)
     left = collecting.close()
     again = Collecting(*collecting.shared)
+    (loop,) = again.run(the_loop)
+    again.close()
+    slain.set()
+    loop.call_soon_threadsafe(kept[-1].cancel)
 
     assert left is not None
     assert len(left.tasks) == 1
-    assert again.run(the_loop) != [given_up]
-    again.close()
-    assert not given_up.is_running()
-    slain.set()
-    kept[-1].cancel()
-    given_up.run_until_complete(asyncio.wait(kept[-1:]))
-    given_up.close()
 
 
 # Whole consumers, on real threads.
@@ -358,34 +337,3 @@ def test_what_a_coroutine_that_raised_leaves_behind_delays_the_answer_until_it_h
     ends.append("answer")
 
     assert ends == ["thread", "answer"]
-
-
-def test_invocations_of_one_consumer_that_overlap_have_loops_of_their_own() -> None:
-    """In one process, on several threads; none stops another's loop, and one after the other they have the same."""
-    overlapping, loops, answers = 3, list[Any](), list[list[str]]()
-    together = threading.Barrier(overlapping, timeout=PATIENCE)
-
-    async def handle(body: dict, message: Message) -> None:
-        loops.append(asyncio.get_running_loop())
-        await asyncio.to_thread(together.wait)
-        # One has ended, with its invocation, while the next one still runs.
-        while len(answers) < int(message.id):  # noqa: ASYNC110  # counted by another thread
-            await asyncio.sleep(0.001)
-
-    handler = sqs_consumer(MemoryStore())(handle)
-
-    def invoke(id: int) -> None:
-        answers.append(failed_ids(handler(batch(str(id)), Context(left_ms=8_000))))
-
-    threads = [threading.Thread(target=invoke, args=[id], daemon=True) for id in range(overlapping)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert answers == [[]] * overlapping
-    assert len(set(loops)) == overlapping
-
-    together = threading.Barrier(1)
-    for id in range(overlapping, 2 * overlapping):
-        invoke(id)
-    assert len(set(loops[overlapping:])) == 1

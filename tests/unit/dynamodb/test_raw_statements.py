@@ -17,11 +17,10 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.stub import Stubber
 
-from idempotent_receiver import DynamoDBStore, Transaction
-from idempotent_receiver.dynamodb import client as clients
-from idempotent_receiver.dynamodb.client import RawActions, RawStatements, accept_raw
+from idempotent_receiver import DynamoDBStore, Transaction, raw_requests
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import Commit, Unknown
+from idempotent_receiver.raw_requests import RawList, accept_raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +89,7 @@ def wire() -> Wire:
 
 @pytest.mark.parametrize("count", [1, 2, 25])
 def test_prepared_statements_are_sent_all_and_in_order(wire: Wire, count: int) -> None:
-    wire.client.batch_execute_statement(Statements=RawStatements(statements(count)))
+    wire.client.batch_execute_statement(Statements=RawList(statements(count)))
     assert wire.bodies == [{"Statements": statements(count)}]
 
 
@@ -108,7 +107,7 @@ def test_a_client_of_another_protocol_serialises_the_statements_itself(count: in
     ours, plain = (Wire({"protocol": first, "protocols": ["smithy-rpc-v2-cbor"]}) for _ in "ab")
     accept_raw(ours.client)
 
-    ours.client.batch_execute_statement(Statements=RawStatements(statements(count)))
+    ours.client.batch_execute_statement(Statements=RawList(statements(count)))
     plain.client.batch_execute_statement(Statements=statements(count))
 
     assert ours.sent == plain.sent
@@ -121,12 +120,12 @@ def test_a_model_that_states_only_one_protocol_is_read() -> None:
     wire = Wire({"protocols": None})
     accept_raw(wire.client)
 
-    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+    wire.client.batch_execute_statement(Statements=RawList(statements(3)))
 
     assert wire.sent == [json.dumps({"Statements": statements(3)}, separators=(",", ":"), ensure_ascii=False).encode()]
 
 
-@pytest.mark.parametrize(("protocol", "handlers"), [("json", 5), ("query", 0)])
+@pytest.mark.parametrize(("protocol", "handlers"), [("json", 15), ("query", 0)])
 def test_an_older_botocore_names_the_protocol_in_its_models_metadata_alone(protocol: str, handlers: int) -> None:
     learnt: list[str] = []
     events = SimpleNamespace(register=lambda event, handler, unique_id: learnt.append(event))
@@ -137,7 +136,7 @@ def test_an_older_botocore_names_the_protocol_in_its_models_metadata_alone(proto
 
 def test_a_client_that_several_stores_share_learns_it_once(wire: Wire) -> None:
     accept_raw(wire.client)
-    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+    wire.client.batch_execute_statement(Statements=RawList(statements(3)))
     assert wire.bodies == [{"Statements": statements(3)}]
 
 
@@ -145,7 +144,7 @@ def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
     """A test with botocore's Stubber sees what the store sends."""
     with Stubber(wire.client) as stubber:
         stubber.add_response("batch_execute_statement", {"Responses": []}, {"Statements": statements(3)})
-        wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+        wire.client.batch_execute_statement(Statements=RawList(statements(3)))
         stubber.assert_no_pending_responses()
 
 
@@ -155,15 +154,15 @@ ANSWER = b'{"Responses": [{"Item": {"raw": {"B": "AA=="}, "id": {"S": "a"}}, "Un
 def test_answers_to_raw_statements_are_taken_as_they_came_and_to_others_as_botocore_reads_them(wire: Wire) -> None:
     """Also on the same thread, one after the other."""
     wire.answer = ANSWER
-    raw = wire.client.batch_execute_statement(Statements=RawStatements(statements(2)))
+    raw = wire.client.batch_execute_statement(Statements=RawList(statements(2)))
     read = wire.client.batch_execute_statement(Statements=statements(2))
-    again = wire.client.batch_execute_statement(Statements=RawStatements(statements(2)))
+    again = wire.client.batch_execute_statement(Statements=RawList(statements(2)))
 
     assert [len(body["Statements"]) for body in wire.bodies] == [2, 2, 2]
     assert raw["Responses"] == again["Responses"] == json.loads(ANSWER)["Responses"]
     assert raw["ResponseMetadata"]["HTTPStatusCode"] == 200
     wire.answer = ANSWER.replace(b"AA==", b"A")
-    asked = wire.client.batch_execute_statement(Statements=RawStatements(statements(2)))
+    asked = wire.client.batch_execute_statement(Statements=RawList(statements(2)))
     assert asked["Responses"] == json.loads(wire.answer)["Responses"], "botocore would refuse it"
     assert read["Responses"] == [{"Item": {"raw": {"B": b"\x00"}, "id": {"S": "a"}}}, {}]
 
@@ -183,15 +182,15 @@ def test_an_error_is_botocores_to_raise(wire: Wire) -> None:
     wire.status, wire.answer = 400, b'{"__type": "x#ValidationException", "message": "no", "Responses": []}'
 
     with pytest.raises(wire.client.exceptions.ClientError, match="ValidationException"):
-        wire.client.batch_execute_statement(Statements=RawStatements(statements(2)))
+        wire.client.batch_execute_statement(Statements=RawList(statements(2)))
 
 
 def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are serialised as usual: a boto3 without the event would cost time, but lose nothing."""
-    monkeypatch.delitem(clients._HANDLERS, "before-parameter-build.dynamodb.BatchExecuteStatement")
+    monkeypatch.delitem(raw_requests._HANDLERS, "before-parameter-build")
     wire = Wire()
     accept_raw(wire.client)
-    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+    wire.client.batch_execute_statement(Statements=RawList(statements(3)))
     assert wire.bodies == [{"Statements": statements(3)}]
 
 
@@ -209,9 +208,9 @@ def transact(wire: Wire, actions: Sequence[TransactWriteItemTypeDef], **more: An
     wire.client.transact_write_items(TransactItems=actions, ClientRequestToken="token", **more)
 
 
-def raw_actions() -> RawActions:
+def raw_actions() -> RawList:
     """Actions with a text that says which of the two is sent."""
-    return RawActions(ACTIONS, TEXT.encode())
+    return RawList(ACTIONS, TEXT.encode())
 
 
 def test_actions_are_sent_as_their_text(wire: Wire) -> None:

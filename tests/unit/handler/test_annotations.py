@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Iterator
+import inspect
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import Annotated, Any, NewType
+from typing import Annotated, Any, NewType, Optional
 
+import pydantic.v1
 import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.parser.models import SqsRecordModel
 from aws_lambda_powertools.utilities.typing import LambdaContext  # resolved by its name
 from pydantic import BaseModel
+from typing_extensions import TypeAliasType
 
 from idempotent_receiver import MemoryStore, Message, Transaction, http_endpoint, idempotent
 from idempotent_receiver.clock import Deadline
@@ -119,41 +123,49 @@ def unannotated(body) -> None: ...  # type: ignore[no-untyped-def]
 def unresolved(body: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
-Renamed = NewType("Renamed", Message)
-
-
-class Derived(Message):
+class DerivedMessage(Message):
     """Nothing makes one."""
 
 
-def maybe(message: Message | None) -> None: ...
+class DerivedTransaction(Transaction):
+    """Nothing makes one."""
 
 
-def several(messages: list[Message]) -> None: ...
-
-
-def by_id(messages: dict[str, Message]) -> None: ...
-
-
-def noted(message: Annotated[Message, "one"]) -> None: ...
-
-
-def renamed(message: Renamed) -> None: ...
-
-
-def derived(message: Derived) -> None: ...
-
-
-def beside(body: dict, message: Message | None) -> None: ...
-
-
-def maybe_committing(body: dict, tx: Transaction | None) -> None: ...
+class OfPydantic1(pydantic.v1.BaseModel):
+    amount: int
 
 
 def of_powertools(record: SQSRecord) -> None: ...
 
 
 def parsed_by_powertools(record: SqsRecordModel) -> None: ...
+
+
+def list_of_powertools(records: list[SQSRecord]) -> None: ...
+
+
+def of_dicts(orders: list[dict]) -> None: ...
+
+
+def of_messages(orders: list[Message]) -> None: ...
+
+
+def of_pydantic_1(order: OfPydantic1) -> None: ...
+
+
+def maybe_of_pydantic_1(order: OfPydantic1 | None) -> None: ...
+
+
+class Service:
+    def handle(self, order: dict) -> None: ...
+
+    @classmethod
+    def make(cls, order: dict) -> None: ...
+
+    def unannotated(self, order) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def misspelt(body: json.Nothing) -> None: ...  # type: ignore[name-defined]
 
 
 def impossible(body: Iterator[Clockwork]) -> None: ...
@@ -189,14 +201,14 @@ async def async_generator(body: dict) -> AsyncIterator[int]:
         (functools.partial(two), "takes 2: one, other"),
         (unannotated, "'body' has no annotation; annotate it"),
         (unresolved, "'body' cannot be resolved .* import its type at run time, not only `if TYPE_CHECKING`"),
-        (maybe, "annotate 'message' as Message, not as optional, a list or otherwise"),
-        (several, "annotate 'messages' as Message, .* called once for each message"),
-        (by_id, "annotate 'messages' as Message"),
-        (noted, "annotate 'message' as Message"),
-        (renamed, "annotate 'message' as Message"),
-        (derived, "annotate 'message' as Message"),
-        (beside, "annotate 'message' as Message"),
-        (maybe_committing, "annotate 'tx' as Transaction"),
+        (misspelt, r"'body' cannot be resolved \(.* no attribute 'Nothing'.*\): name a type there"),
+        (of_dicts, r"annotate 'orders' as dict, .* called once for each message.*annotate list\[dict\[str, Any\]\]"),
+        (of_messages, "annotate 'orders' as Message, .* called once for each message"),
+        (list_of_powertools, "annotate 'records' as Message, .* called once for each message"),
+        (of_pydantic_1, "OfPydantic1 is a model of pydantic 1: derive it from pydantic.BaseModel"),
+        (maybe_of_pydantic_1, "OfPydantic1 is a model of pydantic 1"),
+        (Service.handle, r"Service.handle is a method, and nothing gives it its 'self': .*\(service.handle\)"),
+        (Service().unannotated, "'order' has no annotation; annotate it with the body's type$"),
         (of_powertools, "annotate 'record' as Message, not as Powertools' SQSRecord"),
         (parsed_by_powertools, "annotate 'record' as Message, not as Powertools' SqsRecordModel"),
         (impossible, "pydantic cannot validate"),
@@ -209,9 +221,82 @@ async def async_generator(body: dict) -> AsyncIterator[int]:
 )
 def test_a_handler_that_cannot_be_called_is_refused_at_set_up_with_the_remedy(function: Any, says: str) -> None:
     """And named."""
-    with pytest.raises(TypeError, match=says) as refused:
+    with pytest.raises(Exception, match=says) as refused:
         bind(function)
+    assert isinstance(refused.value, TypeError)
     assert getattr(function, "__name__", repr(function)) in str(refused.value)
+
+
+def a_type_alias(value: Any) -> Any:
+    return TypeAliasType("Alias", value)  # type: ignore[misc]  # made at run time
+
+
+FORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "optional": lambda plain, derived: plain | None,
+    "typing.Optional": lambda plain, derived: Optional[plain],  # noqa: UP045  # as older code has it
+    "annotated": lambda plain, derived: Annotated[plain, "one"],
+    "NewType": lambda plain, derived: NewType("Renamed", plain),
+    "type alias": lambda plain, derived: a_type_alias(plain),
+    "type alias of a union": lambda plain, derived: a_type_alias(plain | None),
+    "subclass": lambda plain, derived: derived,
+    "list": lambda plain, derived: list[plain],
+    "dict": lambda plain, derived: dict[str, plain],
+}
+BOTH = [(Message, DerivedMessage), (Transaction, DerivedTransaction)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("plain", "derived"), BOTH)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_message_or_transaction_in_disguise_is_refused_at_set_up(
+    form: str, plain: type, derived: type, beside: bool
+) -> None:
+    """As the only parameter and beside a body: taken for a body's type, it would fail every message for good."""
+
+    def alone(given: Any) -> None: ...
+    def after_a_body(body: Any, given: Any) -> None: ...
+
+    handle: Any = after_a_body if beside else alone
+    handle.__annotations__ = {"body": dict, "given": FORMS[form](plain, derived)}
+    handle.__annotations__ = {name: handle.__annotations__[name] for name in inspect.signature(handle).parameters}
+
+    with pytest.raises(TypeError, match=f"annotate 'given' as {plain.__name__}, not as ") as refused:
+        bind(handle)
+    assert "bodies" not in str(refused.value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_transaction_in_disguise_is_refused_by_the_other_ways_in(form: str) -> None:
+    def handle(event: Any, context: Any, tx: Any = None) -> Any: ...
+
+    handle.__annotations__["tx"] = FORMS[form](Transaction, DerivedTransaction)
+
+    with pytest.raises(TypeError, match="annotate 'tx' as Transaction, not as "):
+        http_endpoint(MemoryStore("http-handler"))(handle)
+    with pytest.raises(TypeError, match="annotate 'tx' as Transaction, not as "):
+        idempotent(MemoryStore("any-handler"), key=lambda *_, **__: "k")(handle)
+
+
+def test_a_parameter_with_a_default_and_no_annotation_is_left_alone() -> None:
+    """Wherever it stands; with neither, it would have no value."""
+
+    def handle(body: dict, retries=3, message: Message = None, *, client="c") -> Any:  # type: ignore[no-untyped-def, assignment]
+        return body, retries, message, client
+
+    attempt = Attempt("k", "k", 1, Deadline.after(ManualClock(), 1000))
+    try:
+        bound = bind(handle)
+    except TypeError as refused:
+        pytest.fail(f"it was not left alone: {refused}")
+    body, retries, message, client = bound.run(Message(id="1", body="{}", raw_body="{}"), attempt)
+
+    assert (body, retries, client) == ({}, 3, "c")
+    assert isinstance(message, Message)
+
+
+def test_a_method_is_bound_before_it_is_wrapped() -> None:
+    assert arguments(Service().handle, '{"a":1}') == [{"a": 1}]
+    assert arguments(Service.make, '{"a":1}') == [{"a": 1}]
 
 
 def plain_lambda(event, context) -> None: ...  # type: ignore[no-untyped-def]
@@ -227,6 +312,12 @@ def typed_for_lambda(event: dict, context: LambdaContext) -> None: ...
 
 
 def typed_for_checkers(event: dict, context: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def with_defaults(event=None, context=None) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def typed_with_a_default(event: dict, context=None) -> None: ...  # type: ignore[no-untyped-def]
 
 
 def context_unused(event: dict, _context: object) -> None: ...
@@ -246,6 +337,8 @@ def with_transaction(event: dict, context: Any, tx: Transaction) -> None: ...
         typed_for_any,
         typed_for_lambda,
         typed_for_checkers,
+        with_defaults,
+        typed_with_a_default,
         context_unused,
         event_of_records,
         with_transaction,

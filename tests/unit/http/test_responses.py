@@ -235,7 +235,7 @@ def test_wrong_options_are_refused_at_set_up(options: dict[str, Any], error: typ
 
 
 TAKES = r" must take \(event, context\), or \(event, context, tx: Transaction\)"
-WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.method)
+WRONG_HANDLERS = (without_a_context, unannotated, transaction_first)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +247,7 @@ WRONG_HANDLERS = (without_a_context, unannotated, transaction_first, Handlers.me
         (generator, TypeError, "^generator is a generator"),
         *((wrong, TypeError, f"^{wrong.__qualname__}{TAKES}") for wrong in WRONG_HANDLERS),
         (optional, TypeError, "^optional: annotate 'tx' as Transaction, .* every call gets one"),
+        (Handlers.method, TypeError, r"^Handlers.method is a method, .* http_endpoint\(store\)\(service.handle\)"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
         *((lambda name=name: header(name), ValueError, "Idempotency-Key") for name in ("", " ", None, 5)),
     ],
@@ -267,3 +268,27 @@ def test_only_a_transaction_among_the_annotations_must_be_there_at_run_time() ->
     assert http_endpoint(MemoryStore("a"))(handle)(request(), Invocation(ManualClock()))["statusCode"] == 201
     with pytest.raises(TypeError, match=r"the annotation of 'tx' cannot be resolved .* not only `if TYPE_CHECKING`"):
         http_endpoint(MemoryStore("b"))(committing)
+
+
+@pytest.mark.parametrize("annotation", ["mail.Message", "json.NoSuchName", "not a type", "int['x']", "Transaction"])
+def test_another_annotation_than_a_transactions_is_nobodys_affair(annotation: str) -> None:
+    """A third party's may not even be an expression. What is returned is no `Transaction` either."""
+
+    def handle(event, context):  # type: ignore[no-untyped-def]
+        return {"statusCode": 201}
+
+    handle.__annotations__ = {"event": annotation.replace("Transaction", "dict"), "return": annotation}
+
+    try:
+        wrapped = http_endpoint(MemoryStore("a"))(handle)
+    except TypeError as refused:
+        pytest.fail(str(refused))
+    assert wrapped(request(), Invocation(ManualClock()))["statusCode"] == 201
+
+
+def test_a_method_is_wrapped_once_it_is_bound() -> None:
+    class Service:
+        def handle(self, event: Any, context: Any) -> Any:
+            return {"statusCode": 201}
+
+    assert http_endpoint(MemoryStore("a"))(Service().handle)(request(), Invocation(ManualClock()))["statusCode"] == 201

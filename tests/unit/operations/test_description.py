@@ -165,9 +165,27 @@ def test_a_document_that_cannot_be_meant_is_refused_by_its_field(document: str, 
     with pytest.raises(ValueError) as refused:  # noqa: PT011  # the table has the texts
         description_in(document)
     assert says in str(refused.value)
-    remedy = "; set it to what `receiver describe` prints, or give --consumer"
-    with pytest.raises(UsageError, match=f"output {OUTPUT} of stack shop: .*{remedy}$"):
+    remedy = "set it to what `receiver describe` prints, or give --consumer"
+    with pytest.raises(UsageError, match=f"output {OUTPUT} of stack shop: .*; .*{remedy}$"):
         stated({OUTPUT: document}, "shop")
+
+
+@pytest.mark.parametrize(
+    ("document", "newer"),
+    [
+        ('{"key": "message_id", "calls": ["charge"]}', True),
+        ('{"key": {"header": "id"}}', True),
+        ('{"payload": {"hashed": true}}', True),
+        ('{"effects": "saga"}', True),
+        ("no JSON", False),
+        ('{"retention_days": -5}', False),
+        ('{"key": {"body_field": "id"}}', False),
+    ],
+)
+def test_the_remedy_for_a_newer_stacks_description_is_a_newer_receiver(document: str, *, newer: bool) -> None:
+    with pytest.raises(UsageError) as refused:
+        stated({OUTPUT: document}, "shop")
+    assert ("; upgrade `receiver` if a newer version wrote it, or " in str(refused.value)) == newer
 
 
 CODE = Description.of(consumer(key=body_field("id"), payload=Payload(without=("sent_at",))))

@@ -9,8 +9,16 @@ import pytest
 from botocore.config import Config
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.operations.unsent import LONGEST_BACKOFF_SECONDS, OUT_OF_TIME, SEND_SECONDS, send_from
-from idempotent_receiver.protocol.outbox import Outgoing, from_text, to_text
+from idempotent_receiver.operations import unsent
+from idempotent_receiver.operations.unsent import (
+    LONGEST_BACKOFF_SECONDS,
+    OUT_OF_TIME,
+    SEND_SECONDS,
+    TAKEN_BY_A_WORKER,
+    GaveUp,
+    send_from,
+)
+from idempotent_receiver.protocol.outbox import GivenUp, Outgoing, confirmed, from_text, given_up, to_text
 from idempotent_receiver.protocol.store import NotApplied
 from tests.manual_clock import START_MS, ManualClock
 
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/q"
 FIFO = f"{QUEUE}.fifo"
+GIVEN_UP = GivenUp(QUEUE, "alice", "the queue is gone")
 CONFIG = Config(connect_timeout=1, read_timeout=4, retries={"total_max_attempts": 2})
 LEASE_MS = (SEND_SECONDS + 2 * (1 + 4 + LONGEST_BACKOFF_SECONDS)) * 1000
 
@@ -128,6 +137,66 @@ def test_tombstones_alone_are_marked() -> None:
     assert command.run() is None
 
     assert (command.sent, command.item["status"]) == ([], "COMPLETED")
+
+
+def give_up(command: Command, number: int, store: MemoryStore | None = None) -> GaveUp:
+    given: Any = {"clock": command.clock, "retention_seconds": 86_400}
+    return unsent.give_up(store or command.store, "k", number, GIVEN_UP, **given)
+
+
+def test_a_message_is_given_up_under_a_claim_whose_lease_is_over_afterwards() -> None:
+    command = Command(message("a"), message("b"))
+
+    assert give_up(command, 1) == GaveUp(left=True)
+
+    assert (command.left, given_up(command.item["outbox"])) == ([2], {1: GIVEN_UP})
+    assert command.item["in_progress_expiration"] <= command.clock.epoch_ms()
+    assert give_up(command, 1).why == "message 1 is not left to send (left: 2)"
+    assert give_up(command, 2) == GaveUp()
+    assert command.item["status"] == "COMPLETED"
+    assert given_up(command.item.get("outbox")) == {1: GIVEN_UP, 2: GIVEN_UP}
+
+
+def test_a_message_of_a_live_lease_is_not_given_up() -> None:
+    """Its holder may be sending it."""
+    command = Command(message("a"))
+    command.item["in_progress_expiration"] = START_MS + 60_000
+    before = dict(command.item)
+
+    assert "a worker holds its claim until" in str(give_up(command, 1).why)
+    assert command.item == before
+
+
+class Contended(MemoryStore):
+    """Before each write, `meanwhile` happens to the record."""
+
+    def __init__(self, items: dict[str, Any], meanwhile: Callable[[int], dict[str, Any]]) -> None:
+        super().__init__()
+        self.items, self.meanwhile, self.writes = items, meanwhile, 0
+
+    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
+        self.writes += 1
+        self.items["k"] |= self.meanwhile(self.writes)
+        return super().replace(changes)
+
+
+def test_what_was_sent_before_the_take_over_is_not_given_up() -> None:
+    """Another sender stopped in between. Its tombstone stays, and the lease is over."""
+    command = Command(message("a"), message("b"))
+    sent = confirmed(command.item["outbox"], {1})
+    store = Contended(command.store.items, lambda write: {"version": "theirs", "outbox": sent} if write == 1 else {})
+
+    assert give_up(command, 1, store).why == "message 1 is not left to send (left: 2)"
+    assert store.items["k"]["outbox"] == sent
+    assert store.items["k"]["in_progress_expiration"] <= command.clock.epoch_ms()
+
+
+def test_a_worker_that_took_the_record_over_is_not_overwritten() -> None:
+    command = Command(message("a"))
+    store = Contended(command.store.items, lambda write: {"version": "theirs"} if write == 2 else {})
+
+    assert give_up(command, 1, store) == GaveUp(TAKEN_BY_A_WORKER)
+    assert given_up(store.items["k"]["outbox"]) == {}
 
 
 class ThrottledMark(MemoryStore):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,14 @@ from idempotent_receiver.protocol.outbox import (
     NO_CLIENT,
     NOBODY_REDELIVERS,
     STAMP,
+    GivenUp,
     Outgoing,
     confirmed,
     from_text,
+    give_up,
+    given_up,
     to_text,
+    without_messages,
 )
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/shipments"
@@ -86,6 +91,30 @@ def test_a_confirmed_message_leaves_a_tombstone_and_the_others_keep_their_number
     assert confirmed(some, {2}) == "[null,null,null]"
     assert from_text(confirmed(some, {2})) == {}
     assert confirmed(text, set()) == text
+
+
+def test_a_message_that_is_given_up_leaves_the_reason_in_its_place() -> None:
+    """What is confirmed later changes neither. The completed record keeps the reason, and no message."""
+    one, two, three = (sent(MessageBody=text) for text in "123")
+    why = GivenUp(QUEUE, "alice", "the queue is gone")
+
+    some = give_up(to_text([one, two, three]), 2, why)
+    assert from_text(some) == {1: one, 3: three}
+    assert given_up(some) == {2: why}
+    done = confirmed(some, {1, 3})
+    assert (from_text(done), given_up(done)) == ({}, {2: why})
+    for text in (some, done):
+        assert json.loads(str(without_messages(text))) == [None, {"GivenUp": why._asdict()}]
+    assert from_text(give_up(done, 2, why)) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, to_text([Outgoing(QUEUE, {"MessageBody": '[{"GivenUp":{}}]'})]), "[null]", "no", "5", '[{"GivenUp":5}]'],
+)
+def test_an_outbox_without_a_reason_leaves_nothing_in_a_completed_record(text: str | None) -> None:
+    assert given_up(text) == {}
+    assert without_messages(text) is None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from idempotent_receiver.sqs.dead_letter import (
     MOST_BYTES,
     STAMP,
     NoRoom,
+    OwnQueue,
     Stamp,
     copy_of,
     send,
@@ -216,3 +217,18 @@ def test_what_a_producer_sends_twice_with_one_stamp_has_one_key(sqs: Any) -> Non
         keys.add((message_id(message(message_attributes=given)), each["MessageId"]))
     assert {key for key, _ in keys} == {"order-1"}
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("host", ["https://sqs.us-east-1.amazonaws.com", "http://localhost:4566", "https://queue.aws"])
+def test_a_dead_letter_is_never_sent_to_the_queue_that_it_came_from(host: str, name: str) -> None:
+    """It would be delivered again at once, with a receive count of one."""
+    sent: list[Any] = []
+    sqs: Any = type("Sqs", (), {"send_message": lambda self, **given: sent.append(given)})()
+    came = message(queue_arn=f"arn:aws:sqs:us-east-1:123456789012:{name}")
+
+    with pytest.raises(OwnQueue, match="it is the queue that the message came from, which would deliver it again"):
+        send(sqs, f"{host}/123456789012/{name}", came, FAILURE, "f")
+    for other in (f"123456789012/dead-{name}", f"210987654321/{name}"):
+        send(sqs, f"{host}/{other}", came, FAILURE, "f")
+    assert len(sent) == 2

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
 
 import pytest
+from aws_lambda_powertools.utilities.data_classes import SQSEvent
+from aws_lambda_powertools.utilities.parser.models import SqsModel
 
 from idempotent_receiver.sqs.message import InvalidEvent, Message, messages_of
+from tests.simulation.world import sqs_record
 
 
 def message(queue: str = "", **attributes: str) -> Message:
@@ -73,6 +79,37 @@ def test_a_record_with_the_least_that_sqs_sends_is_a_message() -> None:
 
     assert (parsed.id, parsed.body, parsed.receive_count, parsed.group_id) == ("1", "", 1, None)
     assert (parsed.attributes, parsed.message_attributes, parsed.queue_arn) == ({}, {}, "")
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict, MappingProxyType, SQSEvent])
+def test_any_mapping_is_an_event(kind: Any) -> None:
+    """Powertools' `event_source` passes one of its own. A mapping's parts may be mappings, too."""
+    attributes = MappingProxyType({"ApproximateReceiveCount": "3"})
+    record = UserDict(sqs_record("1")) | {"attributes": attributes, "messageAttributes": MappingProxyType({"a": {}})}
+
+    try:
+        (parsed,) = messages_of(kind({"Records": [record]}), str)
+    except InvalidEvent as error:
+        pytest.fail(str(error))
+
+    assert (parsed.id, parsed.receive_count, dict(parsed.message_attributes)) == ("1", 3, {"a": {}})
+
+
+@pytest.mark.parametrize(
+    ("event", "came"),
+    [
+        (None, "it is of type NoneType"),
+        ([sqs_record("1")], "it is of type list"),
+        (SqsModel.model_construct(Records=[]), "it is of type SqsModel"),
+        ({"Records": ()}, "its 'Records' is of type tuple"),
+        ({"detail": {}}, "it has no list 'Records'"),
+        ({"Records": ["x"]}, r"Records\[0\] is of type str"),
+    ],
+)
+def test_an_invalid_event_is_told_by_the_type_that_came(event: object, came: str) -> None:
+    """What stands around a consumer may pass it something else than Lambda's event."""
+    with pytest.raises(InvalidEvent, match=f"^not an SQS event: {came}"):
+        messages_of(event, str)
 
 
 @pytest.mark.parametrize("odd", [None, [], "x", 7])

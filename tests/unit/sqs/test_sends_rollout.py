@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.protocol.outbox import Outgoing, confirmed, from_text, outgoing, to_text
+from idempotent_receiver.protocol.outbox import (
+    GivenUp,
+    Outgoing,
+    confirmed,
+    from_text,
+    give_up,
+    given_up,
+    outgoing,
+    to_text,
+)
 from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, both_modes, deliver, fails, key_of, messages
 
 OUTBOX = to_text([Outgoing(SHIPMENTS, {"MessageBody": text}) for text in "ab"])
+GIVEN_UP = GivenUp(SHIPMENTS, "alice", "the queue is gone")
 LIVE_MS, OVER_MS = 2_000 * int(time.time()), 1
 
 
@@ -20,6 +30,37 @@ def read_before_tombstones(text: str) -> list[Outgoing]:
     its message as failed.
     """
     return [outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), entry) for entry in json.loads(text)]
+
+
+def read_before_reasons(text: str) -> dict[int, Outgoing]:
+    """What the release before tombstones had reasons makes of an outbox."""
+    entries = json.loads(text)
+    return {
+        number: outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), entry)
+        for number, entry in enumerate(entries, 1)
+        if entry is not None
+    }
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_release_before_reasons_reads_no_outbox_with_a_message_that_was_given_up(number: int) -> None:
+    """So it never sends that, and does not mark the record, which would lose the reason."""
+    assert read_before_reasons(OUTBOX) == from_text(OUTBOX)
+    with pytest.raises(KeyError):
+        read_before_reasons(give_up(OUTBOX, number, GIVEN_UP))
+
+
+@both_modes
+def test_a_delivery_sends_what_is_left_beside_what_was_given_up_and_keeps_the_reason(effects: str) -> None:
+    store, sqs = Orders(), Sqs()
+    ended: dict[str, Any] = {"in_progress_expiration": OVER_MS, "expiration": LIVE_MS // 1000}
+    outbox = give_up(OUTBOX, 1, GIVEN_UP)
+    store.items["m0"] = {"id": "m0", "status": "SENDING", "version": "v", "owner": "before", "outbox": outbox, **ended}
+
+    assert deliver(store, sqs, fails, *messages(1, receives=2), effects=effects) == []
+
+    assert (sqs.keys, store.status()) == ([key_of("m0", 2)], "COMPLETED")
+    assert given_up(store.items["m0"].get("outbox")) == {1: GIVEN_UP}
 
 
 @pytest.mark.parametrize("numbers", [{1}, {2}, {1, 2}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -163,6 +165,47 @@ def test_records_that_are_away_for_a_moment_are_no_reason_to_end(monkeypatch: py
     require_records(store, "me")
     monkeypatch.setattr(store, "read", lambda ids: [Unknown("ThrottlingException") for _ in ids])
     require_records(store, "me")
+
+
+STRICT = "from aws_xray_sdk.core import patch_all, xray_recorder; xray_recorder.configure({}); patch_all()"
+
+
+@pytest.mark.parametrize(
+    ("patch", "why"),
+    [
+        ("from gevent import monkey; monkey.patch_all()", "by gevent's, .* or use monkey.patch_all.thread=False"),
+        ("from gevent import monkey; monkey.patch_thread()", "by gevent's, .* or use monkey.patch_all.thread=False"),
+        (STRICT.format("context_missing='RUNTIME_ERROR'"), "RUNTIME_ERROR, .* set AWS_XRAY_CONTEXT_MISSING=LOG_ERROR"),
+    ],
+    ids=["gevent", "gevent's threads", "X-Ray"],
+)
+def test_a_patch_under_which_no_message_could_be_handled_ends_the_worker(tmp_path: Path, patch: str, why: str) -> None:
+    """By status 2 and a text that names the remedy: it would be the same in the next process."""
+    (tmp_path / "patched.py").write_text(
+        f"{patch}\n"
+        "from idempotent_receiver import DynamoDBStore, sqs_consumer\n"
+        "@sqs_consumer(DynamoDBStore('records'))\n"
+        "def handler(body: dict) -> None: ...\n"
+    )
+    aws = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    url = "http://127.0.0.1:9/123456789012/orders"
+    with subprocess.Popen(
+        [sys.executable, "-m", "idempotent_receiver", "work", url, "patched:handler"],
+        cwd=tmp_path,
+        env={**os.environ, **aws, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        try:
+            _, told = worker.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            told = ""
+        finally:
+            worker.kill()
+
+    assert worker.returncode == 2, "it goes on"
+    assert re.search(why, told), told
+    assert "Traceback" not in told
 
 
 def ended(*lines: str) -> subprocess.CompletedProcess[str]:

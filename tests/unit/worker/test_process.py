@@ -39,6 +39,7 @@ class Queue:
 
     def __init__(self) -> None:
         self.most: list[int] = []
+        self.waits: list[int] = []
         self.batches: SimpleQueue[list[dict[str, Any]]] = SimpleQueue()
         self.deleted: list[str] = []
         self.changed: list[tuple[str, int]] = []
@@ -50,8 +51,9 @@ class Queue:
         """These are received together, each an id and a receipt handle."""
         self.batches.put([record(id, handle) for id, handle in messages])
 
-    def receive(self, most: int, **_: int) -> list[dict[str, Any]]:
+    def receive(self, most: int, *, wait_seconds: int, **_: int) -> list[dict[str, Any]]:
         self.most.append(most)
+        self.waits.append(wait_seconds)
         try:
             batch = self.batches.get(timeout=0.02)
         except Empty:
@@ -100,6 +102,7 @@ class Worker:
 
     def __init__(self, *, asynchronous: bool = False, tracer: Any = None, **limits: Any) -> None:
         self.at_once: list[int] = []
+        self.begins: Callable[[], object] = lambda: None
         self._running: set[str] = set()
         self.queue, self.store = Queue(), MemoryStore()
         self.lost: SimpleQueue[str] = SimpleQueue()
@@ -152,6 +155,7 @@ class Worker:
             raise ValueError(body)
 
     async def _coroutine(self, body: str, message: Message) -> None:
+        self.begins()
         await asyncio.to_thread(self._handle, body, message)
 
 
@@ -235,6 +239,29 @@ def test_a_message_has_a_span_and_an_idle_poll_has_none(start: Callable[..., Wor
     assert [span.name for span in tracing.spans] == ["claim", "settle", "process orders"]
     (span,) = tracing.of_messages
     assert (of(span, MESSAGE_ID), of(span, "faas.trigger"), span.parent) == ("m", None, None)
+
+
+@pytest.mark.parametrize(("id", "goes_on"), [("completes", True), ("bad", False)])
+def test_the_tasks_of_a_completed_message_go_on(start: Callable[..., Worker], id: str, goes_on: bool) -> None:
+    """A client that the module keeps may need them. What a failed message has begun ends before its batch does."""
+    kept: list[Any] = []
+    worker = start(asynchronous=True)
+
+    async def receives() -> None:
+        while True:
+            await asyncio.to_thread(threading.get_ident)
+
+    worker.begins = lambda: kept.append(asyncio.create_task(receives()))
+    worker.receives((id, "1"))
+    worker.finishes(id)
+    until(lambda: worker.queue.deleted or worker.queue.changed)
+    worker.ends()
+
+    assert [task.done() for task in kept] == [not goes_on]
+    if goes_on:
+        (task,) = kept
+        task.get_loop().call_soon_threadsafe(task.cancel)
+        until(task.cancelled)
 
 
 def test_a_process_that_ends_has_written_the_metrics_of_its_last_batch(
@@ -324,6 +351,98 @@ def test_what_a_poll_brings_after_draining_has_begun_goes_back_at_once_and_does_
     worker.ends()
 
     assert worker.queue.changed == [("1", 0), ("2", 0)]
+    assert worker.started.empty()
+
+
+def numbered(first: int, count: int) -> list[tuple[str, str]]:
+    return [(f"m{number}", str(number)) for number in range(first, first + count)]
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each batch of the process had."""
+    sizes: list[int] = []
+    handle = Process._handle
+
+    def counted(self: Process, records: list[dict[str, Any]]) -> None:
+        sizes.append(len(records))
+        handle(self, records)
+
+    monkeypatch.setattr(Process, "_handle", counted)
+    return sizes
+
+
+def test_two_full_receives_are_one_batch_and_the_second_waits_for_no_message(
+    batches: list[int], start: Callable[..., Worker]
+) -> None:
+    """What the first brought is held meanwhile: the second may take as long as the client lets it."""
+    worker, held = start(concurrency=25), list[int]()
+    worker.queue.arrives = lambda: held.append(len(worker.process._in_flight.handles))
+    until(lambda: worker.queue.most)
+    polls = len(worker.queue.most)
+    worker.receives(*numbered(0, 10))
+    worker.receives(*numbered(10, 8))
+
+    until(lambda: worker.started.qsize() == 18)
+    worker.ends()
+
+    assert batches == [18]
+    assert held == [0, 10]
+    place = worker.queue.waits.index(0)
+    assert place >= polls
+    assert (worker.queue.most[place - 1 : place + 1], worker.queue.waits.count(0)) == ([10, 10], 1)
+
+
+@pytest.mark.parametrize(("limits", "count"), [({}, 9), ({}, 1), ({"receive": 9}, 9), ({"max_messages": 10}, 10)])
+def test_a_receive_that_is_not_full_is_handled_without_another(
+    batches: list[int], start: Callable[..., Worker], limits: dict[str, int], count: int
+) -> None:
+    """A lone message waits for none. Nor does the last that a process may receive."""
+    worker = start(concurrency=25, **limits)
+    worker.receives(*numbered(0, count))
+
+    until(lambda: worker.started.qsize() == count)
+    worker.ends()
+
+    assert batches == [count]
+    assert 0 not in worker.queue.waits
+
+
+def test_a_second_receive_that_fails_neither_loses_nor_delays_the_first(
+    batches: list[int], start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, receive, pauses = start(concurrency=25), Queue.receive, list[float]()
+
+    def refuse(self: Queue, most: int, *, wait_seconds: int, **given: int) -> list[dict[str, Any]]:
+        if wait_seconds == 0:
+            raise ConnectionClosedError(endpoint_url="https://sqs.test")
+        return receive(self, most, wait_seconds=wait_seconds, **given)
+
+    monkeypatch.setattr(Queue, "receive", refuse)
+    monkeypatch.setattr(SystemClock, "fraction", lambda clock: pauses.append(1.0) or 0.0)
+    worker.receives(*numbered(0, 10))
+
+    until(lambda: worker.started.qsize() == 10)
+    monkeypatch.undo()
+    worker.ends()
+
+    assert batches == [10]
+    assert "could not be polled: ConnectionClosedError" in caplog.text
+    assert pauses == []
+
+
+def test_draining_during_a_second_receive_gives_back_what_both_brought(
+    batches: list[int], start: Callable[..., Worker]
+) -> None:
+    worker = start(concurrency=25)
+    worker.queue.arrives = lambda: setattr(worker.process, "draining", bool(worker.process._in_flight.handles))
+    worker.receives(*numbered(0, 10))
+    worker.receives(*numbered(10, 3))
+
+    until(lambda: len(worker.queue.changed) == 13)
+    worker.ends()
+
+    assert {handle for handle, _ in worker.queue.changed} == {str(number) for number in range(13)}
     assert worker.started.empty()
 
 

@@ -8,6 +8,8 @@ import typer
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import flag
 
+NO_ARCHIVE = "only dlq archive, and dlq redrive with --from-archive, use it"
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
 
@@ -49,6 +51,12 @@ class Options:
     def account(self) -> dict[str, str | None]:
         """The options that select the AWS account, by name."""
         return {"region": self.region, "profile": self.profile, "endpoint_url": self.endpoint_url}
+
+    def refuse(self, command: str, **why: str) -> None:
+        """Raise UsageError for an option that the command would ignore, with the reason."""
+        for name, reason in why.items():
+            if getattr(self, name) is not None:
+                raise UsageError(f"{command} takes no {flag(name)}: {reason}")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

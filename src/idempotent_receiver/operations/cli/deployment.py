@@ -7,6 +7,7 @@ guess.
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property, partial, wraps
 from typing import Any
@@ -15,8 +16,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.operations.account import (
+    NO_QUEUE,
     UsageError,
     client_of,
+    is_gone,
     named,
     require_bucket,
     require_table,
@@ -27,13 +30,13 @@ from idempotent_receiver.operations.cli.describe import description_of
 from idempotent_receiver.operations.cli.terminal import Terminal, flag, typed
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.history import History, NotKept
-from idempotent_receiver.operations.description import OUTPUT, Description, InCode, stated
+from idempotent_receiver.operations.description import OUTPUT, Description, InCode, differences, stated
 from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
 from idempotent_receiver.sqs.keys import envelope_opener, message_id
 
-NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
-"""Endings of SQS error codes for a queue that does not exist."""
+MOST_OTHER_QUEUES = 100
+"""Anyone can write a queue's name into a message: no more of them are looked up."""
 
 IN_CODE = "which a document cannot hold: give --consumer module:function to import the handler"
 
@@ -56,6 +59,7 @@ class Deployment:
 
     options: Options
     _clients: dict[str, Any] = field(default_factory=dict)
+    _gone: dict[str, bool] = field(default_factory=dict)
 
     @cached_property
     def typed(self) -> list[str]:
@@ -89,6 +93,11 @@ class Deployment:
             raise UsageError(f"{found.arn} is not the queue of stack {stack}: give --stack or --queue, not both")
         return found
 
+    @property
+    def names_queue(self) -> bool:
+        """Whether an option or the stack names the consumer's queue."""
+        return self.options.queue is not None or "QueueUrl" in self.outputs
+
     @cached_property
     def has_dead_letters(self) -> bool:
         """Whether a redrive policy, an option or the stack names a dead-letter queue."""
@@ -98,8 +107,18 @@ class Deployment:
     def dead_letter_queue(self) -> Queue:
         """The dead-letter queue, as given or from the queue's redrive policy.
 
-        Raises UsageError if no redrive policy names the queue given: its messages may be live.
+        Raises UsageError if no redrive policy names the queue given, because its messages may be live; or if it has a
+        redrive policy itself, because SQS would move away what is only read too often.
         """
+        found = self._dead_letter_queue()
+        if found.sends_to is not None:
+            raise UsageError(
+                f"{found.arn} has a redrive policy of its own: each look counts as a receive, and SQS moves what was "
+                f"received too often to {found.sends_to}. Remove that policy first"
+            )
+        return found
+
+    def _dead_letter_queue(self) -> Queue:
         own = self.queue.sends_to
         given = self.options.dlq or self.outputs.get("DeadLetterQueueUrl")
         if given is None:
@@ -119,6 +138,12 @@ class Deployment:
                 f"The redrive policy of {self.queue.arn} does not name it ({theirs}): {correction}"
             )
         return found
+
+    def is_gone(self, arn: str) -> bool:
+        """Whether SQS says that a queue beside this one does not exist."""
+        if arn not in self._gone and len(self._gone) < MOST_OTHER_QUEUES:
+            self._gone[arn] = is_gone(self.client, arn, beside=self.queue.arn)
+        return self._gone.get(arn, False)
 
     def _sources(self, dead_letter_queue: Queue) -> list[str] | None:
         """The URLs of the queues whose redrive policy names `dead_letter_queue`; None if SQS refuses to list them."""
@@ -144,10 +169,23 @@ class Deployment:
         given = self.options.consumer
         return None if given is None else description_of(given)
 
-    @property
+    @cached_property
     def description(self) -> Description:
-        """The consumer's description, from --consumer or else the stack; empty if neither has one."""
-        return self.given or self.stated or Description()
+        """The consumer's description, from --consumer or else the stack; empty if neither has one.
+
+        Raises UsageError if the two contradict each other: under another key, a completed message would run again.
+        """
+        given, stack = self.given, None
+        if given is None:
+            return self.stated or Description()
+        with suppress(UsageError):  # --consumer replaces a description that cannot be read
+            stack = self.stated
+        for name, (ours, theirs) in ({} if stack is None else differences(given, stack)).items():
+            raise UsageError(
+                f"--consumer has {name} {ours}, and stack {self.options.stack} has {theirs}: leave out --consumer, or "
+                "deploy the code that it names (see receiver doctor)"
+            )
+        return given
 
     @property
     def described(self) -> bool:

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_act import act, queue_session, session_with
 from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named, Task
@@ -101,6 +102,8 @@ def redrive(
     }
     saved = acting.saved("redrive", deployment, [*filters.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
+    if not options["from_archive"]:
+        deployment.options.refuse("dlq redrive", archive=NO_ARCHIVE)
     if options["to_dlq"] and (wait is not None or not options["from_archive"]):
         raise UsageError("--to-dlq needs --from-archive and excludes --wait: it sends nothing to the consumer")
     rules = {name: options[name] for name in ("include_permanent", "force")}
@@ -156,6 +159,7 @@ def resend(
 
     If the command is interrupted, run it again without --body. `dlq redrive` and `stuck --send` finish it as well.
     """
+    deployment.options.refuse("dlq resend", archive=NO_ARCHIVE)
     options = {"force": force}
     saved = acting.saved("resend", deployment, [*named.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
@@ -213,6 +217,7 @@ def delete(
 
     This cannot be undone. To keep a copy, use `dlq archive` instead.
     """
+    deployment.options.refuse("dlq delete", archive=NO_ARCHIVE)
     if acting.because is None:
         raise UsageError("--because is missing: give the reason for deleting; the history keeps it")
     if not (filters.given or everything or acting.plan is not None):

@@ -9,7 +9,6 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Group, RenderableType
 
-from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.dlq_options import Task, none_of, write_plan
@@ -25,7 +24,6 @@ from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.steps import Steps
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import redrive_dispositions
-from idempotent_receiver.operations.description import differences
 from idempotent_receiver.operations.mappings import DISABLED, mappings_of
 
 BEHIND = {
@@ -55,6 +53,7 @@ def session_with(source: Source, deployment: Deployment, **rules: bool) -> Sessi
             payload_known=deployment.described,
             **rules,
         ),
+        gone=deployment.is_gone,
     )
 
 
@@ -124,7 +123,6 @@ class _Command:
             self.terminal.show(f"At {self.run.rate:g} messages a second, this takes about {seconds} s (see --rate).")
         self._note_order(plan)
         self._note_paused(plan)
-        self._note_other_consumer()
         return {each.dead_letter.id for each in plan.decisions}
 
     def _more(self, plan: Plan) -> bool:
@@ -165,14 +163,6 @@ class _Command:
             self.values["paused"] = paused = bool(found) and all(each.state == DISABLED for each in found)
             if paused:
                 self.terminal.note("The consumer is paused: messages stay in the queue until `receiver resume`.")
-
-    def _note_other_consumer(self) -> None:
-        """Warn if --consumer contradicts the stack: under another key, a completed message would run again."""
-        given, stack = self.deployment.given, None
-        with suppress(UsageError):  # --consumer replaces a description that cannot be read
-            stack = self.deployment.stated
-        for name, (ours, theirs) in ({} if given is None or stack is None else differences(given, stack)).items():
-            self.terminal.note(f"--consumer has {name} {ours}, and the stack has {theirs}: see receiver doctor.")
 
     def _carry_out(self, plan: Plan) -> None:
         self.run.journal = journal_of(

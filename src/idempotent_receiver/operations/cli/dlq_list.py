@@ -14,6 +14,7 @@ import typer
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_act import note_held, queue_session
 from idempotent_receiver.operations.cli.dlq_options import Filters, Hold, none_of
@@ -122,6 +123,9 @@ def list_dead_letters(
     ending = "" if out is None else out.suffix
     if ending not in LIMITS or (out is not None and not ending):
         raise UsageError(f"--out {out}: the name must end in .html for a page, or .jsonl for JSON lines")
+    deployment.options.refuse("dlq list", archive=NO_ARCHIVE)
+    if ending != ".html":
+        deployment.options.refuse("dlq list", history="only a page has the history: give --out FILE.html")
     look = Look(filters.selection(terminal.clock.epoch_ms()), limit or LIMITS[ending])
     if out is not None:
         _write(out, look, deployment, terminal, hold, bodies=bodies)

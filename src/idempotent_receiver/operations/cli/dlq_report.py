@@ -196,10 +196,18 @@ def counts(plan: Plan) -> dict[str, int]:
 
 def plan_values(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> list[dict[str, Any]]:
     """The number of dead letters per verdict, and what would happen to them."""
-    # A dead letter with a disposition stays only if its key has no room, or if it must be selected by name and was not.
-    stay = {each.verdict for each in plan.staying}
-    becomes = {**STAYS, **{str(acted): each.becomes for acted, each in dispositions.items() if acted not in stay}}
-    return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
+    becomes = Counter((str(each.verdict), dispositions[each.verdict].becomes) for each in plan.acting)
+    becomes.update((str(each.verdict), _stays(each, dispositions)) for each in plan.staying)
+    becomes.update({(name, STAYS[name]): len(held) for name, held in ((BEYOND, plan.beyond), (CHANGED, plan.changed))})
+    order = [*ACTS, *STAYS]
+    rows = sorted((order.index(verdict), verdict, text, count) for (verdict, text), count in becomes.items() if count)
+    return [{"verdict": verdict, "count": count, "becomes": text} for _, verdict, text, count in rows]
+
+
+def _stays(each: Decision, dispositions: Mapping[Verdict, Disposition]) -> str:
+    if each.unsent and each.verdict in dispositions:
+        return "stays: what it sends has not all been sent"
+    return STAYS[each.verdict]
 
 
 def plan_tables(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> RenderableType:

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError, require_table
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, check_name, checks_of, examine, notes
@@ -46,8 +47,8 @@ def doctor(
 
 def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:
     options = deployment.options
-    if options.dlq is not None:
-        raise UsageError("doctor takes no --dlq: it reads the dead-letter queue from the redrive policy")
+    own = "it reads the dead-letter queue from the redrive policy"
+    options.refuse("doctor", dlq=own, archive=NO_ARCHIVE, history="it reads no history")
     given = {"--stack": options.stack, "--function": function, "--queue": options.queue}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
         raise UsageError(f"give {named[0]} or {named[1]}, not both: each selects a consumer")

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_options import TIMES, epoch_ms
 from idempotent_receiver.operations.cli.terminal import Terminal, clean, command, counted, listing, moment
@@ -22,6 +23,7 @@ AGAIN = {
     Verb.DELETED: "If the dead letter is still there, delete it again.",
     Verb.RESTORED: "If the dead letter is still in the archive, redrive it again: its key prevents a second run.",
     Verb.RESENT: "If the dead letter is still there, redrive it: that finishes the resend once it has begun.",
+    Verb.GIVEN_UP: "If the record still has the message to send, give it up again.",
     Verb.PAUSED: "Pause again.",
     Verb.RESUMED: "Resume again.",
 }
@@ -46,6 +48,7 @@ def history(
     Each line shows who acted, when, why, on which key and message, from which plan, and the result. Without --key, the
     command reads the whole history table.
     """
+    deployment.options.refuse("dlq history", archive=NO_ARCHIVE)
     if key == "":
         raise UsageError("--key is empty: give it a value or omit it")
     now_ms = terminal.clock.epoch_ms()
@@ -110,7 +113,7 @@ def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) 
         message = f"message {each.message_id}" if each.message_id not in ("", key) else None
         link = f"{'from' if each.mirror else 'as'} {deployment.key_of(each.other)}" if each.other else None
         said = "; ".join(part for part in (message, link, each.why, each.plan and f"plan {each.plan}") if part)
-        settled = "repeated later" if each.may_have_happened and each not in doubts else None
+        settled = each.settled if each.may_have_happened and each not in doubts else None
         became = settled or (each.became if each.may_have_happened or each.code else None)
         rows.append(((moment(each.at_ms), each.verb, key, each.outcome or "begun"), (said, each.operator, became)))
     shown = listing(("at", "verb", "key", "outcome"), rows)

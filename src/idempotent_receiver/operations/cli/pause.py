@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import CONSUMER, UsageError
-from idempotent_receiver.operations.cli.common_options import Yes
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE, Yes
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, typed
 from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, History, NotKept, Verb
@@ -86,6 +86,8 @@ def _switch(
 ) -> None:
     if function == "":
         raise UsageError("--function is empty: give it a value or omit it")
+    name, unused = "pause" if state == DISABLED else "resume", "it needs only the queue"
+    deployment.options.refuse(name, dlq=unused, table=unused, consumer=unused, archive=NO_ARCHIVE)
     queue, functions = deployment.queue, deployment.client("lambda")
     found = mappings_of(functions, queue.arn)
     chosen = _chosen(deployment, found, function)

@@ -10,9 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from idempotent_receiver.operations.cli.common_options import Yes
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli import sends
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE, Yes
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.dlq_act import drop_resent
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import (
     BETWEEN_COLUMNS,
@@ -27,9 +28,9 @@ from idempotent_receiver.operations.cli.terminal import (
 )
 from idempotent_receiver.operations.records import reason_in, state_of, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
-from idempotent_receiver.operations.unsent import send_from
+from idempotent_receiver.protocol.outbox import given_up
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
-from idempotent_receiver.protocol.resend import resend_of, resending
+from idempotent_receiver.protocol.resend import resend_of
 
 LABEL = len("written about")
 UNDATED = "give --consumer to see when"
@@ -42,7 +43,9 @@ The next delivery of the key's message sends them. If that message is already a
 dead letter:
 {redrive}
 If it is gone, send the messages from the record:
-{send}"""
+{send}
+If message N can never be sent, because its queue is gone or it is too long:
+{give_up}"""
 TRIED_AGAIN = """\
 The next delivery or request retries the key. If its message is already a dead
 letter:
@@ -96,6 +99,7 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
         "permanent": permanent(found),
         "written_about": None if written is None else moment(written),
         "expires": None if found.expiration is None else moment(found.expiration * 1000),
+        "given_up": [{"message": number, **each._asdict()} for number, each in given_up(found.outbox).items()] or None,
         "resend": _resend(found, deployment),
         "result": _result(found.data),
         "unreadable": unreadable(found, now_ms),
@@ -171,21 +175,29 @@ def stuck(
     send: Annotated[
         str | None, typer.Option(metavar="KEY", help="Send the messages stored in this key's record.")
     ] = None,
+    give_up: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --send: never send message N, and keep the reason in the record."),
+    ] = None,
+    because: Annotated[str | None, typer.Option(help="The reason for --give-up.")] = None,
     yes: Yes = False,
 ) -> None:
     """Find claims that were never settled, and keys that fail.
 
     With --send, the command instead sends one key's messages from its record. The key's own message must be gone;
-    otherwise a worker may send them as well. If they are a resend, its dead letter is dropped.
+    otherwise a worker may send them as well. If they are a resend, its dead letter is dropped. --give-up N ends what
+    can never be sent, such as a message to a queue that is gone.
 
     The command scans the whole table. AWS charges for every item, so the command shows the cost before it
     starts. With a namespace, only its records count; a namespace without records is an error, because it may be
     misspelled.
     """
+    deployment.options.refuse("stuck", archive=NO_ARCHIVE)
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
     if send is not None:
-        _send(send, deployment, terminal, yes=yes)
-        return
+        sends.send(send, deployment, terminal, number=give_up, because=because, yes=yes)
+    if give_up is not None or because is not None:
+        raise UsageError("--give-up and --because need --send KEY")
     cost = cost_of(dynamodb, table)
     terminal.note(
         f"A scan of {table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
@@ -212,28 +224,6 @@ def stuck(
         raise typer.Exit(Exit.STOPPED)
     if scan.scanned and not scan.own:
         terminal.note("There are no records in this namespace, which may be misspelled: check --consumer.")
-        raise typer.Exit(Exit.LEFT)
-
-
-def _send(key: str, deployment: Deployment, terminal: Terminal, *, yes: bool) -> None:
-    if not terminal.confirm(f"Send the messages of {clean(key)}, some of which may have been sent before?", yes=yes):
-        terminal.answer({"confirmed": False}, Text("Nothing was sent."))
-        raise typer.Exit(Exit.LEFT)
-    store, ids = deployment.store, deployment.ids_of(key)
-    id = next((id for id, found in zip(ids, store.read(ids), strict=True) if found is not None), ids[0])
-    (found,) = store.read([id])
-    resend = resending(found) if isinstance(found, Record) else None
-    why = send_from(store, deployment.client("sqs"), id, terminal.clock, deployment.retention_seconds)
-    told = f"Sent the messages for {clean(key)}." if why is None else f"Not done: {clean(why)}."
-    values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
-    left = why is not None
-    if why is None and resend is not None:
-        summary = drop_resent(deployment.key_of(id), deployment, terminal)
-        values["dropped"] = dropped = summary.acted
-        told += f" Its resend is complete: {counted(dropped, 'dead letter')} dropped."
-        left = bool(summary.left)
-    terminal.answer(values, Text(told))
-    if left:
         raise typer.Exit(Exit.LEFT)
 
 
@@ -293,6 +283,7 @@ def advice(then: str, options: Sequence[str]) -> str:
     return then.format(
         redrive=command(*redrive, "--key KEY"),
         send=command("receiver stuck", *options, "--send KEY"),
+        give_up=command("receiver stuck", *options, "--send KEY", "--give-up N", "--because WHY"),
         redrive_permanent=command(*redrive, "--include-permanent", "--key KEY"),
         orphans=section("operating", "Orphans"),
         operating_it=section("workflow", "Operating it"),

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.records import record_table, record_values
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, listing, moment
@@ -244,16 +245,18 @@ def trace(
     """
     if not key:
         raise UsageError("KEY is empty: give a message's key, as its log line shows it")
+    deployment.options.refuse("trace", archive=NO_ARCHIVE)
+    if not deployment.names_queue:
+        deployment.options.refuse("trace without a queue", dlq="give --queue or --stack as well")
     asked = None if hook is None else resolved(hook)
     story = Story(key, deployment, terminal)
     story.record()
     halted = False
-    queued = deployment.options.queue is not None or "QueueUrl" in deployment.outputs
-    if queued:
+    if deployment.names_queue:
         with terminal.stoppable() as stopped:
             story.dead_letters(limit, stopped)
             halted = stopped()
-    if queued or deployment.history_table is not None:
+    if deployment.names_queue or deployment.history_table is not None:
         story.history()
     story.resends()
     story.log()

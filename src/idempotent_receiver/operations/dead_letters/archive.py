@@ -6,7 +6,7 @@ need not be held. An archive outlives its stack: a dead letter archived from one
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -58,6 +58,7 @@ class Archive:
         self.stray: list[str] = []
         self._prefix = f"{queue_name}/"
         self._names = self._listed()
+        self._in_order = not queue_name.endswith(".fifo")
 
     @property
     def address(self) -> str:
@@ -75,7 +76,9 @@ class Archive:
         )
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Up to `most` dead letters not yet taken, sorted by FIFO sequence number."""
+        """Up to `most` dead letters not yet taken; those of a FIFO queue in the order of their sequence numbers."""
+        if not self._in_order:
+            self._names, self._in_order = self._ordered(stopped), True
         taken: list[Raw] = []
         size = 0
         while len(taken) < most and size < MAX_BYTES_A_ROUND and not stopped():
@@ -87,8 +90,18 @@ class Archive:
             self.seen.update(each["MessageId"] for each in found)
             taken += found
             size += sum(len(each["Body"]) for each in found)
-        # S3 lists objects by name; sorting restores the order within FIFO groups.
-        return sorted(taken, key=lambda each: each["Attributes"].get("SequenceNumber", "").zfill(SEQUENCE_DIGITS))
+        return taken
+
+    def _ordered(self, stopped: Callable[[], bool]) -> Iterator[str]:
+        """The names in the order of their dead letters. S3 lists by name, and no round holds a whole archive: each
+        object is read once for its place, and again in its round.
+        """
+        placed: list[tuple[str, str]] = []
+        while not stopped() and (names := list(islice(self._names, self.workers.count * 4))):
+            for name, each in zip(names, self.workers.results(self._read, names), strict=True):
+                if each is not None:
+                    placed.append((each["Attributes"].get("SequenceNumber", "").zfill(SEQUENCE_DIGITS), name))
+        return chain([name for _, name in sorted(placed)], self._names)
 
     def unseen(self) -> int:
         """The number of dead letters not yet taken."""

@@ -48,7 +48,9 @@ class NotKept(Exception):
 
 
 class Verb(StrEnum):
-    """What was done to a dead letter or, for PAUSED and RESUMED, to a queue."""
+    """What was done to a dead letter; for PAUSED and RESUMED, to a queue; for GIVEN_UP, to a message that a record had
+    to send.
+    """
 
     MOVED = "moved"
     DROPPED = "dropped"
@@ -56,6 +58,7 @@ class Verb(StrEnum):
     DELETED = "deleted"
     RESTORED = "restored"
     RESENT = "resent"
+    GIVEN_UP = "given-up"
     PAUSED = "paused"
     RESUMED = "resumed"
 
@@ -70,11 +73,12 @@ class ActOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """An act on a dead letter or a queue: who did what, why, and under which plan.
+    """An act on a dead letter, a queue or a record's message: who did what, why, and under which plan.
 
-    `key` is the record's id, or the messageId of a dead letter without a usable key. The queues are ARNs; `operator` is
-    the caller's ARN. For RESENT, `other` is the id of the new key's record. The history stores such
-    an act under both ids; the copy under the new id is a `mirror`, with the old id as `other`.
+    `key` is the record's id, or the messageId of a dead letter without a usable key; for GIVEN_UP, `message_id` is the
+    outgoing message's key. The queues are ARNs; `operator` is the caller's ARN. For RESENT, `other` is the id
+    of the new key's record. The history stores such an act under both ids; the copy under the new id is a
+    `mirror`, with the old id as `other`.
 
     `begin` sets `id`; `outcome` stays empty until the act is confirmed. A newer version may have written a `verb` or an
     `outcome` that this version does not know.
@@ -114,24 +118,27 @@ class Act:
             return f"begun, not confirmed{code}: it may have happened"
         return f"{self.outcome}{code}"
 
+    @property
+    def about(self) -> tuple[str, ...]:
+        """What it acts on: a resend's two keys, or else a message or, without one, a key."""
+        return (self.key, self.other) if self.other else (self.message_id or self.key,)
+
     def ended(self, outcome: ActOutcome, code: str | None = None) -> "Act":
         """A copy for `confirm`, with the outcome, and AWS's error code if the act was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)
 
 
 def in_doubt(acts: Iterable[Act]) -> set[Act]:
-    """The acts that may have happened, unless a later act on the same dead letter or key repeated them."""
+    """The acts that may have happened, unless a later one repeated them.
+
+    What is done to another dead letter with the same key, or with another new body, repeats nothing.
+    """
     known = list(acts)
-    last: dict[tuple[str, str], str] = {}
+    last: dict[tuple[str, ...], str] = {}
     for act in known:
         if act.outcome == ActOutcome.DONE:
-            for of in (act.key, act.message_id):
-                last[act.verb, of] = max(act.id, last.get((act.verb, of), ""))
-
-    def cleared(act: Act) -> bool:
-        return any(last.get((act.verb, of), "") > act.id for of in (act.key, act.message_id) if of)
-
-    return {each for each in known if each.may_have_happened and not cleared(each)}
+            last[act.verb, *act.about] = max(act.id, last.get((act.verb, *act.about), ""))
+    return {each for each in known if each.may_have_happened and last.get((each.verb, *each.about), "") <= each.id}
 
 
 class History:

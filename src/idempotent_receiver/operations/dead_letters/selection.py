@@ -9,9 +9,13 @@ from typing import Self
 
 from pydantic import ConfigDict, TypeAdapter
 
+from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import NAMED, Disposition, Dispositions
 from idempotent_receiver.sqs.dead_letter import NoRoom
+
+NOT_ALL_SENT = "its effect took place, and what it sends has not all been sent"
+SEND_OR_GIVE_UP = "redrive it, or receiver stuck --send KEY; what can never be sent, add --give-up N --because WHY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,8 @@ class PlannedLetter:
     def changed(self, decision: Decision) -> str | None:
         """How the dead letter differs from the plan; None if it does not."""
         now = PlannedLetter.of(decision)
+        if now.key != self.key:
+            return f"its key was {self.key or 'none'} in the plan and is {now.key or 'none'} now: compare --consumer"
         if now.body_sha256 != self.body_sha256:
             return "its body differs from the planned one"
         if now.verdict is not self.verdict:
@@ -177,6 +183,10 @@ class Selection:
     def _barred(self, decision: Decision, disposition: Disposition) -> Decision | None:
         """The decision with the reason that a dead letter stays despite its verdict; None if it need not stay."""
         of = decision.dead_letter
+        if decision.verdict is Verdict.OTHER_QUEUE and not decision.orphaned:
+            return replace(decision, why=f"{decision.why}; it can be archived or deleted here once that queue is gone")
+        if disposition.verb is Verb.DELETED and decision.unsent:
+            return replace(decision, why=f"{NOT_ALL_SENT}: {SEND_OR_GIVE_UP}")
         if decision.verdict in NAMED and of.id not in self.ids and decision.group not in self.groups:
             named = self.planned is not None and of.id in self.planned
             if not named:

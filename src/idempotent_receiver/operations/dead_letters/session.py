@@ -1,13 +1,13 @@
 """A session with a dead-letter queue or its archive: dead letters are taken, read, judged, and held until it ends."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, Raw, chunks
-from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict, triage
 from idempotent_receiver.operations.dead_letters.workers import RequestFailed, Workers
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknown
@@ -45,12 +45,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Takes, reads and judges dead letters. Exiting the session releases everything it holds."""
+    """Takes, reads and judges dead letters. Exiting the session releases everything it holds.
+
+    `gone` says of another queue's ARN whether that queue no longer exists.
+    """
 
     source: Source
     reader: Reader
     store: RecordStore
     rules: Rules
+    gone: Callable[[str], bool] = lambda arn: False
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +68,13 @@ class Session:
         now_ms = self.source.clock.epoch_ms()
         taken = [self.reader.read(raw, now_ms) for raw in received]
         found = self.records(dict.fromkeys(each.record_id for each in taken if each.unkeyed is None))
-        return [triage(each, found.get(each.record_id), now_ms, self.rules) for each in taken]
+        return [self._placed(triage(each, found.get(each.record_id), now_ms, self.rules)) for each in taken]
+
+    def _placed(self, decision: Decision) -> Decision:
+        """The decision, which says of another queue's dead letter whether that queue is gone."""
+        if decision.verdict is not Verdict.OTHER_QUEUE or not self.gone(str(decision.dead_letter.source)):
+            return decision
+        return replace(decision, orphaned=True, why=f"{decision.why}, which no longer exists")
 
     def records(self, ids: Iterable[str]) -> Mapping[str, Record | Unknown | None]:
         """The records with these ids, which must be distinct."""

@@ -92,7 +92,8 @@ class Rules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A dead letter with its verdict; `why` explains the verdict. `reason`, `group` and `error_type` describe the
-    failure. `record` is the key's record, if it could be read.
+    failure. `record` is the key's record, if it could be read. `unsent`: its effect took place, and what it sends has
+    not all been sent. `orphaned`: it is OTHER_QUEUE, and that queue no longer exists.
     """
 
     dead_letter: DeadLetter
@@ -102,6 +103,8 @@ class Decision:
     group: str
     error_type: str | None = None
     record: Record | None = None
+    unsent: bool = False
+    orphaned: bool = False
 
 
 def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> Decision:
@@ -110,7 +113,19 @@ def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int,
     cause = cause_of(dead_letter, found, now_ms, conflict=verdict is Verdict.CONFLICT)
     known = {**asdict(cause), "group": _GROUPS.get(verdict, cause.group)}
     record = found if isinstance(found, Record) else None
-    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, **known, record=record)
+    sending = record is not None and record.status == Status.SENDING and not record.expired(now_ms)
+    return Decision(
+        dead_letter=dead_letter,
+        verdict=verdict,
+        why=why,
+        **known,
+        record=record,
+        unsent=sending and verdict in _ITS_RECORD,
+    )
+
+
+_ITS_RECORD = (Verdict.MOVE, Verdict.TOO_OLD, Verdict.NO_ROOM)
+"""The verdicts on a dead letter whose record is its own and SENDING. It is never PERMANENT then."""
 
 
 _GROUPS = {Verdict.FOREIGN: "foreign", Verdict.OTHER_QUEUE: "other-queue"}

@@ -1,21 +1,10 @@
 """What each command does with a dead letter before it deletes it: the verdicts it acts on, what it sends, and what it
 writes to the record. A run carries this out.
 
-================ ==================================== ============ ==================================
-command          acts on                              sends        writes to the record
-================ ==================================== ============ ==================================
-redrive          MOVE                                 a copy       nothing
-redrive          DONE, RESENT                         nothing      nothing
-redrive          UNSENT                               its new body completes it
-redrive --to-dlq all that fit, FOREIGN if named       a copy       nothing
-resend           all that may still run, UNSENT       a new body   the new body, then completes it
-archive          all, FOREIGN if named                nothing      nothing
-delete           all but RESENDING, UNSENT; FOREIGN   nothing      nothing
-                 if named
-================ ==================================== ============ ==================================
-
-OTHER_QUEUE belongs to another consumer: no command acts on it. UNKEYED and CONFLICT dead letters have no key of their
-own, so a resend writes no record.
+================ ==================================== ============ ===========================
+OTHER_QUEUE belongs to another consumer: archive and delete act on it only once its queue is gone. Delete leaves a dead
+letter whose messages are not all sent: without it, no delivery would send the rest. UNKEYED and CONFLICT dead letters
+have no key of their own, so a resend writes no record.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,7 +54,7 @@ class Disposition:
 Dispositions = Mapping[Verdict, Disposition]
 """What is done with a dead letter, by verdict. Dead letters with any other verdict stay."""
 
-NAMED = frozenset({Verdict.FOREIGN})
+NAMED = frozenset({Verdict.FOREIGN, Verdict.OTHER_QUEUE})
 """Verdicts acted on only if the message or its group is named, because it may be another consumer's."""
 
 _OURS = frozenset(Verdict) - {Verdict.OTHER_QUEUE}
@@ -112,13 +101,13 @@ def archive_dispositions(keep: Callable[[Decision], None]) -> Dispositions:
         keep=keep,
         undeleted="it is in the archive as well, where archiving it again replaces it",
     )
-    return dict.fromkeys(_OURS, archived)
+    return dict.fromkeys(Verdict, archived)
 
 
 def delete_dispositions() -> Dispositions:
     """What deleting does."""
     deleted = Disposition(verb=Verb.DELETED, becomes="deleted permanently")
-    return dict.fromkeys(_OURS - {Verdict.RESENDING, Verdict.UNSENT}, deleted)
+    return dict.fromkeys(frozenset(Verdict) - {Verdict.RESENDING, Verdict.UNSENT}, deleted)
 
 
 def resend_dispositions(resend: ResendStep) -> Dispositions:

@@ -20,7 +20,7 @@ class Kept:
 
     def begin(self, ago_seconds: float, key: str = FLAKY, **changed: Any) -> Act:
         self.clock.stepped_seconds = (SystemClock().epoch_ms() - START_MS) / 1000 - ago_seconds
-        (begun,) = self.history.begin([act(key, message_id=key, **changed)])
+        (begun,) = self.history.begin([act(key, **{"message_id": key, **changed})])
         return begun
 
     def done(self, ago_seconds: float, key: str = FLAKY, **changed: Any) -> Act:

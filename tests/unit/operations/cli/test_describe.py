@@ -11,7 +11,7 @@ import pytest
 
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.payload import Document, Payload
-from tests.unit.operations.cli.stack import Receiver, Stack
+from tests.unit.operations.cli.stack import ACTING, FLAKY, Receiver, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,10 @@ DOCUMENT = {
 
 @pytest.fixture
 def shop(receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    """A consumer's code in the current folder, and a dead letter of each end that its producer sent once more."""
+    """A consumer's code in the current folder, and a dead letter of each end that its producer sent once more. The
+    stack does not describe it.
+    """
+    del stack.outputs["ConsumerDescription"]
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("shop_code.py").write_text(CODE)
     Path("shop_broken.py").write_text("import os\nos.environ['NO_SUCH_TABLE']\n")
@@ -155,8 +158,17 @@ def test_a_pause_needs_no_consumer(receiver: Receiver, stack: Stack) -> None:
     assert receiver.on("pause --yes").code == 0
 
 
-def test_an_act_says_where_what_is_given_contradicts_the_stack(receiver: Receiver, stack: Stack) -> None:
+@pytest.mark.parametrize("line", [*ACTING, "dlq list", "stuck --yes", f"trace {FLAKY}"])
+def test_a_consumer_that_contradicts_the_stack_is_refused(receiver: Receiver, stack: Stack, line: str) -> None:
     """By the key of another consumer, a letter that is done would run again."""
-    said = receiver.on("dlq redrive --consumer orders.json").said
-    assert '--consumer has key {"body_field": "id"}, and the stack has "message_id"' in said
-    assert "--consumer has" not in receiver.on("dlq redrive --consumer ids.json").said
+    ran = receiver.on(f"{line} --consumer orders.json")
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert '--consumer has key {"body_field": "id"}, and stack transfers has "message_id": leave out' in ran.said
+    assert stack.untouched()
+
+
+def test_a_consumer_that_says_what_the_stack_says_is_taken(receiver: Receiver, stack: Stack) -> None:
+    assert receiver.on("dlq list --consumer ids.json").code == Exit.OK
+    stack.outputs["ConsumerDescription"] = json.dumps({"key": "message_id", "retention_days": 30})
+    ran = receiver.on("dlq list --consumer week.json")
+    assert (ran.code, "--consumer has retention_days 7, and stack transfers has 30" in ran.said) == (Exit.USAGE, True)

@@ -50,6 +50,19 @@ def test_what_is_typed_to_carry_a_plan_out_does_so_and_the_history_names_the_pla
     assert {(each["key"], each["plan"]) for each in stack.acts} == {(k, saved()["id"]) for k in (FLAKY, CLOSED, DONE)}
 
 
+def test_what_has_another_key_than_was_planned_stays(receiver: Receiver, stack: Stack) -> None:
+    """The same message by the rules of another consumer: its verdict is for another record."""
+    stack.sqs.purge_queue(QueueUrl=stack.dead)
+    stack.bury("stamped", '{"id": "o-1", "transfer_id": "t-1"}')
+    given = "--queue transfers --table records --history history --consumer"
+    assert receiver(f"{SAVE} {given} transfers.json").code == terminal.Exit.OK
+    ran = receiver(f"{CARRY_OUT} {given} orders.json --json")
+    assert (ran.code, ran.json["plan"], ran.json["moved"]) == (terminal.Exit.LEFT, {"CHANGED": 1}, 0)
+    (left,) = ran.json["left"]
+    assert left["why"] == "its key was t-1 in the plan and is o-1 now: compare --consumer"
+    assert stack.keys_in(stack.dead) == {"stamped"}
+
+
 def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out(
     receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.operations.cli import terminal
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
-from tests.unit.operations.cli.stack import Receiver, Stack, denied
+from tests.unit.operations.cli.stack import ACTING, ARN, FLAKY, Receiver, Stack, answered, denied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,3 +56,22 @@ def test_a_consumer_without_a_redrive_policy_makes_no_queue_a_dead_letter_queue(
         ran = receiver(line)
 
     assert (ran.code, "SQS lists no queue that uses it as a dead-letter queue" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "line", ["dlq list", *(each for each in ACTING if "from-archive" not in each), f"trace {FLAKY}"]
+)
+def test_a_dead_letter_queue_that_sqs_empties_by_itself_is_not_even_read(
+    receiver: Receiver, stack: Stack, line: str
+) -> None:
+    """To look at a letter counts as a receive, and with a redrive policy SQS moves it away for that."""
+    (third, _) = stack.queues("third")
+    policy = json.dumps({"deadLetterTargetArn": f"{ARN}:third", "maxReceiveCount": 1})
+    stack.sqs.set_queue_attributes(QueueUrl=stack.dead, Attributes={"RedrivePolicy": policy})
+    received: list[str] = []
+    with answered(lambda operation, arguments: received.append(operation) if operation == "ReceiveMessage" else None):
+        ran = receiver.on(line)
+    assert (ran.code, received) == (terminal.Exit.LEFT if "trace" in line else terminal.Exit.USAGE, [])
+    assert f"{stack.dead_arn} has a redrive policy of its own" in ran.said
+    assert f"received too often to {ARN}:third. Remove that policy first" in ran.said
+    assert stack.received(third) == []

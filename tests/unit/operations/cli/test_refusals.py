@@ -13,13 +13,14 @@ import pytest
 
 from idempotent_receiver.operations import account
 from idempotent_receiver.operations.cli import terminal
-from tests.unit.operations.cli.stack import DEAD, DONE, FLAKY, Receiver, Stack, denied
+from tests.unit.operations.cli.stack import COMMANDS, DEAD, DONE, FLAKY, Receiver, Stack, denied
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NOWHERE = "https://sqs.us-east-1.amazonaws.com/123456789012/nosuch"
 BOTH = "--queue transfers --table records"
+SWITCHES = ("--dlq transfers-dead", "--table records", "--consumer ids.json")
 KEYS = f"{BOTH} --consumer ids.json"
 CHOICES: dict[str, str] = {
     "--since yesterday": "--since yesterday is not a time",
@@ -227,6 +228,31 @@ def test_what_is_no_dead_letter_queue_of_the_consumer_keeps_its_messages(
     (message,) = stack.received(live, AttributeNames=["All"])
     assert message["Attributes"]["ApproximateReceiveCount"] == "1", "nobody has received it before"
     assert stack.keys_in(stack.dead) == DEAD
+
+
+WITH_ARCHIVE = re.compile("archive|pause|resume")
+UNUSED = [
+    *((line, "--archive archive") for line in COMMANDS if not WITH_ARCHIVE.search(line)),
+    *((line, "--history history") for line in ("dlq list", "dlq list --out some.jsonl")),
+    *((f"{verb} --yes", option) for verb in ("pause", "resume") for option in (*SWITCHES, "--archive archive")),
+    *(("doctor", option) for option in ("--dlq transfers-dead", "--archive archive", "--history history")),
+]
+
+
+@pytest.mark.parametrize(("line", "option"), UNUSED)
+def test_an_option_that_a_command_would_ignore_is_refused(
+    receiver: Receiver, stack: Stack, line: str, option: str
+) -> None:
+    """Whoever gives it expects it to count."""
+    ran = receiver.on(f"{line} {option}")
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f" takes no {option.split(maxsplit=1)[0]}: " in ran.said
+    assert stack.untouched()
+
+
+def test_trace_takes_no_dead_letter_queue_without_a_queue(receiver: Receiver) -> None:
+    ran = receiver(f"trace {FLAKY} --table records --dlq transfers-dead")
+    assert (ran.code, "takes no --dlq: give --queue or --stack as well" in ran.said) == (terminal.Exit.USAGE, True)
 
 
 def test_without_its_extra_the_command_says_how_to_get_it(

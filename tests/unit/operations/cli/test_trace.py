@@ -345,6 +345,7 @@ def test_an_unkeyed_letter_keeps_its_story_when_its_messageid_changes(
     receiver: Receiver, stack: Stack, kept: Kept
 ) -> None:
     """Its acts are kept under the id that it had then; its stamp remembers its first."""
+    del stack.outputs["ConsumerDescription"]
     attribute = {"DataType": "String", "StringValue": Stamp(key="m-1", original_id="m-1", queue=stack.arn).to_json()}
     sent = stack.sqs.send_message(QueueUrl=stack.dead, MessageBody="no key", MessageAttributes={STAMP: attribute})
     kept.done(20, "m-1", verb=Verb.ARCHIVED)
@@ -404,6 +405,7 @@ def test_a_key_of_the_namespace_comes_first_and_a_whole_id_is_taken_as_well(rece
 
 @pytest.mark.parametrize("namespace", ["", "--consumer bank.json"], ids=["all", "one"])
 def test_it_takes_what_stuck_and_list_print(receiver: Receiver, stack: Stack, namespace: str) -> None:
+    del stack.outputs["ConsumerDescription"]
     body = '{"id": "o-1"}'
     stack.record("bank#o-1", "FAILED", body, error=Failure(type="E").to_json())
     stack.bury("whatever", body)

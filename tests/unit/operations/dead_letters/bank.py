@@ -57,6 +57,8 @@ class Bank:
     done: Counter[str] = field(default_factory=Counter)
     mended: bool = False
     tracer: Any = None
+    gone: set[str] = field(default_factory=set)
+    """The queues of others that no longer exist."""
     workers: int = 1
     """How many requests a session makes at a time. With one, their order is the same at each run."""
 
@@ -150,6 +152,7 @@ class Bank:
             ),
             store=self.store,
             rules=Rules(queue_arn=self.queue.arn, **rules),
+            gone=lambda arn: arn in self.gone,
         )
 
     def bodies(self, queue: Queue) -> Counter[str]:

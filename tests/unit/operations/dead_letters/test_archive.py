@@ -11,7 +11,15 @@ from botocore.exceptions import ClientError
 
 from idempotent_receiver.operations.dead_letters import archive as archives
 from idempotent_receiver.operations.dead_letters.triage import Verdict
-from tests.unit.operations.dead_letters.bank import HOLD_SECONDS, Bank, both_kinds, in_balance, leftovers, settle
+from tests.unit.operations.dead_letters.bank import (
+    HOLD_SECONDS,
+    Bank,
+    both_kinds,
+    in_balance,
+    leftovers,
+    settle,
+    throttled,
+)
 from tests.unit.operations.dead_letters.bucket import TOLD, Bucket, archived, archived_leftovers, from_archive
 
 if TYPE_CHECKING:
@@ -118,6 +126,26 @@ def test_to_count_what_was_not_taken_yet_takes_nothing_away(monkeypatch: pytest.
     assert [(len(archive.take()), archive.unseen()) for _ in range(3)] == [(4, 4), (4, 0), (0, 0)]
     run = from_archive(bank, bucket)
     assert (run.summary.done, run.summary.left, bucket.objects) == ({"restored": 8}, [], {})
+
+
+@pytest.mark.parametrize("to_dlq", [True, False])
+def test_a_fifo_archive_comes_back_in_order_however_many_rounds_it_takes(
+    monkeypatch: pytest.MonkeyPatch, *, to_dlq: bool
+) -> None:
+    """S3 lists objects in another order. A round ends with so many bytes of bodies: here, it has four dead letters."""
+    monkeypatch.setattr(archives, "MAX_BYTES_A_ROUND", 1)
+    bank = throttled(40, fifo=True, groups=2)
+    bucket = Bucket(bank)
+    names = sorted(bank.bodies(bank.dead))
+    archived(bank, bucket)
+
+    run = from_archive(bank, bucket, to_dlq=to_dlq)
+
+    queue = bank.dead if to_dlq else bank.queue
+    back = [json.loads(each.sent["MessageBody"])["name"] for each in queue.messages]
+    assert (run.summary.left, sorted(back)) == ([], sorted(names))
+    for group in (0, 1):
+        assert [each for each in back if int(each[-2:]) % 2 == group] == names[group::2]
 
 
 # From the archive.

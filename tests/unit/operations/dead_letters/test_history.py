@@ -288,7 +288,7 @@ def test_a_scan_by_time_gives_out_foreign_items_of_any_time_too(history: History
     assert (list(history.between(START_MS, START_MS + 1)), history.foreign) == ([], 3)
 
 
-DOUBT = act("k", id="2027-01-15T08:00:01.000Z-1", message_id="m", verb=Verb.RESENT)
+DOUBT = act("k", id="2027-01-15T08:00:01.000Z-1", message_id="m", verb=Verb.DELETED)
 DONE = replace(DOUBT, id="2027-01-15T08:00:02.000Z-1", outcome=ActOutcome.DONE)
 
 
@@ -296,19 +296,39 @@ DONE = replace(DOUBT, id="2027-01-15T08:00:02.000Z-1", outcome=ActOutcome.DONE)
     ("later", "open_"),
     [
         (DONE, False),
-        (replace(DONE, message_id="m-2"), False),
         (replace(DONE, key="k-2"), False),
-        (replace(DONE, key="k-2", message_id="m-2"), True),
+        (replace(DONE, message_id="m-2"), True),
         (replace(DONE, verb=Verb.MOVED), True),
         (replace(DONE, outcome=ActOutcome.REFUSED), True),
         (replace(DONE, id="2027-01-15T08:00:00.000Z-1"), True),
     ],
 )
-def test_a_later_success_with_the_same_letter_or_key_leaves_no_doubt(later: Act, open_: bool) -> None:
+def test_a_later_success_with_the_same_letter_leaves_no_doubt(later: Act, open_: bool) -> None:
+    """Another letter with its key is another letter."""
     for doubt in (DOUBT, replace(DOUBT, outcome=ActOutcome.UNCONFIRMED)):
         assert in_doubt([doubt, later]) == in_doubt([later, doubt]) == ({doubt} if open_ else set())
     pauses = [replace(each, message_id="", key=each.id) for each in (DOUBT, DONE)]
     assert in_doubt(pauses) == {pauses[0]}, "no messageId is no letter"
+
+
+@pytest.mark.parametrize(
+    ("changed", "open_"),
+    [
+        ({}, False),
+        ({"message_id": "m-2"}, False),
+        ({"verb": Verb.TAKEN_BACK}, False),
+        ({"other": "new-2"}, True),
+        ({"key": "k-2"}, True),
+        ({"verb": Verb.MOVED}, True),
+    ],
+)
+def test_a_resend_is_repeated_by_the_same_body_alone(changed: dict[str, Any], open_: bool) -> None:
+    """Under either of its keys. It has the same two, whatever the messageId is by then."""
+    doubt, done = (replace(each, verb=Verb.RESENT, other="new") for each in (DOUBT, DONE))
+    later = replace(done, **changed)
+    assert in_doubt([doubt, later]) == ({doubt} if open_ else set())
+    doubt, later = (replace(each, key=each.other, other=each.key, mirror=True) for each in (doubt, later))
+    assert in_doubt([doubt, later]) == ({doubt} if open_ else set())
 
 
 def test_of_several_successes_the_latest_leaves_no_doubt_in_whatever_order_they_are_read() -> None:

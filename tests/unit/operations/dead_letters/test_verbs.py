@@ -49,8 +49,8 @@ OURS = set(Verdict) - {Verdict.OTHER_QUEUE}
         ("redrive", {Verdict.MOVE, Verdict.DONE, Verdict.RESENT, Verdict.UNSENT}, {Verb.MOVED, Verb.RESENT}),
         ("redrive --to-dlq", OURS - {Verdict.MALFORMED}, {Verb.RESTORED}),
         ("resend", RUNNABLE, {Verb.RESENT}),
-        ("archive", OURS, set()),
-        ("delete", OURS - {Verdict.RESENDING, Verdict.UNSENT}, set()),
+        ("archive", set(Verdict), set()),
+        ("delete", set(Verdict) - {Verdict.RESENDING, Verdict.UNSENT}, set()),
     ],
 )
 def test_a_verb_acts_on_these_verdicts_and_on_no_other(command: str, acts_on: set[Verdict], returns: set[Verb]) -> None:
@@ -66,12 +66,15 @@ def test_a_verb_acts_on_these_verdicts_and_on_no_other(command: str, acts_on: se
 # What is not known to be ours.
 
 
+OTHERS = "arn:aws:sqs:us-east-1:123456789012:others"
+
+
 def strangers() -> Bank:
     """A bank with one message that nothing says anything of, one of another queue, and one of its own."""
     bank = throttled(1)
     for name in ("foreign", "other"):
         bank.sqs.send_message(QueueUrl=bank.dead.url, MessageBody=json.dumps({"name": name}))
-    bank.dead.messages[-1].source = "arn:aws:sqs:us-east-1:123456789012:others"
+    bank.dead.messages[-1].source = OTHERS
     return bank
 
 
@@ -115,6 +118,51 @@ def test_what_may_be_anybodys_goes_only_if_it_is_named_and_another_queues_never(
     assert (set(bank.bodies(bank.dead)), summary.acted) == (left, 3 - len(left))
     foreign = [each.why for each in summary.left if each.verdict == Verdict.FOREIGN]
     assert all("select it with --message-id or --group foreign" in why for why in foreign)
+
+
+@pytest.mark.parametrize("verb", ["archive", "delete"])
+@pytest.mark.parametrize(
+    ("selection", "left"),
+    [
+        (lambda bank: Selection(), {"foreign", "other"}),
+        (lambda bank: Selection(keys=ids(bank)), {"foreign", "other"}),
+        (lambda bank: Selection(ids=ids(bank)), set()),
+        (lambda bank: Selection(groups=frozenset(["other-queue"])), {"foreign", "throttled-00"}),
+        (everything, set()),
+    ],
+    ids=["all", "key", "message id", "group", "a saved plan that names it"],
+)
+def test_what_came_from_a_queue_that_is_gone_goes_if_it_is_named(
+    verb: str, selection: Callable[[Bank], Selection], left: set[str]
+) -> None:
+    """Nobody else can end it: its consumer's commands need that queue."""
+    bank = strangers()
+    bank.gone = {OTHERS}
+    dispositions = delete_dispositions() if verb == "delete" else archive_dispositions(Bucket(bank).archive().put)
+
+    summary = gone_through(bank, dispositions, selection(bank)).summary
+
+    assert set(bank.bodies(bank.dead)) == left
+    others = [each.why for each in summary.left if each.verdict == Verdict.OTHER_QUEUE]
+    assert all("which no longer exists; select it with --message-id or --group other-queue" in why for why in others)
+
+
+@pytest.mark.parametrize(("lease_ms", "when"), [(-1, "lapsed"), (60_000, "live")])
+def test_a_dead_letter_whose_messages_are_not_all_sent_is_not_deleted(lease_ms: int, when: str) -> None:
+    """Without it, no delivery sends the rest. Redrive and archive take it as ever; what is done may be deleted."""
+    bank = throttled(2)
+    one, other = bank.dead.messages
+    ended = {"status": "SENDING", "in_progress_expiration": bank.clock.epoch_ms() + lease_ms}
+    bank.store.items[one.id] = {"id": one.id, "version": "v", "outbox": "[]", "expiration": 4_000_000_000, **ended}
+
+    summary = gone_through(bank, delete_dispositions()).summary
+
+    (left,) = summary.left
+    assert (left.message_id, summary.done) == (one.id, Counter({"deleted": 1}))
+    assert "receiver stuck --send KEY; what can never be sent, add --give-up N --because WHY" in left.why
+    assert other.id not in ids(bank)
+    bank.store.items[one.id]["expiration"] = 1
+    assert gone_through(bank, delete_dispositions()).summary.acted == 1, "its record has expired"
 
 
 def test_what_a_redrive_may_not_move_it_does_not_move_by_name_either() -> None:

@@ -1,0 +1,89 @@
+"""The command `receiver stuck --send`: sends one key's messages from its record, and with --give-up gives one up."""
+
+from typing import NoReturn
+
+import typer
+from rich.text import Text
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.deployment import Deployment
+from idempotent_receiver.operations.cli.dlq_act import drop_resent
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
+from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, Verb
+from idempotent_receiver.operations.unsent import GaveUp, give_up, send_from, to_give_up
+from idempotent_receiver.protocol.outbox import GivenUp
+from idempotent_receiver.protocol.record import Record, idempotency_key
+from idempotent_receiver.protocol.resend import resending
+
+
+def send(
+    key: str, deployment: Deployment, terminal: Terminal, *, number: int | None, because: str | None, yes: bool
+) -> NoReturn:
+    """Send a record's messages, after giving up the one with this `number`, if any. Exits with a code."""
+    if (number is None) != (because is None) or (because is not None and not because.strip()):
+        raise UsageError("--give-up N needs --because WHY, which the record keeps, and --because needs --give-up N")
+    store, ids, clock = deployment.store, deployment.ids_of(key), terminal.clock
+    found = dict(zip(ids, store.read(ids), strict=True))
+    id = next((id for id, each in found.items() if each is not None), ids[0])
+    question, reason, left = f"Send the messages of {clean(key)}, some of which may have been sent before?", None, True
+    if number is not None and because is not None:
+        meant = to_give_up(found[id], number, clock.epoch_ms())
+        if isinstance(meant, str):
+            _end(key, terminal, why=meant)
+        reason = GivenUp(meant.queue_url, deployment.operator, because)
+        question = f"Never send message {number} of {clean(key)}, to {clean(meant.queue_url)}, and send the others?"
+    if not terminal.confirm(question, yes=yes):
+        terminal.answer({"confirmed": False}, Text("Nothing was sent."))
+        raise typer.Exit(Exit.LEFT)
+    if number is not None and reason is not None:
+        done = _give_up(id, number, reason, deployment, terminal)
+        if done.why is not None:
+            _end(key, terminal, why=done.why)
+        left = done.left
+    why = send_from(store, deployment.client("sqs"), id, clock, deployment.retention_seconds) if left else None
+    before = found[id]
+    if why is None and isinstance(before, Record) and resending(before) is not None:
+        dropped = drop_resent(deployment.key_of(id), deployment, terminal)
+        _end(key, terminal, why=why, gave_up=number, dropped=dropped.acted, complete=not dropped.left)
+    _end(key, terminal, why=why, gave_up=number)
+
+
+def _end(
+    key: str,
+    terminal: Terminal,
+    *,
+    why: str | None,
+    gave_up: int | None = None,
+    dropped: int | None = None,
+    complete: bool = True,
+) -> NoReturn:
+    told = f"Sent the messages for {clean(key)}." if why is None else f"Not done: {clean(why)}."
+    values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
+    if gave_up is not None:
+        told, values = f"Message {gave_up} is given up. {told}", {**values, "gave_up": gave_up}
+    if dropped is not None:
+        told = f"{told} Its resend is complete: {counted(dropped, 'dead letter')} dropped."
+        values = {**values, "dropped": dropped}
+    terminal.answer(values, Text(told))
+    raise typer.Exit(Exit.OK if why is None and complete else Exit.LEFT)
+
+
+def _give_up(id: str, number: int, reason: GivenUp, deployment: Deployment, terminal: Terminal) -> GaveUp:
+    """Give a message up. The history has it before it happens, and how it ended."""
+    history = deployment.history(terminal)
+    act = Act(
+        verb=Verb.GIVEN_UP,
+        key=id,
+        message_id=f"{idempotency_key(id)}-{number}",
+        queue=deployment.queue.arn if deployment.names_queue else "",
+        dead_letter_queue="",
+        operator=reason.operator,
+        why=f"message {number} to {reason.queue_url}: {reason.why}",
+        plan="",
+    )
+    begun = history.begin([act])
+    lasts = deployment.retention_seconds
+    done = give_up(deployment.store, id, number, reason, clock=terminal.clock, retention_seconds=lasts)
+    outcome = ActOutcome.UNCONFIRMED if done.in_doubt else ActOutcome.DONE if done.why is None else ActOutcome.REFUSED
+    history.confirm([each.ended(outcome) for each in begun])
+    return done

@@ -316,7 +316,6 @@ def test_a_later_success_with_the_same_letter_leaves_no_doubt(later: Act, open_:
     [
         ({}, False),
         ({"message_id": "m-2"}, False),
-        ({"verb": Verb.TAKEN_BACK}, False),
         ({"other": "new-2"}, True),
         ({"key": "k-2"}, True),
         ({"verb": Verb.MOVED}, True),

@@ -61,6 +61,7 @@ class Queue:
     name: str
     dead_letters: Queue | None = None
     most_receives: int = 5
+    most_bytes: int = MOST_BYTES
     messages: list[Kept] = field(default_factory=list)
     sent_ids: dict[str, float] = field(default_factory=dict)
     receipts: dict[str, tuple[Kept, float]] = field(default_factory=dict)
@@ -116,6 +117,8 @@ class Queues:
         def one(entry: dict[str, Any]) -> dict[str, Any] | None:
             if entry["MessageBody"] in self.refused:
                 return None
+            if size_of(entry["MessageBody"], entry.get("MessageAttributes", {})) > self._queue(QueueUrl).most_bytes:
+                return {"Code": "MessageTooLong", "SenderFault": True}
             sent = {name: value for name, value in entry.items() if name != "Id"}
             return {"MessageId": self._send(QueueUrl, sent)}
 
@@ -165,10 +168,11 @@ class Queues:
         return self._batch("change_message_visibility_batch", QueueUrl, Entries, one)
 
     def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: list[str]) -> dict[str, Any]:
-        queue, now = self.queues[QueueUrl], self.clock.monotonic_seconds()
+        queue, now = self._queue(QueueUrl), self.clock.monotonic_seconds()
         visible = sum(kept.visible_seconds <= now for kept in queue.messages)
         found = {
             "QueueArn": queue.arn,
+            "MaximumMessageSize": str(queue.most_bytes),
             "ApproximateNumberOfMessages": str(visible),
             "ApproximateNumberOfMessagesNotVisible": str(len(queue.messages) - visible),
         }
@@ -209,8 +213,13 @@ class Queues:
             again = {name: value for name, value in kept.sent.items() if name != "MessageDeduplicationId"}
             self._put(queue, again)
 
+    def _queue(self, url: str) -> Queue:
+        if url not in self.queues:
+            raise _error("AWS.SimpleQueueService.NonExistentQueue", "any")
+        return self.queues[url]
+
     def _send(self, url: str, sent: dict[str, Any]) -> str:
-        queue, now = self.queues[url], self.clock.monotonic_seconds()
+        queue, now = self._queue(url), self.clock.monotonic_seconds()
         assert len(sent.get("MessageAttributes", {})) <= 10
         if queue.fifo:
             assert sent["MessageGroupId"], "a FIFO queue wants a group"

@@ -49,6 +49,7 @@ TIERS = {
     "unit/operations/dead_letters/test_many.py": NIGHTLY,
     "unit/operations/dead_letters/test_matrix.py::test_one_body": SLOW,
     "unit/operations/dead_letters/test_matrix.py::test_every_pair": NIGHTLY,
+    "unit/operations/dead_letters/test_triples.py::test_each_message_takes_effect_once_in_many": NIGHTLY,
     "unit/operations/doctor/": QUICK,
     "unit/operations/starter/test_source.py::test_a_checkout_that_does_not_build": NIGHTLY,
     "unit/templates/test_component.py::test_a_template_with_it_is_clean": NIGHTLY,

@@ -32,8 +32,8 @@ WRITES = (
 )
 WRITES_OF_AN_ACT = 4
 """It is begun in the history, stored or sent, deleted, and confirmed in the history."""
-WRITES_OF_A_RESEND = 7
-"""Begun, asked whether the record may be written, claimed, sent, completed, deleted, and confirmed."""
+WRITES_OF_A_RESEND = 6
+"""It is begun in the history and in the record, sent, marked, deleted, and confirmed in the history."""
 
 
 def moments(writes: int) -> list[tuple[int, str]]:
@@ -207,7 +207,7 @@ def test_no_kill_of_a_resend_loses_it_or_runs_it_twice(bank: Deployed, told: Pat
     when = moments(WRITES_OF_A_RESEND)
     ids = refused(bank, len(when))
     body = tmp_path / "body.json"
-    completed = when.index((5, "after"))
+    completed = when.index((4, "after"))
     for id, moment in zip(ids, when, strict=True):
         body.write_text(json.dumps(bank.transfer(payer, payee, 1)))
         given = ("resend", "--key", id, "--body", str(body))
@@ -247,7 +247,7 @@ def test_the_operators_policy_allows_all_that_the_ends_ask_for(bank: Deployed, t
 def test_without_a_permission_on_the_records_a_resend_refuses_before_it_acts(
     bank: Deployed, told: Path, tmp_path: Path, denied: str
 ) -> None:
-    """A claim is a new record or an update, with a check of the new key."""
+    """Its outbox is a new record or an update, with a check of the new key."""
     payer, payee = bank.new_account(100), bank.new_account(0)
     (id,) = unhandled(bank, payer, payee, 1) if denied == "dynamodb:PutItem" else refused(bank, 1)
     before = bank.record(id)

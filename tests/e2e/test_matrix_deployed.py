@@ -44,18 +44,17 @@ class Cell(NamedTuple):
 
 
 SENT, KEPT = (2, "has sent"), (2, "has stored")
-CLAIMED, SENT_AS_NEW, COMPLETED = (3, "has claimed"), (4, "has sent"), (5, "has completed")
-TAKEN_BACK = (2, "has written")
+BEGUN, SENT_AS_NEW, COMPLETED = (2, "has begun"), (3, "has sent"), (4, "has completed")
 
 CELLS = [
-    Cell("fix", CLAIMED, "other-fix"),
-    Cell("fix", SENT_AS_NEW, "take-back"),
+    Cell("fix", BEGUN, "other-fix"),
+    Cell("fix", SENT_AS_NEW, "finish"),
     Cell("fix", COMPLETED, "archive"),
     Cell("redrive", SENT, "archive"),
     Cell("archive", KEPT, "fix"),
     Cell("from-archive", SENT, "from-archive"),
-    Cell("take-back", TAKEN_BACK, "redrive"),
-    Cell("fix", CLAIMED, "delete"),
+    Cell("finish", SENT, "redrive"),
+    Cell("fix", BEGUN, "delete"),
 ]
 """On either kind of queue, as are the three cases below."""
 
@@ -80,7 +79,7 @@ class Letter:
             "to-dlq": RESTORE,
             "fix": ("resend", "--body", self._body(FIX)),
             "other-fix": ("resend", "--body", self._body(OTHER_FIX)),
-            "take-back": ("resend", "--take-back"),
+            "finish": ("resend",),
             "delete": ("delete", "--because", "a test"),
         }[command]
         return run(self.bank, self.told, *given, *(more or ("--key", self.id)), stop=stop)
@@ -111,9 +110,7 @@ class Letter:
             kept = self.in_archive()
             if not found and not kept:
                 break
-            if "RESENDING" in found:
-                any(self.do(command).code == 0 for command in ("fix", "other-fix", "take-back"))
-            elif found:
+            if found:
                 self.do("redrive")
             if kept:
                 self.do("to-dlq")
@@ -158,8 +155,8 @@ def letter(stillborn: Iterator[Letter], tmp_path: Path) -> Letter:
 def test_one_body_takes_effect_whichever_command_is_killed(letter: Letter, cell: Cell) -> None:
     if cell.first == "from-archive":
         assert letter.do("archive").code == 0
-    if cell.first == "take-back":
-        letter.kill("fix", CLAIMED[0])
+    if cell.first == "finish":
+        letter.kill("fix", BEGUN[0])
     letter.kill(cell.first, cell.after[0])
     letter.do(cell.second)
     letter.judge(OLD, FIX, OTHER_FIX)
@@ -167,7 +164,8 @@ def test_one_body_takes_effect_whichever_command_is_killed(letter: Letter, cell:
 
 def test_a_resend_killed_after_its_send_then_a_redrive(letter: Letter) -> None:
     letter.kill("fix", SENT_AS_NEW[0])
-    assert json.loads(letter.do("redrive").out)["plan"] == {"RESENDING": 1}
+    told = json.loads(letter.do("redrive").out)
+    assert (told["plan"], told["resent"]) == ({"UNSENT": 1}, 1)
     letter.judge(FIX)
 
 

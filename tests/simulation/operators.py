@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import Transaction, body_field, sqs_consumer
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.operations.unsent import Sending
 from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.protocol.answers import ClaimLost, Settled
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask, commit
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
-from idempotent_receiver.protocol.resend import (
-    Resend,
-    ResendClaim,
-    check_open,
-    complete_resend,
-    put_closed,
-    resending,
-    resent,
-    take_back,
-)
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
+from idempotent_receiver.protocol.outbox import from_text, outgoing, to_text
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, idempotency_key
+from idempotent_receiver.protocol.resend import BeginResend, Resend, check_open, resending, resent
+from idempotent_receiver.protocol.sending import mark
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.simulation import handlers
 from tests.simulation.explored_clients import LOST, Executor, Store, context
@@ -62,10 +58,17 @@ def fingerprint_of(body: int) -> str:
     return EVERYTHING.fingerprint(Document.of_text(text_of(body)))
 
 
-def resend_of(act: Act, operator: str = "alice") -> Resend:
-    return Resend(
-        old_id=id_of(act.old), new_id=id_of(act.new), fingerprint=fingerprint_of(act.new), operator=operator, why="why"
-    )
+def claim_of(act: Act) -> Claim:
+    return Claim(id_of(act.old), fingerprint_of(act.old), act.operator, 0, RETENTION, lease_ms=0)
+
+
+def beginning(act: Act, *, fifo: bool) -> BeginResend:
+    """What a resend writes first."""
+    arguments = {"MessageGroupId": "g"} if fifo else {}
+    url = f"https://sqs.us-east-1.amazonaws.com/123456789012/transfers{'.fifo' if fifo else ''}"
+    outbox = to_text([outgoing(url, text_of(act.new), arguments)])
+    resend = Resend(new_id=id_of(act.new), operator=act.operator, why="why", message_id=str(act.letter))
+    return BeginResend(claim_of(act), resend, outbox)
 
 
 def play(worker: ControlledWorker) -> list[str]:
@@ -73,7 +76,7 @@ def play(worker: ControlledWorker) -> list[str]:
     if worker.receives <= AGAIN:
         return _deliver(worker)
     operator = Operator(worker, ACTS[worker.variant])
-    done = {"resend": operator.resend, "take back": operator.take_back, "redrive": operator.redrive}[operator.act.verb]
+    done = operator.resend if operator.act.verb == "resend" else operator.redrive
     return [] if done() else [operator.act.verb]
 
 
@@ -92,6 +95,7 @@ def _deliver(worker: ControlledWorker) -> list[str]:
         key=body_field("key"),
         clock=worker,
         executor=lambda: Executor(worker),
+        sqs=Queue(worker),  # type: ignore[arg-type]  # the part of it that is used
         effects="transaction" if setup.unclaimed else "any",
         logger=SILENT,
         metrics=SILENT,
@@ -99,6 +103,28 @@ def _deliver(worker: ControlledWorker) -> list[str]:
     where: dict[str, Any] = {"queue": FIFO, "group": "g"} if setup.fifo else {"queue": QUEUE}
     record = sqs_record(id, text_of(worker.variant), receives=worker.receives, **where)
     return failed_ids(consumer(post if setup.transactional else handle)({"Records": [record]}, context()))
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The source queue's client, of a consumer or an operator."""
+
+    worker: ControlledWorker
+    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
+
+    def change_message_visibility_batch(self, **arguments: object) -> None:
+        """Accepted."""
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        (entry,) = Entries
+        (answer,) = self.worker.ask("send", (body_of(entry), entry.get("MessageDeduplicationId", "")))
+        if answer == LOST:
+            raise ConnectionError("the answer was lost")
+        return {"Successful": [{"Id": entry["Id"]}]}
+
+
+def body_of(entry: dict[str, Any]) -> int:
+    return int(json.loads(entry["MessageBody"])["amount"])
 
 
 @dataclass
@@ -113,53 +139,62 @@ class Operator:
         self.deadline = Deadline.after(self.worker, HOUR_MS)
 
     def resend(self) -> bool:
-        """Claim the old key, send the new body, complete the old key, delete the letter."""
-        claimed = self._claim()
-        return claimed is not None and self._send(self.act.new) and self._complete(claimed) and self._delete()
-
-    def take_back(self) -> bool:
-        """Close the new key and open the old one, or neither. The letter stays."""
-        record, now_ms = self._record(self.act.old), self.deadline.moment().now_ms
-        back = None if record is None else resending(record)
-        if record is None or back is None:
-            return False
-        (version,) = self.worker.versions(1)
-        closed = put_closed(back, RECORDS, now_ms, RETENTION, f"{version.replace('-', ' ')} of {back.operator}")
-        return isinstance(commit(take_back(record, now_ms, RETENTION), [closed], self.store, self.deadline), Settled)
+        """Write the new body to the record, send it, complete the record, delete the letter."""
+        record = self._record()
+        if record is None or resending(record) is None:
+            record = self._begin(record)
+        return record is not None and self._finish(record)
 
     def redrive(self) -> bool:
-        """Drop a letter whose message is done, or goes on under another key; leave one that is resending."""
-        record = self._record(self.act.old)
+        """Drop a letter whose message is done or goes on under another key; finish a resend that has begun."""
+        record = self._record()
         if record is not None and resending(record) is not None:
-            return False
+            return self._finish(record)
         done = record is not None and record.status == "COMPLETED" and record.validation == fingerprint_of(self.act.old)
-        return (done or self._send(self.act.old)) and self._delete()
+        return (done or self._send_old()) and self._delete()
 
-    def _claim(self) -> Record | None:
-        resend = resend_of(self.act, self.act.operator)
-        claim = ResendClaim(resend, fingerprint_of(self.act.old), RETENTION)
-        check = check_open(resend, RECORDS, self.deadline.moment().now_ms)
-        answer = ask(claim, self._record(self.act.old), self.store, self.deadline, actions=[check])
-        return answer.record if isinstance(answer, Settled) else None
+    def _begin(self, seen: Record | None) -> Record | None:
+        begin = beginning(self.act, fifo=self.worker.setup.fifo)
+        now_ms = self.deadline.moment().now_ms
+        check = check_open(id_of(self.act.new), fingerprint_of(self.act.new), RECORDS, now_ms)
+        answer = ask(begin, seen, self.store, self.deadline, actions=[check])
+        return answer.record if isinstance(answer, Claimed) else None
 
-    def _complete(self, claimed: Record) -> bool:
-        """Whether the old key says that its message goes on: by this command, or another one with the same body."""
-        settlement = complete_resend(claimed, RETENTION)
-        match ask(settlement, claimed, self.store, self.deadline, max_retries=SETTLE_RETRIES):
+    def _finish(self, record: Record) -> bool:
+        """Send what is left unless somebody's lease is live, mark the record, delete the letter."""
+        begun = resending(record)
+        assert begun is not None  # it has begun
+        if (record.lease_until_ms or 0) > self.deadline.moment().now_ms or self._may_not_end_as(begun):
+            return False
+        return self._send_new(record) and self._mark(record, begun) and self._delete()
+
+    def _may_not_end_as(self, begun: Resend) -> bool:
+        """Whether the operator would resend another body than the one that is going out."""
+        return self.act.verb == "resend" and begun.new_id != id_of(self.act.new)
+
+    def _send_new(self, record: Record) -> bool:
+        sending = Sending(Queue(self.worker), idempotency_key(record.id), self.deadline)  # type: ignore[arg-type]
+        sending.send(from_text(record.outbox))
+        return sending.why is None
+
+    def _mark(self, record: Record, begun: Resend) -> bool:
+        """Whether the record says that its message goes on: by this command, or another one that sent the same."""
+        marked = mark(Claimed(record, claim_of(self.act)))
+        match ask(marked, record, self.store, self.deadline, max_retries=SETTLE_RETRIES):
             case Settled():
                 return True
             case ClaimLost(Record() as found):
                 by = resent(found)
-                return by is not None and by.same_body(resend_of(self.act))
+                return by is not None and by.new_id == begun.new_id
         return False
 
-    def _record(self, body: int) -> Record | None:
-        (found,) = self.store.read([id_of(body)])
+    def _record(self) -> Record | None:
+        (found,) = self.store.read([id_of(self.act.old)])
         return found if isinstance(found, Record) else None
 
-    def _send(self, body: int) -> bool:
-        """Whether SQS has confirmed it. Within one act on one letter a FIFO queue takes a body once."""
-        return bool(self.worker.ask("send", (body, f"{self.act.letter} as {body}")) != (LOST,))
+    def _send_old(self) -> bool:
+        """Whether SQS has confirmed a copy. Within one act on one letter a FIFO queue takes it once."""
+        return bool(self.worker.ask("send", (self.act.old, f"redrive {self.act.letter}")) != (LOST,))
 
     def _delete(self) -> bool:
         return bool(self.worker.ask("delete", self.act.letter) != (LOST,))

@@ -8,9 +8,8 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
-from tests.simulation.operators import RECORDS, fingerprint_of, id_of, resend_of
+from tests.simulation.operators import RECORDS, beginning, fingerprint_of, id_of
 from tests.simulation.setups import Act
 from tests.simulation.state import WireRequest
 from tests.simulation.worker_state import FAR, OVER_MS, WorkerState
@@ -146,11 +145,11 @@ def far_items(items: dict[str, Item]) -> dict[tuple[str], Item]:
     return {(id,): item for id, item in items.items()}
 
 
-def claimed() -> dict[str, Any]:
+def begun(*, fifo: bool) -> dict[str, Any]:
     """What a resend that crashed after its send has made of the record."""
-    lease = (FAR + DEFAULT_RETENTION_SECONDS) * 1000
-    resent = resend_of(Act("resend")).to_json()
-    return {"status": "INPROGRESS", "in_progress_expiration": lease, "owner": "alice", "resent": resent}
+    begin = beginning(Act("resend"), fifo=fifo)
+    told = {"owner": "alice", "resent": begin.resend.to_json(), "outbox": begin.outbox}
+    return {"status": "SENDING", "in_progress_expiration": int(START_EPOCH_SECONDS * 1000), **told}
 
 
 def failed(body: int) -> dict[str, Any]:

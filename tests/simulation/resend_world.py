@@ -1,13 +1,14 @@
-"""The world of operators: they resend, redrive and take back the copies of one dead letter beside its consumer.
+"""The world of operators: they resend and redrive the copies of one dead letter, or two, beside their consumer.
 
 Workers of the consumer, and operators, run the shipped code. Each write is one step, and between two steps anybody else
 may act. A fault is a crash before a step, an answer that is lost (after the write, before it, or while it is still on
 its way), or a handler that raises.
 
-BODIES  At most one body of a letter takes effect; while one runs under a claim, no other one starts.
+BODIES  At most one body of a letter takes effect; while one runs under a claim, no other one starts. (Of two crossed
+        letters, two bodies may.)
 I3      A COMPLETED record never changes.
 EFFECT  What a handler writes through its transaction is there once if its body took effect, and else not at all.
-LOST    However it ended, an operator who goes on as triage says gets one body done, and both queues empty.
+LOST    However it ended, an operator who goes on as triage says gets each letter's message done, and both queues empty.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.simulation.explored_clients import LOST
 from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation, shown
 from tests.simulation.operators import RECORDS, id_of, variant_of
-from tests.simulation.resend_state import ResendState, claimed, failed, far_items, written_to
+from tests.simulation.resend_state import ResendState, begun, failed, far_items, written_to
 from tests.simulation.setups import AGAIN, OPERATES, Act
 from tests.simulation.state import ON_THE_WAY, WireRequest
 from tests.simulation.worker_state import WorkerState
@@ -49,6 +50,12 @@ class ResendExplorer:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.histories = Histories(setup)
+        self.most = 2 if self.crossed else 1
+
+    @property
+    def crossed(self) -> bool:
+        """Whether there are two messages, and each is resent as the other."""
+        return self.setup.letters == (0, 2)
 
     def initial_state(self, faults: int) -> ResendState:
         consumers = [WorkerState(f"c{number}", self.setup.receives(number)) for number in range(self.setup.workers)]
@@ -56,7 +63,7 @@ class ResendExplorer:
         letters = frozenset(enumerate(self.setup.letters))
         items = {id_of(body): failed(body) for body in set(self.setup.letters)}
         if 1 in self.setup.letters:
-            items[id_of(0)] |= claimed()
+            items[id_of(0)] |= begun(fifo=self.setup.fifo)
         # The first deliveries of what has become a dead letter may still come late.
         ever = frozenset(self.setup.letters)
         return ResendState(self.setup, [*consumers, *operators], faults, items, letters, ever=ever)
@@ -90,7 +97,8 @@ class ResendExplorer:
 
     def _time_matters(self, state: ResendState, live: Sequence[WorkerState]) -> bool:
         """Whether a dead worker's lease is live."""
-        leases = [item["in_progress_expiration"] for item in state.items.values() if item["status"] == "INPROGRESS"]
+        leased = [item for item in state.items.values() if item["status"] in ("INPROGRESS", "SENDING")]
+        leases = [item["in_progress_expiration"] for item in leased]
         dead = any(0 < lease - state.now_ms < LEASE_SECONDS * 1000 for lease in leases)
         return dead and not any(worker.receives != OPERATES for worker in live)
 
@@ -195,10 +203,10 @@ class ResendExplorer:
                 continue
             if before is not None and before["status"] == "COMPLETED":
                 raise Violation("I3", f"{writer} changed a completed record from {shown(before)} to {shown(item)}")
-            if item["status"] == "COMPLETED" and writer[0] == "c":
+            if item["status"] == "COMPLETED" and "resent" not in item:
                 state.done |= {int(id.partition("#")[2])}
         state.items = after
-        if len(state.done) > 1:
+        if len(state.done) > self.most:
             raise Violation("BODIES", f"{writer} completes another body: {sorted(state.done)} took effect")
 
     def _resume(self, state: ResendState, worker: WorkerState, number: int, answer: Any) -> None:
@@ -234,7 +242,7 @@ class ResendExplorer:
             raise Violation("I4", f"{worker.name} acknowledged body {worker.variant}: {shown(item)}")
 
     def _check_start(self, state: ResendState, worker: WorkerState) -> None:
-        if self.setup.unclaimed:
+        if self.setup.unclaimed or self.crossed:
             return
         running = {
             other.variant
@@ -246,21 +254,25 @@ class ResendExplorer:
 
     # After all faults.
 
-    def deliver_last(self, before: ResendState) -> None:
-        """Whichever end of a claim the operator prefers, triage and deliveries get one body done. Raises Violation."""
-        for verbs in (("resend", "take back"), ("take back", "resend")):
+    def deliver_last(self, before: ResendState) -> frozenset[int]:
+        """By whichever command the operator finishes a resend, triage and deliveries get it done.
+
+        Returns the bodies that took effect. Raises Violation.
+        """
+        for verb in ("resend", "redrive"):
             state = before.copy()
             state.wire, state.faults = (), 0
             try:
-                self._finish(state, verbs)
+                self._finish(state, verb)
             except Violation as violation:
-                what = f"after all faults, where an operator would {verbs[0]}, {violation.what}"
+                what = f"after all faults, where an operator would {verb}, {violation.what}"
                 raise Violation(violation.rule, what) from None
+        return state.done
 
-    def _finish(self, state: ResendState, verbs: Sequence[str]) -> None:
+    def _finish(self, state: ResendState, verb: str) -> None:
         for _ in range(MOST_ROUNDS):
             for letter in sorted(state.letters):
-                self._triage(state, *letter, verbs)
+                self._triage(state, *letter, verb)
             for body in state.queued:
                 state.now += LEASE_SECONDS
                 undone = self._run(state, "c", AGAIN, body)
@@ -268,19 +280,19 @@ class ResendExplorer:
                     self._dead_letter(state, body)
             if not state.letters and not state.queued:
                 break
-        if state.letters or state.queued or len(state.done) != 1:
+        if state.letters or state.queued or not 1 <= len(state.done) <= self.most:
             left = f"letters {sorted(state.letters)}, queued {state.queued}"
             records = ", ".join(f"{id}: {shown(item)}" for id, item in sorted(state.items.items()))
             raise Violation("LOST", f"{sorted(state.done)} took effect, {left} stay; {records}")
 
-    def _triage(self, state: ResendState, letter: int, body: int, verbs: Sequence[str]) -> None:
+    def _triage(self, state: ResendState, letter: int, body: int, verb: str) -> None:
         """Go on with a letter as its record says."""
-        for verb in verbs:
-            item = state.items.get(id_of(body))
-            resend = None if item is None else resending(from_attributes(item))
-            if resend is not None:
-                new = int(resend.new_id.partition("#")[2])
-                self._run(state, "o", OPERATES, variant_of(Act(verb, "carol", letter, body, new)))
+        state.now += LEASE_SECONDS
+        item = state.items.get(id_of(body))
+        resend = None if item is None else resending(from_attributes(item))
+        if resend is not None:
+            new = int(resend.new_id.partition("#")[2])
+            self._run(state, "o", OPERATES, variant_of(Act(verb, "carol", letter, body, new)))
         if (letter, body) in state.letters:
             self._run(state, "o", OPERATES, variant_of(Act("redrive", "carol", letter, body)))
 

@@ -22,7 +22,7 @@ WAIVED = {
 
 @dataclass(frozen=True)
 class Act:
-    """What an operator does with a dead letter: "resend", "redrive" or "take back". Body 0 is what the letter has."""
+    """What an operator does with a dead letter: "resend" or "redrive". Body 0 is what the letter has."""
 
     verb: str
     operator: str = "alice"
@@ -32,7 +32,7 @@ class Act:
 
 
 ALICE, BOB = Act("resend"), Act("resend", operator="bob", letter=1)
-TAKE_BACK, REDRIVE = Act("take back"), Act("redrive", letter=1)
+REDRIVE = Act("redrive", letter=1)
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,7 @@ SETUPS = {
         *_operators("resend-redriven", ALICE, Act("redrive"), letters=(0,)),
         *_operators("resend-chain", ALICE, replace(BOB, old=1, new=2), letters=(0, 1)),
         *_operators("resend-circle", ALICE, replace(BOB, old=1, new=0), letters=(0, 1)),
-        *_operators("resend-back-other", ALICE, TAKE_BACK, replace(BOB, new=2)),
-        *_operators("resend-back-redrive", ALICE, TAKE_BACK, REDRIVE),
-        *_operators("resend-back-again", ALICE, TAKE_BACK, BOB),
+        *_operators("resend-crossed", replace(ALICE, new=2), replace(BOB, old=2, new=0), letters=(0, 2)),
         Setup("2x1-workflow", workers=2, messages=1, adapter="workflow"),
         Setup("2x1-workflow-sweep", workers=2, messages=1, adapter="workflow", sweeps=1),
         Setup("3x1-workflow", workers=3, messages=1, adapter="workflow", sweeps=1),

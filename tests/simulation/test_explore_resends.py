@@ -1,4 +1,4 @@
-"""Explores operators who resend a dead letter with another body, while others redrive it, resend it or take that back.
+"""Explores operators who resend a dead letter with another body, while others redrive it or resend it.
 
 Each planted bug breaks a rule. `make explore` explores these worlds with more faults.
 """
@@ -11,12 +11,10 @@ import pytest
 
 from idempotent_receiver.protocol import resend
 from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.answers import Settled
 from idempotent_receiver.protocol.record import Change
 from tests.simulation import operators
 from tests.simulation.explore import explored
-from tests.simulation.explored_clients import LOST
-from tests.simulation.operators import Operator
+from tests.simulation.operators import RECORDS, Operator, Queue
 from tests.simulation.search import Search
 from tests.simulation.setups import SETUPS
 from tests.simulation.trace import encoded, replayed
@@ -40,8 +38,8 @@ Patch = pytest.MonkeyPatch
         ("resend-redriven", 0),
         ("resend-circle", 0),
         ("resend-chain-fifo", 0),
-        ("resend-back-redrive-fifo", 0),
-        ("resend-back-again-fifo", 0),
+        ("resend-crossed", 0),
+        ("resend-crossed-unclaimed-fifo", 0),
     ],
 )
 def test_at_most_one_body_takes_effect_and_nothing_vanishes(setup: str, faults: int) -> None:
@@ -52,68 +50,71 @@ def test_at_most_one_body_takes_effect_and_nothing_vanishes(setup: str, faults: 
 
 
 def completes_before_it_sends(patch: Patch) -> None:
-    def resend(self: Operator) -> bool:
-        claimed = self._claim()
-        return claimed is not None and self._complete(claimed) and self._send(self.act.new) and self._delete()
+    def finish(self: Operator, record: Any) -> bool:
+        begun = resend.resending(record)
+        assert begun is not None
+        return self._mark(record, begun) and self._send_new(record) and self._delete()
 
-    patch.setattr(Operator, "resend", resend)
+    patch.setattr(Operator, "_finish", finish)
 
 
-def claims_nothing(patch: Patch) -> None:
-    step = resend.ResendClaim.step
+def begins_without_a_record(patch: Patch) -> None:
+    step = resend.BeginResend.step
 
-    def unwritten(self: resend.ResendClaim, *rest: Any) -> Any:
+    def unwritten(self: resend.BeginResend, *rest: Any) -> Any:
         answer = step(self, *rest)
-        return Settled(answer.new) if isinstance(answer, Change) else answer
+        return self.applied(answer) if isinstance(answer, Change) else answer
 
-    patch.setattr(resend.ResendClaim, "step", unwritten)
-
-
-def deletes_whatever_became_of_the_completion(patch: Patch) -> None:
-    complete = Operator._complete
-    patch.setattr(Operator, "_complete", lambda self, claimed: complete(self, claimed) or True)
+    patch.setattr(resend.BeginResend, "step", unwritten)
 
 
-def sends_again_what_may_have_been_closed(patch: Patch) -> None:
-    """It claims without a look at the new key, which a take-back has closed."""
+def deletes_whatever_became_of_the_send(patch: Patch) -> None:
+    send = Operator._send_new
+    patch.setattr(Operator, "_send_new", lambda self, record: send(self, record) or True)
+
+
+def begins_whatever_became_of_the_new_key(patch: Patch) -> None:
     patch.setattr(operators, "check_open", _checks_nothing)
 
 
-def takes_back_without_closing(patch: Patch) -> None:
-    patch.setattr(operators, "put_closed", _checks_nothing)
+def replaces_what_is_going_out(patch: Patch) -> None:
+    """It puts another body into the place of the one that may have been sent."""
+    step = resend.BeginResend.step
 
+    def anyhow(self: resend.BeginResend, seen: Any, *rest: Any) -> Any:
+        return step(self._replace(refused=None if seen is None else seen.version), seen, *rest)
 
-def closes_what_is_not_free(patch: Patch) -> None:
-    put_closed = resend.put_closed
+    def resent(self: Operator) -> bool:
+        record = self._begin(self._record())
+        return record is not None and self._finish(record)
 
-    def regardless(*arguments: Any) -> Any:
-        action = put_closed(*arguments)
-        condition = "#e <= :now OR attribute_exists(#i) OR attribute_not_exists(#i)"
-        return Action(action.kind, {**action.arguments, "ConditionExpression": condition})
-
-    patch.setattr(operators, "put_closed", regardless)
+    patch.setattr(resend.BeginResend, "step", anyhow)
+    patch.setattr(Operator, "resend", resent)
 
 
 def drops_what_is_resending(patch: Patch) -> None:
-    """It takes a key that is claimed for a resend for one that was resent."""
+    """It takes a resend that has begun for one that is complete."""
 
     def redrive(self: Operator) -> bool:
-        record = self._record(self.act.old)
+        record = self._record()
         dropped = record is not None and resend.resend_of(record) is not None
-        return (dropped or self._send(self.act.old)) and self._delete()
+        return (dropped or self._send_old()) and self._delete()
 
     patch.setattr(Operator, "redrive", redrive)
 
 
-def deduplicates_by_the_key(patch: Patch) -> None:
-    def send(self: Operator, body: int) -> bool:
-        return bool(self.worker.ask("send", (body, f"{body}")) != (LOST,))
+def deduplicates_by_the_new_key(patch: Patch) -> None:
+    """As if the message's deduplication id were made of the body's key, which a redrive of its letter has as well."""
+    ask = Queue.send_message_batch
 
-    patch.setattr(Operator, "_send", send)
+    def send(self: Queue, *, QueueUrl: str, Entries: Any) -> Any:  # noqa: N803
+        return ask(self, QueueUrl=QueueUrl, Entries=[{**each, "MessageDeduplicationId": "one"} for each in Entries])
+
+    patch.setattr(Queue, "send_message_batch", send)
 
 
-def _checks_nothing(back: Any, table_name: str, *_: Any) -> Action:
-    arguments = {"TableName": table_name, "Key": {"id": "m#9"}, "ConditionExpression": "attribute_not_exists(id)"}
+def _checks_nothing(*_: Any) -> Action:
+    arguments = {"TableName": RECORDS, "Key": {"id": "m#9"}, "ConditionExpression": "attribute_not_exists(id)"}
     return Action("ConditionCheck", arguments)
 
 
@@ -121,15 +122,14 @@ def _checks_nothing(back: Any, table_name: str, *_: Any) -> Action:
     ("plant", "setup", "faults", "rule"),
     [
         (completes_before_it_sends, "resend", 1, "LOST"),
-        (claims_nothing, "resend-redrive", 0, "BODIES"),
-        (claims_nothing, "resend-redrive-unclaimed", 0, "BODIES"),
-        (deletes_whatever_became_of_the_completion, "resend-back-again-fifo", 0, "LOST"),
-        (sends_again_what_may_have_been_closed, "resend-back-again-fifo", 0, "LOST"),
-        (sends_again_what_may_have_been_closed, "resend-circle", 0, "LOST"),
-        (takes_back_without_closing, "resend-back-redrive", 0, "BODIES"),
-        (closes_what_is_not_free, "resend-back-redrive", 0, "I3"),
+        (begins_without_a_record, "resend-redrive", 0, "BODIES"),
+        (begins_without_a_record, "resend-redrive-unclaimed", 0, "BODIES"),
+        (deletes_whatever_became_of_the_send, "resend", 2, "LOST"),
+        (begins_whatever_became_of_the_new_key, "resend-crossed-fifo", 0, "LOST"),
+        (begins_whatever_became_of_the_new_key, "resend-circle", 0, "LOST"),
+        (replaces_what_is_going_out, "resend-other", 0, "BODIES"),
         (drops_what_is_resending, "resend-redriven-fifo", 1, "LOST"),
-        (deduplicates_by_the_key, "resend-fifo", 1, "LOST"),
+        (deduplicates_by_the_new_key, "resend-chain-fifo", 0, "LOST"),
     ],
 )
 def test_a_planted_bug_is_found_and_told(

@@ -62,7 +62,7 @@ def of_record(
 def of_resend(record: Record, ids: Container[str], at_ms: int | None, key_of: KeyOf) -> Iterator[TraceEvent]:
     """The resend in another key's record, written at `at_ms`, if it is from or to one of `ids`."""
     resend = resend_of(record)
-    if resend is not None and (resend.new_id in ids or resend.old_id in ids):
+    if resend is not None and (resend.new_id in ids or (resend.old_id or record.id) in ids):
         yield TraceEvent(at_ms, "resend", f"{key_of(record.id)} is {_resent(record, key_of)}")
 
 
@@ -122,7 +122,7 @@ def of_act(act: Act, key_of: KeyOf = str, *, doubt: bool = True) -> TraceEvent:
     """What an operator did. If the result is unknown and `doubt` is false, a later act settled this one."""
     what = f"message {act.message_id} {act.verb}" if act.message_id else act.verb
     link = f" {'from' if act.mirror else 'as'} {key_of(act.other)}" if act.other else ""
-    became = act.became if doubt or not act.may_have_happened else f"not confirmed; {act.settled}"
+    became = act.became if doubt or not act.may_have_happened else "not confirmed; repeated later"
     text = f"{what}{link} by {act.operator}: {act.why}; {became}" + (f"; plan {act.plan}" if act.plan else "")
     return TraceEvent(act.at_ms, "history", text)
 

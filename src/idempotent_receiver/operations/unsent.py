@@ -54,7 +54,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
     taken = _taken_over(store, Claim(id, None, "operator", 0, retention_seconds, lease_ms=lease_ms), deadline)
     if isinstance(taken, str):
         return taken
-    sending = _Sending(sqs, idempotency_key(id), deadline)
+    sending = Sending(sqs, idempotency_key(id), deadline)
     try:
         sending.send(from_text(taken.record.outbox))
     except BaseException:
@@ -157,7 +157,7 @@ def _refusal(met: Claimable | ClaimAnswer, found: Record | None, now_ms: int) ->
 
 
 @dataclass
-class _Sending:
+class Sending:
     """Sends messages: the numbers of those `sent`, and why others were refused for good, or not sent."""
 
     sqs: "SQSClient"
@@ -206,7 +206,7 @@ class _Sending:
         return f"all other messages were sent, but {'; '.join(self.refused)}" if self.refused else None
 
 
-def _recorded(store: RecordStore, taken: Claimed, sending: _Sending, clock: Clock) -> str | None:
+def _recorded(store: RecordStore, taken: Claimed, sending: Sending, clock: Clock) -> str | None:
     """Mark the record, or record what is left and end the lease. Returns why not all is sent and marked, or None."""
     deadline = Deadline.after(clock, RECORD_SECONDS * 1000)
     ends = _end(taken, confirmed(taken.record.outbox, sending.sent), deadline)

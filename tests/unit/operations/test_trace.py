@@ -97,7 +97,7 @@ RESEND = Resend(old_id="k", new_id="n", fingerprint="f", operator="o", why="mend
         ("k", "FAILED", "FAILED at attempt 1, and may be tried again: no reason was recorded"),
     ],
 )
-def test_a_resend_is_told_from_a_run_and_its_claim_has_no_lease_to_end(id: str, status: str, told: str) -> None:
+def test_a_resend_is_told_from_a_run_and_an_old_claim_has_no_lease_to_end(id: str, status: str, told: str) -> None:
     lasts = NOW_MS + 30 * DAY_MS
     record = written(status, resent=RESEND.to_json(), owner="o", in_progress_expiration=lasts)._replace(id=id)
     assert texts(record) == [(NOW_MS, told), END]

@@ -1,4 +1,4 @@
-"""What a resend writes to the record of a dead letter's key, and what a take-back makes of it again."""
+"""What a resend writes to the record of a dead letter's key, and when its new key lets in the new body."""
 
 from __future__ import annotations
 
@@ -11,66 +11,61 @@ from idempotent_receiver import MemoryStore
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol.answers import (
     AlreadyCompleted,
-    Claimable,
     HeldElsewhere,
     OtherPayload,
     Settled,
     Unreadable,
+    Unsent,
 )
-from idempotent_receiver.protocol.exchange import ask, commit
+from idempotent_receiver.protocol.exchange import ask
 from idempotent_receiver.protocol.record import Change, Record, attributes, from_attributes
 from idempotent_receiver.protocol.resend import (
+    BeginResend,
     Resend,
-    ResendClaim,
     check_open,
-    closing,
-    complete_resend,
-    put_closed,
+    resend_of,
     resending,
     resent,
-    take_back,
     taken_back,
 )
+from idempotent_receiver.protocol.sending import TakeOver, mark
 from idempotent_receiver.protocol.store import ActionFailed
-from idempotent_receiver.protocol.transitions import decide
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.testing.memory import Table
 from tests.manual_clock import ManualClock
-from tests.unit.protocol.records import DAY, NOW, NOW_MS, by_powertools, claim, existing
+from tests.unit.protocol.records import DAY, NOW, NOW_MS, by_powertools, existing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def resend(new_id: str = "new", fingerprint: str = "fixed", operator: str = "alice", old_id: str = "k") -> Resend:
-    return Resend(old_id=old_id, new_id=new_id, fingerprint=fingerprint, operator=operator, why="it was a text")
-
-
-RESEND = resend()
-CLAIM = ResendClaim(RESEND, "ours", DAY)
+RESEND = Resend(new_id="new", operator="alice", why="it was a text", message_id="d", original_id="m")
+CLAIM = Claim("k", "ours", "alice", 0, DAY, lease_ms=0)
+BEGIN = BeginResend(CLAIM, RESEND, "[1]")
 ERROR = '{"type":"ValueError","permanent":true}'
 FAILED = existing("FAILED", error=ERROR, attempts=3)
-UNTIL_MS = NOW_MS + DAY * 1000
 
 
-def claimed(resend: Resend = RESEND, **changes: Any) -> Record:
-    """The record of a key that is claimed for a resend."""
+def sending(**changes: Any) -> Record:
+    """The record of a key whose resend has begun."""
     made = Record(
         id="k",
-        status="INPROGRESS",
+        status="SENDING",
         version="fresh",
         validation="ours",
-        owner=resend.operator,
-        resent=resend.to_json(),
+        owner="alice",
+        resent=RESEND.to_json(),
+        outbox="[1]",
         expiration=NOW + DAY,
-        in_progress_expiration=UNTIL_MS,
+        in_progress_expiration=NOW_MS,
         attempts=0,
     )
     return made._replace(**changes)
 
 
-def after(seen: Record | None) -> Record:
-    """What the claim makes of what it meets."""
-    change = CLAIM.step(seen, (), NOW_MS, "fresh")
+def after(seen: Record | None, begin: BeginResend = BEGIN) -> Record:
+    """What the beginning of a resend makes of what it meets."""
+    change = begin.step(seen, (), NOW_MS, "fresh")
     assert isinstance(change, Change)
     assert change.seen is seen
     return change.new
@@ -78,109 +73,108 @@ def after(seen: Record | None) -> Record:
 
 LEASED = existing("INPROGRESS", in_progress_expiration=NOW_MS + 1)
 RELEASED = existing("INPROGRESS", in_progress_expiration=NOW_MS, owner=None, attempts=0, validation=None)
-STARTED = existing("INPROGRESS", in_progress_expiration=NOW_MS, owner=None)
 NEVER_RUN = existing("FAILED", error=ERROR, attempts=0, validation=None)
 COMPLETED = existing("COMPLETED")
-OTHER_BODY = resend("newer", "other", "bob")
-OTHERS = claimed(OTHER_BODY), claimed(resend(fingerprint="other")), claimed(owner="w")
-BOBS, RESENT = claimed(resend(operator="bob")), claimed(status="COMPLETED")
 UNKNOWN, ENDLESS = (from_attributes({"id": "k", "status": status}) for status in ("PAUSED", "INPROGRESS"))
-FOREIGN = from_attributes(attributes(claimed()) | {"attempts": "one"})
+FOREIGN = from_attributes(attributes(sending()) | {"attempts": "one"})
 
 
 @pytest.mark.parametrize(
-    ("seen", "attempts", "error"),
+    ("seen", "attempts"),
     [
-        (None, 0, None),
-        (existing("COMPLETED", expiration=NOW), 0, None),
-        (claimed(OTHER_BODY, expiration=NOW, error=ERROR), 0, None),
-        (FAILED, 3, ERROR),
-        (NEVER_RUN, 0, ERROR),
-        (RELEASED, 0, None),
-        # A lease that is over: a worker's, of Powertools, and of this very resend.
-        (existing("INPROGRESS"), 1, None),
-        (by_powertools("INPROGRESS"), 1, None),
-        (claimed(in_progress_expiration=NOW_MS, error=ERROR), 0, ERROR),
+        (None, 0),
+        (existing("COMPLETED", expiration=NOW), 0),
+        (sending(expiration=NOW), 0),
+        (FAILED, 3),
+        (NEVER_RUN, 0),
+        (RELEASED, 0),
+        # A lease that is over: a worker's, and of Powertools.
+        (existing("INPROGRESS"), 1),
+        (by_powertools("INPROGRESS"), 1),
     ],
 )
-def test_the_claim_keeps_what_the_record_said(seen: Record | None, attempts: int, error: str | None) -> None:
-    """Unless it has expired."""
-    assert after(seen) == claimed(attempts=attempts, error=error)
+def test_a_resend_makes_the_record_an_outbox_without_a_lease_and_counts_no_attempt(
+    seen: Record | None, attempts: int
+) -> None:
+    assert after(seen) == sending(attempts=attempts)
 
 
 @pytest.mark.parametrize(
     ("seen", "answer"),
     [
         (LEASED, HeldElsewhere(NOW_MS + 1)),
-        # The same body, by whichever operator.
-        (claimed(), Settled(claimed())),
-        (BOBS, Settled(BOBS)),
-        # Another body, under another key and under this one; and a worker's, over an old claim of the resend.
-        *((seen, HeldElsewhere(UNTIL_MS)) for seen in OTHERS),
+        (sending(in_progress_expiration=NOW_MS + 1), HeldElsewhere(NOW_MS + 1)),
+        (sending(), Unsent(sending())),
         (COMPLETED, AlreadyCompleted(COMPLETED)),
-        (RESENT, AlreadyCompleted(RESENT)),
-        (claimed(validation="another's"), OtherPayload("another's", "ours")),
+        (sending(status="COMPLETED"), AlreadyCompleted(sending(status="COMPLETED"))),
+        (sending(validation="another's"), OtherPayload("another's", "ours")),
         (UNKNOWN, Unreadable("unknown status 'PAUSED'")),
         (ENDLESS, Unreadable("INPROGRESS with neither a lease nor an expiration")),
         (FOREIGN, Unreadable("unexpected type of attempts")),
     ],
 )
-def test_the_claim_has_an_answer(seen: Record, answer: object) -> None:
-    assert CLAIM.step(seen, (), NOW_MS, "fresh") == answer
+def test_a_resend_begins_only_where_the_key_may_be_claimed(seen: Record, answer: object) -> None:
+    assert BEGIN.step(seen, (), NOW_MS, "fresh") == answer
 
 
-def test_a_resent_key_is_completed_and_says_under_which_key_its_message_goes_on() -> None:
-    held = claimed(attempts=3, error=ERROR)
-    change = complete_resend(held, DAY).step(held, (), NOW_MS, "done")
-    done = held._replace(status="COMPLETED", version="done", error=None, in_progress_expiration=None)
-    assert change == Change(done, held)
-    assert resent(change.new) == RESEND
-    assert resending(change.new) is taken_back(change.new) is None
+def test_a_resend_whose_answer_was_lost_knows_its_own_record() -> None:
+    assert BEGIN.step(sending(), ("fresh",), NOW_MS, "again") == Claimed(sending(), CLAIM)
+
+
+def test_what_sqs_can_never_take_is_replaced_over_the_version_that_was_seen() -> None:
+    again = BEGIN._replace(outbox="[2]", refused="fresh")
+    assert after(sending(), again) == sending(outbox="[2]")
+    for other in (sending(version="w"), sending(in_progress_expiration=NOW_MS + 1), COMPLETED):
+        assert not isinstance(again.step(other, (), NOW_MS, "x"), Change)
+
+
+def test_whose_resend_it_is_survives_a_take_over_and_the_mark() -> None:
+    """Neither keeps the owner."""
+    worker = Claim("k", "ours", "worker", NOW_MS + 1000, DAY)
+    taken = TakeOver(worker).step(sending(), (), NOW_MS, "taken")
+    assert isinstance(taken, Change)
+    assert (taken.new.owner, resending(taken.new), resent(taken.new)) == ("worker", RESEND, None)
+    marked = mark(Claimed(taken.new, worker)).step(taken.new, (), NOW_MS, "done")
+    assert isinstance(marked, Change)
+    assert (marked.new.status, marked.new.outbox) == ("COMPLETED", None)
+    assert (resent(marked.new), resending(marked.new), taken_back(marked.new)) == (RESEND, None, None)
+
+
+# What versions before wrote.
+
+OF_BEFORE = Resend(old_id="k", new_id="new", fingerprint="fixed", operator="alice", why="it was a text")
+CLAIMED = existing("INPROGRESS", owner="alice", resent=OF_BEFORE.to_json(), in_progress_expiration=NOW_MS + 1)
 
 
 @pytest.mark.parametrize(
-    ("before", "then"),
+    ("record", "read"),
     [
-        (FAILED, FAILED._replace(owner=None)),
-        (NEVER_RUN, NEVER_RUN._replace(owner=None)),
-        (RELEASED, RELEASED),
-        (STARTED, STARTED),
-        (None, RELEASED),
+        (CLAIMED, resending),
+        (CLAIMED._replace(status="COMPLETED"), resent),
+        (CLAIMED._replace(status="COMPLETED", id="new"), taken_back),
     ],
-    ids=["failed", "failed, never run", "released", "released after a run", "nothing"],
 )
-def test_a_take_back_restores_what_was_there(before: Record | None, then: Record) -> None:
-    change = take_back(after(before), NOW_MS, DAY).step(after(before), (), NOW_MS, "back")
-    assert change == Change(then._replace(version="back"), after(before))
-    assert isinstance(decide(change.new, claim(), (), NOW_MS), Claimable)
+def test_what_a_version_before_wrote_is_read(record: Record, read: Callable[[Record], object]) -> None:
+    assert [each(record) for each in (resending, resent, taken_back) if each is not read] == [None, None]
+    assert read(record) == OF_BEFORE
+    assert read(record._replace(owner="w")) is None, "an older version overwrote it, and left the attribute"
 
 
-@pytest.mark.parametrize("read", [resending, resent, taken_back])
 @pytest.mark.parametrize(
-    "record",
-    [
-        claimed(owner="w"),
-        claimed(owner=None),
-        claimed(owner="w", status="COMPLETED"),
-        closing(RESEND, NOW_MS, DAY, "v")._replace(owner="w"),
-        claimed(owner="alice", status="FAILED"),
-        *(claimed(resent=text) for text in ("", "null", "[]", "{}", '{"old_id": 1}', "[" * 100_000)),
-        claimed(resent=json.dumps(json.loads(RESEND.to_json()) | {"more": ""})),
-    ],
+    "text",
+    ["", "null", "[]", "{}", '{"new_id": 1}', "[" * 100_000, json.dumps(json.loads(RESEND.to_json()) | {"x": ""})],
 )
-def test_a_stale_or_unreadable_attribute_is_not_believed(read: Callable[[Record], object], record: Record) -> None:
-    """A version of the library that does not know the attribute leaves it, and writes its own owner."""
-    assert read(record) is None
+def test_an_unreadable_attribute_is_not_believed(text: str) -> None:
+    assert resend_of(sending(resent=text)) is None
 
 
-def test_an_older_versions_claim_keeps_the_attribute_and_is_its_own() -> None:
-    """It replaces the attributes that it knows; the item keeps the others."""
-    held = from_attributes({**attributes(claimed()), **attributes(existing("COMPLETED", id="k"))})
-    assert (held.resent, resent(held)) == (RESEND.to_json(), None)
-    assert CLAIM.step(held, (), NOW_MS, "fresh") == AlreadyCompleted(held)
+@pytest.mark.parametrize("status", ["FAILED", "INPROGRESS"])
+def test_a_stale_attribute_is_no_resend_in_any_other_status(status: str) -> None:
+    record = sending(status=status)
+    assert (resending(record), resent(record), taken_back(record)) == (None, None, None)
 
 
-# The new key, in the transactions of the claim and of the take-back.
+# The new key, in the transaction.
 
 
 DEADLINE = Deadline.after(ManualClock(), 60_000)
@@ -195,18 +189,8 @@ def store_with(there: Record | None) -> MemoryStore:
     return store
 
 
-def at_rest(store: MemoryStore) -> Record:
-    (record,) = store.read(["k"])
-    assert isinstance(record, Record)
-    return record
-
-
 def new_key(status: str, **changes: Any) -> Record:
     return existing(status, id="new", **{"validation": "fixed", **changes})
-
-
-CLOSING = closing(RESEND, NOW_MS, DAY, "c")
-CIRCLE = resend("k", "ours", "bob", old_id="new")
 
 
 @pytest.mark.parametrize(
@@ -219,38 +203,20 @@ CIRCLE = resend("k", "ours", "bob", old_id="new")
         (new_key("INPROGRESS", validation=None), True),
         (new_key("FAILED", validation="other"), False),
         (new_key("COMPLETED"), False),
-        # Closed by a take-back, and a circle.
-        (CLOSING, False),
-        (claimed(CIRCLE, id="new", validation="fixed"), False),
+        (new_key("COMPLETED", validation=None), False),
+        (new_key("SENDING"), False),
+        # Itself being resent, and resent; claimed and closed by a version before.
+        (sending(id="new", validation="fixed"), False),
+        (sending(id="new", validation="fixed", status="COMPLETED"), False),
+        (CLAIMED._replace(id="new", validation="fixed"), False),
     ],
 )
-def test_a_resend_claims_only_where_its_new_key_lets_the_body_in(there: Record | None, is_open: bool) -> None:
+def test_a_resend_begins_only_where_its_new_key_lets_the_body_in(there: Record | None, is_open: bool) -> None:
     store = store_with(there)
-    answer = ask(CLAIM, FAILED, store, DEADLINE, actions=[check_open(RESEND, "records", NOW_MS)])
-    assert isinstance(answer, Settled if is_open else ActionFailed)
-    record = at_rest(store)
+    answer = ask(BEGIN, FAILED, store, DEADLINE, actions=[check_open("new", "fixed", "records", NOW_MS)])
+    assert isinstance(answer, Claimed if is_open else ActionFailed)
+    (record,) = store.read(["k"])
+    assert isinstance(record, Record)
     assert (resending(record) if is_open else record) == (RESEND if is_open else FAILED)
-
-
-@pytest.mark.parametrize(
-    ("there", "is_free"),
-    [
-        (None, True),
-        (new_key("COMPLETED", expiration=NOW), True),
-        *((new_key(status), False) for status in ("FAILED", "INPROGRESS", "COMPLETED")),
-    ],
-)
-def test_a_resend_is_taken_back_only_while_its_new_key_is_free(there: Record | None, is_free: bool) -> None:
-    """The new key is closed then: its body has failed, has begun, or is done."""
-    store = store_with(there)
-    assert ask(CLAIM, FAILED, store, DEADLINE) == Settled(at_rest(store))
-
-    closes = put_closed(RESEND, "records", NOW_MS, DAY, "c")
-    back = commit(take_back(at_rest(store), NOW_MS, DAY), [closes], store, DEADLINE)
-
-    record = at_rest(store)
-    closed = from_attributes(store.tables["records"].items.get(("new",), {}))
-    assert isinstance(back, Settled if is_free else ActionFailed)
-    assert (record.status, resending(record)) == (("FAILED", None) if is_free else ("INPROGRESS", RESEND))
-    assert taken_back(closed) == (RESEND if is_free else None)
-    assert decide(CLOSING, claim(fingerprint="fixed"), (), NOW_MS) == AlreadyCompleted(CLOSING)
+    if isinstance(answer, Claimed):
+        assert isinstance(ask(mark(answer), answer.record, store, DEADLINE), Settled)

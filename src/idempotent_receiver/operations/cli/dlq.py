@@ -12,7 +12,7 @@ from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_act import act, queue_session, session_with
 from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named, Task
-from idempotent_receiver.operations.cli.dlq_resend import Asked, resend_task
+from idempotent_receiver.operations.cli.dlq_resend import resend_task, resends_of
 from idempotent_receiver.operations.cli.terminal import Terminal, examples, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.queue import DEFAULT_RATE
@@ -106,10 +106,15 @@ def redrive(
         deployment.options.refuse("dlq redrive", archive=NO_ARCHIVE)
     if options["to_dlq"] and (wait is not None or not options["from_archive"]):
         raise UsageError("--to-dlq needs --from-archive and excludes --wait: it sends nothing to the consumer")
+    rules = {name: options[name] for name in ("include_permanent", "force")}
+    if options["from_archive"]:
+        session = session_with(_archive(deployment, terminal), deployment, archived=True, **rules)
+    else:
+        session = queue_session(deployment, terminal, acting.hold, **rules)
     dispositions = (
         restore_dispositions(deployment.dead_letter_queue.url)
         if options["to_dlq"]
-        else redrive_dispositions(deployment.queue.url)
+        else redrive_dispositions(deployment.queue.url, resends_of(session, deployment, terminal))
     )
     task = Task(
         command="redrive",
@@ -123,18 +128,13 @@ def redrive(
         rate=rate,
         follow_seconds=wait,
     )
-    rules = {name: options[name] for name in ("include_permanent", "force")}
-    if options["from_archive"]:
-        session = session_with(_archive(deployment, terminal), deployment, archived=True, **rules)
-    else:
-        session = queue_session(deployment, terminal, acting.hold, **rules)
     act(task, session, deployment, terminal)
 
 
 @app.command(
     epilog=examples(
         "receiver dlq resend --stack transfers --key order-17 --body body.json --yes",
-        "receiver dlq resend --stack transfers --key order-17 --take-back --yes",
+        "receiver dlq resend --stack transfers --key order-17 --yes",
     )
 )
 @of_a_deployment
@@ -144,33 +144,40 @@ def resend(
     terminal: Terminal,
     named: Named,
     acting: Acting,
-    body: Annotated[Path | None, typer.Option(help="A file with the complete new body.")] = None,
-    take_back: Annotated[
-        bool, typer.Option("--take-back", help="Take back an unfinished resend whose new body has not been processed.")
-    ] = False,
+    body: Annotated[
+        Path | None, typer.Option(help="A file with the complete new body; omit it to finish a resend.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Resend a dead letter older than the record retention.")
     ] = False,
 ) -> None:
     """Send one dead letter back with another body.
 
-    The command claims the old key, so that the old body can no longer be processed. It then sends the new body under a
-    new key and deletes the dead letter. The new key is derived from the old key, the message id and the new body, so
-    repeating the command does not run the new body twice. If keys come from the body, the new body must have a
-    different key.
+    The command stores the new body in the record of the old key, so that the old body can no longer be processed. It
+    then sends the new body under a new key, completes the record, and deletes the dead letter. If keys come from the
+    body, the new body must have a different key.
 
-    If the command is interrupted, run it again with the same body or with --take-back.
+    If the command is interrupted, run it again without --body. `dlq redrive` and `stuck --send` finish it as well.
     """
     deployment.options.refuse("dlq resend", archive=NO_ARCHIVE)
-    options = {"take_back": take_back, "force": force}
+    options = {"force": force}
     saved = acting.saved("resend", deployment, [*named.given, *_typed(options)])
     options = options if saved is None else {**dict.fromkeys(options, False), **saved.options}
     # With another body, a message that failed for good may succeed. One older than the record retention may have run.
     rules = {"include_permanent": True, "force": options["force"]}
     session = queue_session(deployment, terminal, acting.hold, **rules)
     selection = acting.selection(named, terminal.clock.epoch_ms(), saved)
-    asked = Asked(body=body, options=options, selection=selection, acting=acting, saved=saved)
-    act(resend_task(asked, session, deployment, terminal), session, deployment, terminal)
+    task = resend_task(
+        session,
+        deployment,
+        terminal,
+        body=body,
+        options=options,
+        selection=selection,
+        acting=acting,
+        saved=saved,
+    )
+    act(task, session, deployment, terminal)
 
 
 @app.command(epilog=examples("receiver dlq archive --stack transfers --group done --because INC-7 --yes"))

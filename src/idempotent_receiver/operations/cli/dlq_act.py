@@ -17,12 +17,13 @@ from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
 from idempotent_receiver.operations.dead_letters.history import NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.run import Run
-from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan
+from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS, DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.run import Run, Summary
+from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter, SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.steps import Steps
-from idempotent_receiver.operations.dead_letters.triage import Rules
+from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
+from idempotent_receiver.operations.dead_letters.verbs import redrive_dispositions
 from idempotent_receiver.operations.mappings import DISABLED, mappings_of
 
 BEHIND = {
@@ -120,6 +121,7 @@ class _Command:
         self.values["about_seconds"] = seconds = self._about_seconds(plan)
         if seconds > 0:
             self.terminal.show(f"At {self.run.rate:g} messages a second, this takes about {seconds} s (see --rate).")
+        self._note_order(plan)
         self._note_paused(plan)
         return {each.dead_letter.id for each in plan.decisions}
 
@@ -136,9 +138,24 @@ class _Command:
             count += self.session.source.unseen()
         return round(min(count, self.task.selection.limit or count) / self.run.rate)
 
+    def _note_order(self, plan: Plan) -> None:
+        """Say which messages lose their place in their FIFO group."""
+        stay = {each.dead_letter.line for each in (*plan.changed, *plan.staying, *plan.beyond)}
+        anew = isinstance(self.session.source, Archive)
+        back = [(each.dead_letter, self.task.dispositions[each.verdict]) for each in plan.acting]
+        if any(
+            letter.message.fifo and to.returns and (anew or to.resend is not None or letter.line in stay)
+            for letter, to in back
+        ):
+            self.terminal.note(
+                "On a FIFO queue, what is resent, restored from the archive, or redriven although others of its group "
+                "stay, goes to the end of its group."
+            )
+
     def _note_paused(self, plan: Plan) -> None:
         """Warn if nothing reads the queue that messages return to. Silent without permission to check."""
-        to_consumer = any(each.to == self.deployment.queue.url for each in self.task.dispositions.values())
+        back = [each for each in self.task.dispositions.values() if each.returns]
+        to_consumer = any(each.to in ("", self.deployment.queue.url) for each in back)
         if not to_consumer or not plan.acting:
             return
         with suppress(ClientError, BotoCoreError):
@@ -148,7 +165,9 @@ class _Command:
                 self.terminal.note("The consumer is paused: messages stay in the queue until `receiver resume`.")
 
     def _carry_out(self, plan: Plan) -> None:
-        self.run.journal = self._journal()
+        self.run.journal = journal_of(
+            self.session.source, self.deployment, self.terminal, self.plan_id, self.task.acting.because
+        )
         self.confirmed = not self.stopped() and self._agreed(plan)
         if not self.confirmed:
             self.run.decline(plan)
@@ -164,20 +183,6 @@ class _Command:
         what += ["any that appear later"] if self._more(plan) else []
         question = f"{self.task.asks} {' and '.join(what)}?"
         return not what or self.terminal.confirm(question, yes=self.task.acting.yes)
-
-    def _journal(self) -> Journal | None:
-        """The journal of this run; None if the deployment keeps no history."""
-        history = self.deployment.history(self.terminal)
-        if history.table is None:
-            return None
-        return Journal(
-            history=history,
-            queue=self.deployment.queue.arn,
-            dead_letter_queue=source_name(self.session.source, self.deployment),
-            operator=self.deployment.operator,
-            plan=self.plan_id,
-            why=self.task.acting.because,
-        )
 
     def _follow(self, seconds: float) -> None:
         session = queue_session(self.deployment, self.terminal, self.task.acting.hold)
@@ -251,6 +256,34 @@ class _Command:
         complete = self.followed is None or self.followed.completed
         if not asked or self._missing() or summary.unseen or not complete:
             raise typer.Exit(Exit.LEFT)
+
+
+def drop_resent(key: str, deployment: Deployment, terminal: Terminal) -> Summary:
+    """Drop this key's dead letters whose resend is complete."""
+    with queue_session(deployment, terminal, HOLD_SECONDS) as session:
+        dropped = {Verdict.RESENT: redrive_dispositions("")[Verdict.RESENT]}
+        steps = Steps(deployment.client("sqs"), session.source)
+        run = Run(session, dropped, steps, selection=Selection(keys=frozenset([key])))
+        run.journal = journal_of(session.source, deployment, terminal, new_id(terminal))
+        run.carry_out(run.plan())
+    return run.summary
+
+
+def journal_of(
+    source: Source, deployment: Deployment, terminal: Terminal, plan_id: str, why: str | None = None
+) -> Journal | None:
+    """The journal of a run; None if the deployment keeps no history."""
+    history = deployment.history(terminal)
+    if history.table is None:
+        return None
+    return Journal(
+        history=history,
+        queue=deployment.queue.arn,
+        dead_letter_queue=source_name(source, deployment),
+        operator=deployment.operator,
+        plan=plan_id,
+        why=why,
+    )
 
 
 def note_held(queue: DeadLetterQueue, terminal: Terminal, *, ask: bool = False, stopped: Callable[[], bool]) -> int:

@@ -45,14 +45,14 @@ COMMANDS = (
         "receiver dlq redrive --force",
         [Verdict.TOO_OLD],
     ),
-    ("Finish the resend with the same body", "receiver dlq resend --body FILE --because WHY", [Verdict.RESENDING]),
-    ("Or take the resend back", "receiver dlq resend --take-back --because WHY", [Verdict.RESENDING]),
-    ("Keep in the archive", "receiver dlq archive --because WHY", sorted([*_ENDABLE, Verdict.RESENDING])),
+    (
+        "Keep in the archive",
+        "receiver dlq archive --because WHY",
+        sorted([*_ENDABLE, Verdict.RESENDING, Verdict.UNSENT]),
+    ),
     ("Delete permanently", "receiver dlq delete --because WHY", _ENDABLE),
 )
-"""The actions offered for selected dead letters: label, start of the command, and the verdicts it applies to. A resend
-takes one dead letter.
-"""
+"""The actions offered for selected dead letters: label, start of the command, and the verdicts it applies to."""
 
 BECOMES = {**report.STAYS, **{str(verdict): each.becomes for verdict, each in redrive_dispositions("").items()}}
 

@@ -15,7 +15,7 @@ from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.run import DECLINED, UNFINISHED, DeadLetterResult, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NOT_BEGUN, Disposition
+from idempotent_receiver.operations.dead_letters.verbs import Disposition
 
 SHOWN_OF_A_GROUP = 20
 
@@ -39,10 +39,10 @@ CHANGED = "CHANGED"
 """Counted like a verdict: a dead letter that stays because it has changed since the plan."""
 
 STAYS: dict[str, str] = {
-    Verdict.MOVE: "stays: no resend has begun",
     Verdict.DONE: "stays: already completed",
     Verdict.RESENT: "stays: already sent again under another key",
-    Verdict.RESENDING: "stays: its resend has not finished",
+    Verdict.RESENDING: "stays: its new body is being sent now",
+    Verdict.UNSENT: "stays: its resend has not finished",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
     Verdict.TOO_OLD: "stays without --force: older than the record retention",
@@ -217,8 +217,6 @@ def plan_values(plan: Plan, dispositions: Mapping[Verdict, Disposition]) -> list
 def _stays(each: Decision, dispositions: Mapping[Verdict, Disposition]) -> str:
     if each.unsent and each.verdict in dispositions:
         return "stays: what it sends has not all been sent"
-    if each.verdict in NOT_BEGUN and Verdict.MOVE not in dispositions:  # a take-back, which lacks a redrive's options
-        return STAYS[Verdict.MOVE]
     return STAYS[each.verdict]
 
 
@@ -270,7 +268,9 @@ def summary_text(summary: Summary, told: Collection[str], *, confirmed: bool = T
     the ids listed there).
     """
     undeleted, unseen = summary.undeleted, summary.unseen
-    done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
+    rare = {Verb.RESENT} if len(summary.done) > 1 else set()  # of a redrive
+    counts = {verb: summary.done[verb] for verb in Verb if verb in summary.done}
+    done = [f"{count} {DONE.get(verb, verb)}" for verb, count in counts.items() if count or verb not in rare]
     lines = [f"{', '.join(done)}, {len(summary.left)} left in place."]
     if not confirmed:
         lines = [f"Nothing was done: {counted(len(summary.left), 'dead letter')} left in place."]

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from idempotent_receiver.operations.account import UsageError
@@ -12,73 +12,76 @@ from idempotent_receiver.operations.cli.terminal import Terminal, command, momen
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import ActOutcome, Verb
 from idempotent_receiver.operations.dead_letters.journal import key_of
-from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
+from idempotent_receiver.operations.dead_letters.resend import (
+    MOST_RECORD_BYTES,
+    NotResent,
+    PlannedResend,
+    Resends,
+)
 from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection, hash_of
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision
-from idempotent_receiver.operations.dead_letters.verbs import resend_dispositions, take_back_dispositions
+from idempotent_receiver.operations.dead_letters.verbs import resend_dispositions
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
 
 UNSENDABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """SQS accepts the characters of XML 1.0. Source: Amazon SQS API Reference, SendMessage."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The arguments of the command."""
+def resends_of(
+    session: Session, deployment: Deployment, terminal: Terminal, *, body: str | None = None, because: str | None = None
+) -> Resends:
+    """Resends this session's dead letters with another body; without one, only finishes resends that have begun."""
+    return Resends(
+        store=deployment.store,
+        sqs=deployment.client("sqs"),
+        clock=terminal.clock,
+        reader=session.reader,
+        queue_url=deployment.queue.url,
+        retention_seconds=session.rules.retention_seconds,
+        payload_known=session.rules.payload_known,
+        operator="" if body is None else deployment.operator,
+        why=because or "no reason was given",
+        body=body,
+    )
 
-    body: Path | None
-    options: dict[str, bool]
-    selection: Selection
-    acting: Acting
-    saved: SavedPlan | None
 
-
-def resend_task(asked: Asked, session: Session, deployment: Deployment, terminal: Terminal) -> Task:
+def resend_task(
+    session: Session,
+    deployment: Deployment,
+    terminal: Terminal,
+    *,
+    body: Path | None,
+    options: dict[str, bool],
+    selection: Selection,
+    acting: Acting,
+    saved: SavedPlan | None,
+) -> Task:
     """The command's task. Raises UsageError for a body that cannot be sent, or that differs from the saved plan's."""
-    body, acting, saved = asked.body, asked.acting, asked.saved
-    if (body is None) != asked.options["take_back"]:
-        raise UsageError("give --body FILE with the complete new body, or --take-back for an unfinished resend")
-    text = "" if body is None else body_in(body)
-    new_body_sha256 = None if body is None else hash_of(text)
+    text = None if body is None else body_in(body)
+    new_body_sha256 = None if text is None else hash_of(text)
     if saved is not None and saved.new_body_sha256 != new_body_sha256:
         raise UsageError(f"--plan {acting.plan} was made for a different body than {body}")
-    records = Records(
-        store=deployment.store,
-        clock=terminal.clock,
-        operator=deployment.operator,
-        why=acting.because or "no reason was given",
-        retention_seconds=session.rules.retention_seconds,
-    )
-
-    def edited(letter: DeadLetter) -> DeadLetter:
-        return session.reader.read(letter.edited(text), terminal.clock.epoch_ms())
-
-    taking_back, new_body = TakingBack(records=records), NewBody(records=records, edited=edited)
-    dispositions = (
-        take_back_dispositions(taking_back)
-        if body is None
-        else resend_dispositions(deployment.queue.url, new_body, edited)
-    )
+    resend = resends_of(session, deployment, terminal, body=text, because=acting.because)
     return Task(
         command="resend",
-        asks="Take back the resend of" if body is None else "Send the new body and delete",
+        asks="Send the new body and delete",
         doing="sending",
-        dispositions=dispositions,
+        dispositions=resend_dispositions(resend),
         acting=acting,
-        selection=asked.selection,
-        options=asked.options,
+        selection=replace(selection, limit=1),
+        options=options,
         new_body_sha256=new_body_sha256,
         saved=saved,
-        check=_Check(None if body is None else new_body, deployment, terminal),
+        check=_Check(resend, deployment, terminal),
     )
 
 
 @dataclass(frozen=True)
 class _Check:
-    """Explains what a plan will do to its one dead letter. If `new_body` is None, its resend is taken back."""
+    """Explains what a plan will do to its one dead letter."""
 
-    new_body: NewBody | None
+    resend: Resends
     deployment: Deployment
     terminal: Terminal
 
@@ -87,28 +90,30 @@ class _Check:
         if len(plan.decisions) > 1:
             count = len(plan.decisions)
             raise UsageError(f"{count} dead letters match, but resend takes one: select it with --message-id")
-        if not plan.acting or self.new_body is None:
+        if not plan.acting:
             return {}
         (decision,) = plan.acting
         try:
-            new = self.new_body.check(decision)
+            planned = self.resend.planned(decision)
         except NotResent as error:
             raise UsageError(str(error)) from None
-        self._note(decision, new)
-        return {"new_key": new.key}
+        self._note(decision, planned)
+        return {"new_key": planned.key}
 
-    def _note(self, decision: Decision, new: DeadLetter) -> None:
-        if new.message.fifo:
+    def _note(self, decision: Decision, planned: PlannedResend) -> None:
+        if planned.begin is not None:
             self.terminal.note(
-                "On a FIFO queue, the message goes to the end of its group, behind messages that were sent after it."
+                f"Its record keeps the new body until SQS has confirmed it: {planned.record_bytes} bytes of at most "
+                f"{MOST_RECORD_BYTES}."
             )
-        _note_other_bodies(decision.dead_letter, new.record_id, self.deployment, self.terminal)
-        follow = command("receiver trace", shlex.quote(new.key), *self.deployment.typed)
-        self.terminal.note(f"The new key is {new.key}. To follow the message after the send:\n{follow}")
+        if planned.copy is not None:
+            _note_other_bodies(decision.dead_letter, planned.new_id, self.deployment, self.terminal)
+        follow = command("receiver trace", shlex.quote(planned.key), *self.deployment.typed)
+        self.terminal.note(f"The new key is {planned.key}. To follow the message after the send:\n{follow}")
 
 
 def _note_other_bodies(letter: DeadLetter, new_id: str, deployment: Deployment, terminal: Terminal) -> None:
-    """Warn if the history shows that a dead letter with this key was sent with another body."""
+    """Warn if the history shows that a dead letter without a record was sent with another body."""
     if deployment.history_table is None:
         return
     acts = deployment.history(terminal).of_key(key_of(letter))

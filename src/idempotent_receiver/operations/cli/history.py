@@ -22,8 +22,7 @@ AGAIN = {
     Verb.ARCHIVED: "If the dead letter is still there, archive it again: this replaces the archived copy.",
     Verb.DELETED: "If the dead letter is still there, delete it again.",
     Verb.RESTORED: "If the dead letter is still in the archive, redrive it again: its key prevents a second run.",
-    Verb.RESENT: "Send the same body again, or take the resend back: dlq resend --take-back.",
-    Verb.TAKEN_BACK: "Take the resend back again: dlq resend --take-back.",
+    Verb.RESENT: "If the dead letter is still there, redrive it: that finishes the resend once it has begun.",
     Verb.GIVEN_UP: "If the record still has the message to send, give it up again.",
     Verb.PAUSED: "Pause again.",
     Verb.RESUMED: "Resume again.",
@@ -114,7 +113,7 @@ def _shown(acts: Sequence[Act], doubts: Container[Act], deployment: Deployment) 
         message = f"message {each.message_id}" if each.message_id not in ("", key) else None
         link = f"{'from' if each.mirror else 'as'} {deployment.key_of(each.other)}" if each.other else None
         said = "; ".join(part for part in (message, link, each.why, each.plan and f"plan {each.plan}") if part)
-        settled = each.settled if each.may_have_happened and each not in doubts else None
+        settled = "repeated later" if each.may_have_happened and each not in doubts else None
         became = settled or (each.became if each.may_have_happened or each.code else None)
         rows.append(((moment(each.at_ms), each.verb, key, each.outcome or "begun"), (said, each.operator, became)))
     shown = listing(("at", "verb", "key", "outcome"), rows)

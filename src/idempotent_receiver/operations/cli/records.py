@@ -58,10 +58,10 @@ These belong to a workflow. A failure is final: retry under a new key.
 The workflow's sweep resumes overdue executions. See {operating_it}."""
 BEING_RESENT = """\
 A resend of their dead letters with another body has not finished.
-Until it does, no message with these keys runs. Send the same body again:
-{resend}
-Or take the resend back:
-{take_back}"""
+Until it does, no message with these keys runs. Finish it:
+{redrive}
+If the dead letter is gone:
+{send}"""
 NOT_UNDERSTOOD = """\
 A newer version, or another program, writes to this table. No message with these
 keys runs until its record can be read: upgrade, or see
@@ -111,8 +111,9 @@ def _resend(found: Record, deployment: Deployment) -> dict[str, str] | None:
     resend = resend_of(found)
     if resend is None:
         return None
-    old, new = map(deployment.key_of, (resend.old_id, resend.new_id))
-    return {"old_key": old, "new_key": new, "operator": resend.operator, "why": resend.why}
+    old, new = map(deployment.key_of, (resend.old_id or found.id, resend.new_id))
+    told = {"old_key": old, "new_key": new, "operator": resend.operator, "why": resend.why}
+    return told | ({"dead_letter": resend.message_id} if resend.message_id else {})
 
 
 def _result(data: str | None) -> Any:
@@ -133,7 +134,19 @@ def record_table(values: dict[str, Any]) -> RenderableType:
         shown["result"] = json.dumps(values["result"], ensure_ascii=False, indent=2)
     table = Table.grid(Column(min_width=LABEL), Column(overflow="fold"), padding=BETWEEN_COLUMNS)
     shown |= values["resend"] or {}
-    names = ("status", "old_key", "new_key", "attempts", "owner", "why", "lease", "error", "error_type", "error_at")
+    names = (
+        "status",
+        "old_key",
+        "new_key",
+        "dead_letter",
+        "attempts",
+        "owner",
+        "why",
+        "lease",
+        "error",
+        "error_type",
+        "error_at",
+    )
     for name in (*names, "written_about", "expires", "result", "unreadable"):
         if shown.get(name) is not None:
             table.add_row(name.replace("_", " "), clean(shown[name]))
@@ -172,8 +185,8 @@ def stuck(
     """Find claims that were never settled, and keys that fail.
 
     With --send, the command instead sends one key's messages from its record. The key's own message must be gone;
-    otherwise a worker may send them as well. --give-up N ends what can never be sent, such as a message to a queue
-    that is gone.
+    otherwise a worker may send them as well. If they are a resend, its dead letter is dropped. --give-up N ends what
+    can never be sent, such as a message to a queue that is gone.
 
     The command scans the whole table. AWS charges for every item, so the command shows the cost before it
     starts. With a namespace, only its records count; a namespace without records is an error, because it may be
@@ -271,8 +284,6 @@ def advice(then: str, options: Sequence[str]) -> str:
         redrive=command(*redrive, "--key KEY"),
         send=command("receiver stuck", *options, "--send KEY"),
         give_up=command("receiver stuck", *options, "--send KEY", "--give-up N", "--because WHY"),
-        resend=command("receiver dlq resend", *options, "--key KEY", "--body FILE"),
-        take_back=command("receiver dlq resend", *options, "--key KEY", "--take-back"),
         redrive_permanent=command(*redrive, "--include-permanent", "--key KEY"),
         orphans=section("operating", "Orphans"),
         operating_it=section("workflow", "Operating it"),

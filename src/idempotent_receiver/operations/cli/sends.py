@@ -7,11 +7,13 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean
+from idempotent_receiver.operations.cli.dlq_act import drop_resent
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
 from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, Verb
 from idempotent_receiver.operations.unsent import GaveUp, give_up, send_from, to_give_up
 from idempotent_receiver.protocol.outbox import GivenUp
-from idempotent_receiver.protocol.record import idempotency_key
+from idempotent_receiver.protocol.record import Record, idempotency_key
+from idempotent_receiver.protocol.resend import resending
 
 
 def send_stored(
@@ -39,17 +41,33 @@ def send_stored(
             _end(key, terminal, why=done.why)
         left = done.left
     why = send_from(store, deployment.client("sqs"), id, clock, deployment.retention_seconds) if left else None
+    before = found[id]
+    if why is None and isinstance(before, Record) and resending(before) is not None:
+        dropped = drop_resent(deployment.key_of(id), deployment, terminal)
+        _end(key, terminal, why=why, gave_up=number, left=left, dropped=dropped.acted, complete=not dropped.left)
     _end(key, terminal, why=why, gave_up=number, left=left)
 
 
-def _end(key: str, terminal: Terminal, *, why: str | None, gave_up: int | None = None, left: bool = True) -> NoReturn:
+def _end(
+    key: str,
+    terminal: Terminal,
+    *,
+    why: str | None,
+    gave_up: int | None = None,
+    left: bool = True,
+    dropped: int | None = None,
+    complete: bool = True,
+) -> NoReturn:
     done = f"Sent the messages for {clean(key)}." if left else f"{clean(key)} has none left to send."
     told = done if why is None else f"Not done: {clean(why)}."
     values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
     if gave_up is not None:
         told, values = f"Message {gave_up} is given up. {told}", {**values, "gave_up": gave_up}
+    if dropped is not None:
+        told = f"{told} Its resend is complete: {counted(dropped, 'dead letter')} dropped."
+        values = {**values, "dropped": dropped}
     terminal.answer(values, Text(told))
-    raise typer.Exit(Exit.OK if why is None else Exit.LEFT)
+    raise typer.Exit(Exit.OK if why is None and complete else Exit.LEFT)
 
 
 def _give_up(id: str, number: int, reason: GivenUp, deployment: Deployment, terminal: Terminal) -> GaveUp:

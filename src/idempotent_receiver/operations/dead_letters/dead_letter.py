@@ -50,6 +50,10 @@ class DeadLetter:
         """The id of the key's record."""
         return self.message.record_id
 
+    def key_of(self, record_id: str) -> str:
+        """The key of another record of the same consumer."""
+        return record_id.removeprefix(self.record_id.removesuffix(self.key))
+
     @property
     def line(self) -> str:
         """The unit of ordering: the FIFO group or, on a standard queue, the message itself."""
@@ -86,8 +90,9 @@ class DeadLetter:
         queue = None if self.source is None else self.message.queue_arn
         return self._copy(replace(self.staying, queue=queue), f"restore-{self.id}")
 
-    def edited(self, body: str) -> Raw:
-        """The dead letter with another body and a key derived from that body, the old key and the original messageId.
+    def derived(self, body: str) -> dict[str, Any]:
+        """The stamp, as a message attribute, for another body, with a key derived from that body, the old key and the
+        original messageId.
 
         Archiving, restoring or redriving does not change the derived key, and another edit never yields an earlier key.
         A key strategy that reads the message's content ignores the derived key. The edited message is new, so its stamp
@@ -96,21 +101,16 @@ class DeadLetter:
         first_id = self.staying.original_id
         key = _digest(first_id, self.key, body)
         stamp = Stamp(key=key, original_id=first_id, queue=self.message.queue_arn, resent_from=self.key or None)
-        attribute = {"DataType": "String", "StringValue": stamp.to_json()}
-        return {
-            **self.raw,
-            "Body": body,
-            "MessageAttributes": {**self.raw.get("MessageAttributes", {}), STAMP: attribute},
-        }
+        return {STAMP: {"DataType": "String", "StringValue": stamp.to_json()}}
 
     def resent(self) -> dict[str, Any]:
         """The edited message to send to the queue. Raises NoRoom if it is too large.
 
         On a FIFO queue, SQS drops a retry of the send within five minutes. A message that failed again has a new
-        messageId, so its resend is not dropped.
+        messageId, and another body is another message, so their resends are not dropped.
         """
         assert self.stamp is not None, "an edited message is stamped"
-        return self._copy(self.stamp, f"resend-{_digest(self.id, self.key)}")
+        return self._copy(self.stamp, f"resend-{_digest(self.id, self.key, self.message.raw_body)}")
 
     def _copy(self, stamp: Stamp, deduplication_id: str) -> dict[str, Any]:
         return copy_of(self.message, stamp, deduplication_id if self.message.fifo else None)

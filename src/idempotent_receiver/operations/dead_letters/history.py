@@ -49,7 +49,7 @@ class NotKept(Exception):
 
 class Verb(StrEnum):
     """What was done to a dead letter; for PAUSED and RESUMED, to a queue; for GIVEN_UP, to a message that a record had
-    to send. TAKEN_BACK undoes RESENT.
+    to send.
     """
 
     MOVED = "moved"
@@ -58,7 +58,6 @@ class Verb(StrEnum):
     DELETED = "deleted"
     RESTORED = "restored"
     RESENT = "resent"
-    TAKEN_BACK = "taken-back"
     GIVEN_UP = "given-up"
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -77,8 +76,8 @@ class Act:
     """An act on a dead letter, a queue or a record's message: who did what, why, and under which plan.
 
     `key` is the record's id, or the messageId of a dead letter without a usable key; for GIVEN_UP, `message_id` is the
-    outgoing message's key. The queues are ARNs; `operator` is the caller's ARN. For RESENT and TAKEN_BACK, `other` is
-    the id of the new key's record. The history stores such an act under both ids; the copy under the new id is a
+    outgoing message's key. The queues are ARNs; `operator` is the caller's ARN. For RESENT, `other` is the id
+    of the new key's record. The history stores such an act under both ids; the copy under the new id is a
     `mirror`, with the old id as `other`.
 
     `begin` sets `id`; `outcome` stays empty until the act is confirmed. A newer version may have written a `verb` or an
@@ -124,18 +123,13 @@ class Act:
         """What it acts on: a resend's two keys, or else a message or, without one, a key."""
         return (self.key, self.other) if self.other else (self.message_id or self.key,)
 
-    @property
-    def settled(self) -> str:
-        """Why it is no longer `in_doubt`, in words."""
-        return "repeated or taken back later" if self.verb == Verb.RESENT else "repeated later"
-
     def ended(self, outcome: ActOutcome, code: str | None = None) -> "Act":
         """A copy for `confirm`, with the outcome, and AWS's error code if the act was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)
 
 
 def in_doubt(acts: Iterable[Act]) -> set[Act]:
-    """The acts that may have happened, unless a later one repeated or, for a resend, undid them.
+    """The acts that may have happened, unless a later one repeated them.
 
     What is done to another dead letter with the same key, or with another new body, repeats nothing.
     """
@@ -143,8 +137,7 @@ def in_doubt(acts: Iterable[Act]) -> set[Act]:
     last: dict[tuple[str, ...], str] = {}
     for act in known:
         if act.outcome == ActOutcome.DONE:
-            for verb in (act.verb, *([Verb.RESENT] if act.verb == Verb.TAKEN_BACK else [])):
-                last[verb, *act.about] = max(act.id, last.get((verb, *act.about), ""))
+            last[act.verb, *act.about] = max(act.id, last.get((act.verb, *act.about), ""))
     return {each for each in known if each.may_have_happened and last.get((each.verb, *each.about), "") <= each.id}
 
 

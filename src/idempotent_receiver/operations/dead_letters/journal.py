@@ -42,7 +42,7 @@ class Journal:
             operator=self.operator,
             plan=self.plan,
             why=decision.why if self.why is None else self.why,
-            other="" if disposition.record is None else disposition.record.other_id(decision),
+            other="" if disposition.resend is None else disposition.resend.other_id(decision),
         )
 
 

@@ -244,7 +244,7 @@ class Run:
         done = [each for each in held if each.dead_letter.id not in failed]
         self.summary.done[disposition.verb] += len(done)
         if disposition.returns:
-            self.returned |= _returned(done)
+            self.returned |= _returned(done, disposition)
 
     def _held(self, wave: Sequence[Decision]) -> list[Decision]:
         ids = self._source.still_held([each.dead_letter.id for each in wave])
@@ -264,13 +264,16 @@ class Run:
         self._due_seconds = max(now, self._due_seconds) + messages / self.rate
 
 
-def _returned(decisions: Iterable[Decision]) -> dict[str, ReturnedMessage]:
-    return {
-        each.dead_letter.record_id: ReturnedMessage(
-            each.dead_letter.record_id, each.dead_letter.key, None if each.record is None else each.record.version
-        )
-        for each in decisions
-    }
+def _returned(decisions: Iterable[Decision], disposition: Disposition) -> dict[str, ReturnedMessage]:
+    returned = {}
+    for each in decisions:
+        letter, version = each.dead_letter, None if each.record is None else each.record.version
+        id, key = letter.record_id, letter.key
+        if disposition.resend is not None:
+            id, version = disposition.resend.other_id(each), None
+            key = letter.key_of(id)
+        returned[id] = ReturnedMessage(id, key, version)
+    return returned
 
 
 def _wave_size(rate: float) -> int:

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
-from idempotent_receiver.operations.dead_letters.verbs import NAMED, NOT_BEGUN, Disposition, Dispositions
+from idempotent_receiver.operations.dead_letters.verbs import NAMED, Disposition, Dispositions
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 NOT_ALL_SENT = "its effect took place, and what it sends has not all been sent"
@@ -172,8 +172,7 @@ class Selection:
             if (why := self._changed(each)) is not None:
                 changed.append(replace(each, why=why))
             elif disposition is None:
-                unbegun = each.verdict in NOT_BEGUN and Verdict.MOVE not in dispositions
-                staying.append(replace(each, why="no resend of it has begun") if unbegun else each)
+                staying.append(each)
             elif (barred := self._barred(each, disposition)) is not None:
                 staying.append(barred)
             else:

@@ -1,6 +1,6 @@
-"""The steps of an act on dead letters, in this order: claim, send or archive, complete, delete."""
+"""The steps of an act on dead letters, in this order: send, resend or archive, delete."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -60,17 +60,12 @@ class Steps:
         but not deleted.
         """
         failed: ActFailures = {}
-        if disposition.record is not None:
-            failed |= _write_records(disposition.record.before, held, ActOutcome.REFUSED)
-        self._send_copies(disposition, _without(held, failed), failed)
-        self._archive(disposition, _without(held, failed), failed)
-        if disposition.record is not None:
-            failed |= _write_records(disposition.record.after, _without(held, failed), ActOutcome.UNCONFIRMED)
-        if not disposition.deletes:
-            return failed, {}
+        self._send_copies(disposition, held, failed)
+        _resend(disposition, held, failed)
+        self._archive(disposition, held, failed)
         done = [each.dead_letter.id for each in _without(held, failed)]
         undeleted = {id: _deletion_failure(each) for id, each in self.source.delete(done).items()}
-        deletion_is_all = disposition.copy is None and disposition.keep is None
+        deletion_is_all = not disposition.undeleted
         return ({**failed, **undeleted}, undeleted) if deletion_is_all else (failed, undeleted)
 
     def _send_copies(self, disposition: Disposition, held: Sequence[Decision], failed: ActFailures) -> None:
@@ -106,15 +101,12 @@ Entry = tuple[Decision, dict[str, Any]]
 """A dead letter and the message to send."""
 
 
-def _write_records(write: Callable[[Decision], None], held: Sequence[Decision], otherwise: ActOutcome) -> ActFailures:
-    """Write to each record; returns the failures."""
-    failed: ActFailures = {}
-    for each in held:
+def _resend(disposition: Disposition, held: Sequence[Decision], failed: ActFailures) -> None:
+    for each in held if disposition.resend is not None else ():
         try:
-            write(each)
+            disposition.resend.carry_out(each)  # type: ignore[union-attr]  # it is not None
         except NotResent as error:
-            failed[each.dead_letter.id] = ActFailure(otherwise, "NotWritten", str(error))
-    return failed
+            failed[each.dead_letter.id] = ActFailure(error.outcome, "NotResent", str(error))
 
 
 def _without(held: Sequence[Decision], failed: Mapping[str, ActFailure]) -> list[Decision]:

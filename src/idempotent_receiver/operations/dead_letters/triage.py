@@ -11,8 +11,10 @@ whose queue is unknown                                                       FOR
 without a usable key                                                         UNKEYED: stays
 whose record could not be read, or is in a form unknown to this version      UNREADABLE: stays
 whose record has a different fingerprint, in any status                      CONFLICT: stays, and is listed
-whose record is claimed for a resend that did not finish                     RESENDING: stays
+whose resend somebody is finishing: its record is SENDING, lease live        RESENDING: stays
+whose resend has begun                                                       UNSENT: sent, marked and dropped
 whose record a resend has completed                                          RESENT: dropped
+whose record was completed by a resend taken back                            CONFLICT: nothing ran under its key
 whose record is COMPLETED, with the same fingerprint                         DONE: dropped
 whose record is COMPLETED, without a fingerprint                             MOVE: the consumer recognises it
 that failed for good, according to its stamp or record, and is not SENDING   PERMANENT: stays, unless included
@@ -35,7 +37,7 @@ from idempotent_receiver.operations.text import escaped
 from idempotent_receiver.protocol import answers
 from idempotent_receiver.protocol.answers import Claimable
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status, permanent
-from idempotent_receiver.protocol.resend import resending, resent
+from idempotent_receiver.protocol.resend import Resend, resending, resent, taken_back
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, decide
 from idempotent_receiver.sqs.dead_letter import NoRoom
@@ -52,12 +54,15 @@ INVALID_ENDS = "dlq resend it with a valid body, or dlq archive or dlq delete it
 
 
 class Verdict(StrEnum):
-    """What a redrive does with a dead letter: it moves MOVE, drops DONE and RESENT, and leaves all others in place."""
+    """What a redrive does with a dead letter: it moves MOVE, drops DONE and RESENT, finishes the resend of UNSENT, and
+    leaves all others in place.
+    """
 
     MOVE = "MOVE"
     DONE = "DONE"
     RESENT = "RESENT"
     RESENDING = "RESENDING"
+    UNSENT = "UNSENT"
     CONFLICT = "CONFLICT"
     PERMANENT = "PERMANENT"
     TOO_OLD = "TOO_OLD"
@@ -69,7 +74,7 @@ class Verdict(StrEnum):
     OTHER_QUEUE = "OTHER_QUEUE"
 
 
-ACTS = (Verdict.MOVE, Verdict.DONE, Verdict.RESENT)
+ACTS = (Verdict.MOVE, Verdict.DONE, Verdict.RESENT, Verdict.UNSENT)
 """A dead letter with any other verdict stays."""
 
 
@@ -153,9 +158,10 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
             return Verdict.CONFLICT, why if rules.payload_known else f"{why}. {PAYLOAD_UNKNOWN}"
         case answers.AlreadyCompleted(completed):
             return _completed(dead_letter, completed)
-        case answers.HeldElsewhere() if found is not None and (begun := resending(found)) is not None:
-            ends = "resend it with the same body, or with --take-back"
-            return Verdict.RESENDING, f"{begun.operator} began to resend it as {begun.new_id}: {ends}"
+        case (answers.HeldElsewhere() | answers.Unsent()) as answer if (
+            found and (begun := resending(found)) is not None
+        ):
+            return _resending(found, begun, answer)
         case answers.HeldElsewhere(until_ms):
             met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer will wait"
         case _:
@@ -176,7 +182,18 @@ def _elsewhere(dead_letter: DeadLetter, rules: Rules) -> tuple[Verdict, str] | N
     return None
 
 
+def _resending(found: Record, begun: Resend, met: answers.HeldElsewhere | answers.Unsent) -> tuple[Verdict, str]:
+    told = f"{begun.operator} began to resend it as {begun.new_id}: {begun.why}"
+    if begun.old_id:
+        return Verdict.UNSENT, f"{told}; a version before began it: finish it by `dlq resend` with the same --body"
+    if isinstance(met, answers.HeldElsewhere):
+        return Verdict.RESENDING, f"{told}; {found.owner} is sending it until {met.until_ms} (epoch ms): wait"
+    return Verdict.UNSENT, told
+
+
 def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str]:
+    if taken_back(completed) is not None:
+        return Verdict.CONFLICT, "a resend that was taken back completed its key, so nothing ran or will run under it"
     if (by := resent(completed)) is not None:
         return Verdict.RESENT, f"{by.operator} resent it as {by.new_id}: {by.why}"
     if completed.validation is None:

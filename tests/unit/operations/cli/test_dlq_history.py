@@ -47,7 +47,7 @@ def test_what_is_safe_is_advised_by_what_was_begun_and_nothing_once_it_was_done(
     assert sum(advice in shown for advice in set(AGAIN.values())) == 1
     kept.done(20, verb=verb)
     ran = receiver.on("dlq history --until 25s")
-    settled = "repeated or taken back later" if verb is Verb.RESENT else "repeated later"
+    settled = "repeated later"
     assert ("is unknown" in ran.out, settled in ran.out) == (False, True)
     told = receiver.on("dlq history --json").json
     assert (told["not_confirmed"], [each["may_have_happened"] for each in told["acts"]]) == (0, [False, False])

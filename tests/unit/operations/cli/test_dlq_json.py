@@ -11,7 +11,8 @@ from idempotent_receiver.operations.cli.terminal import Exit, Terminal
 from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DEAD, DONE, FLAKY, Receiver, Stack, client, denied
 
 WHOLE = {
-    *("schema", "command", "plan_id", "plan", "about_seconds", "paused", "confirmed", "stopped", "moved", "dropped"),
+    *("schema", "command", "plan_id", "plan", "about_seconds", "paused", "confirmed", "stopped"),
+    *("moved", "dropped", "resent"),
     *("beyond_limit", "unseen", "acted", "left", "missing", "stray", "held_elsewhere", "followed", "error"),
 }
 

@@ -153,9 +153,9 @@ def test_a_plan_to_archive_deletes_nothing(receiver: Receiver, stack: Stack) -> 
     [
         ("--body body.json", None),
         ("--body another", "was made for a different body than another"),
-        ("", "give --body FILE"),
+        ("", "was made for a different body than None"),
         (f"--body body.json --key {FLAKY}", "omit --key"),
-        ("--take-back", "omit --take-back"),
+        ("--force", "omit --force"),
     ],
 )
 def test_a_plan_of_a_resend_wants_the_same_body_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,16 @@ def test_a_body_of_a_mebibyte_is_taken_and_one_of_a_byte_more_is_refused(tmp_pat
         body_in(file)
 
 
-@pytest.mark.parametrize("operation", ["UpdateItem", "PutItem"])
+@pytest.mark.parametrize("operation", ["PutItem", "ConditionCheckItem"])
 def test_without_permission_to_write_records_nothing_is_sent_and_nothing_deleted(
     receiver: Receiver, stack: Stack, operation: str
 ) -> None:
-    """What it cannot complete afterwards it does not begin."""
     Path("new").write_text("{}", "utf-8")
     stack.forget(FLAKY)
     with denied(operation):
         ran = receiver.on(f"{RESEND} --yes --json")
     (left,) = ran.json["left"]
-    assert (ran.code, left["outcome"], f"dynamodb:{operation}" in left["why"]) == (Exit.LEFT, "refused", True)
+    assert (ran.code, left["outcome"], operation in left["why"]) == (Exit.LEFT, "refused", True)
     assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == (set(), DEAD)
     assert {each["outcome"] for each in stack.acts} == {"refused"}
 
@@ -64,26 +64,58 @@ def test_what_failed_for_good_and_is_older_than_records_last_is_sent_only_by_for
     assert len(stack.received(stack.queue)) == 1
 
 
-def test_a_resend_that_did_not_finish_is_listed_taken_back_and_may_be_sent_with_another_body(
-    receiver: Receiver, stack: Stack
-) -> None:
+def test_a_resend_that_did_not_finish_is_listed_and_finished_without_its_file(receiver: Receiver, stack: Stack) -> None:
     Path("new").write_text("{}", "utf-8")
     with denied("SendMessageBatch"):
-        assert receiver.on(f"dlq resend --key {FLAKY} --body body.json --yes").code == Exit.AWS
+        ran = receiver.on(f"{RESEND} --yes --because 'a typo' --json")
+    (left,) = ran.json["left"]
+    assert (ran.code, left["outcome"]) == (Exit.LEFT, "unconfirmed")
     (group,) = receiver.on("dlq list --group resending --json").json["groups"]
-    assert group["verdicts"] == {"RESENDING": 1}
-    assert "use --take-back first" in receiver.on(f"{RESEND} --yes").err
+    assert group["verdicts"] == {"UNSENT": 1}
+    Path("new").write_text("{}\n", "utf-8")
+    refused = receiver.on(f"{RESEND} --yes")
+    assert (refused.code, "another body, of 2 characters, is going out as" in refused.said) == (Exit.USAGE, True)
     assert receiver.on(f"dlq delete --key {FLAKY} --because test --yes").code == Exit.LEFT
+    Path("new").unlink()
 
-    assert "Take back the resend of 1 dead letter? [y/N]" in receiver.on(f"dlq resend --key {FLAKY} --take-back").err
-    ran = receiver.on(f"dlq resend --key {FLAKY} --take-back --because 'the wrong body' --yes --json")
+    ran = receiver.on(f"dlq resend --key {FLAKY} --yes --json")
 
-    assert (ran.code, ran.json["taken-back"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
-    assert receiver.on(f"dlq resend --key {FLAKY} --take-back --yes").code == Exit.LEFT, "there is nothing to take back"
-    assert "Send the new body and delete 1 dead letter? [y/N]" in receiver.on(RESEND).err
-    assert receiver.on(f"{RESEND} --yes").code == Exit.OK
+    assert (ran.code, ran.json["resent"], len(ran.json["acted"])) == (Exit.OK, 1, 1)
+    assert receiver.on(f"dlq resend --key {FLAKY} --yes").code == Exit.LEFT, "there is nothing to finish"
     assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
     assert stack.keys_in(stack.dead) == DEAD - {FLAKY}
+
+
+def test_a_redrive_finishes_a_resend_and_its_history_names_both_keys(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text("{}", "utf-8")
+    with denied("SendMessageBatch"):
+        key = receiver.on(f"{RESEND} --yes --json").json["new_key"]
+    ran = receiver.on(f"dlq redrive --key {FLAKY} --yes --json")
+    assert (ran.code, ran.json["resent"], ran.json["moved"]) == (Exit.OK, 1, 0)
+    assert {(each["key"], each["other"]) for each in stack.acts} == {(FLAKY, key), (key, FLAKY)}
+    assert {each["verb"] for each in stack.acts} == {"resent"}
+    assert stack.keys_in(stack.queue) == {key}
+
+
+def test_stuck_send_finishes_a_resend_and_drops_its_dead_letter(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text("{}", "utf-8")
+    with denied("SendMessageBatch"):
+        receiver.on(f"{RESEND} --yes")
+    ran = receiver.on(f"stuck --send {FLAKY} --yes --json")
+    assert (ran.code, ran.json["sent"], ran.json.get("dropped")) == (Exit.OK, True, 1)
+    assert [each["Body"] for each in stack.received(stack.queue)] == ["{}"]
+    assert stack.keys_in(stack.dead) == DEAD - {FLAKY}
+    assert ("dropped", "done") in {(each["verb"], each.get("outcome")) for each in stack.acts}
+
+
+def test_the_plan_says_how_much_of_the_record_the_new_body_takes(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text(json.dumps({"a": "b" * 1000}), "utf-8")
+    small = re.search(r"until SQS has confirmed it: (\d+) bytes of at most 408576", receiver.on(RESEND).said)
+    assert small is not None
+    assert 1000 < int(small[1]) < 2000
+    Path("new").write_text("x" * 409_000, "utf-8")
+    ran = receiver.on(f"{RESEND} --yes")
+    assert (ran.code, "and 408576 fit" in ran.said, stack.untouched()) == (Exit.USAGE, True, True)
 
 
 ATTRIBUTES = {
@@ -188,8 +220,65 @@ def test_a_new_key_that_was_used_for_another_payload_is_refused(receiver: Receiv
 def test_a_new_key_whose_own_message_was_sent_again_is_refused(receiver: Receiver, stack: Stack) -> None:
     Path("new").write_text("{}", "utf-8")
     key = receiver.on(f"{RESEND} --json").json["new_key"]
-    resend = Resend(old_id=key, new_id="third", fingerprint="f", operator=OPERATOR, why="the fix failed too")
-    stack.record(key, "COMPLETED", "{}", owner=OPERATOR, resent=resend.to_json())
+    resend = Resend(new_id="third", operator=OPERATOR, why="the fix failed too")
+    stack.record(key, "COMPLETED", "{}", owner="a worker", resent=resend.to_json())
     ran = receiver.on(f"{RESEND} --yes")
     assert (ran.code, stack.untouched()) == (Exit.USAGE, True)
     assert f"the new body's key {key} was itself resent, as third" in ran.err
+
+
+def test_two_letters_with_one_new_key_are_refused_also_if_the_second_appears_later(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both messages would be one."""
+    stack.bury(CONFLICT, "conflict 2")
+    line = f"dlq resend --key {CONFLICT} --body body.json --yes"
+    ran = receiver.on(line)
+    assert (ran.code, "2 dead letters match, but resend takes one" in ran.err) == (Exit.USAGE, True)
+    assert stack.acts == []
+
+    take, held_back = DeadLetterQueue.take, list[Any]()
+
+    def one_first(self: DeadLetterQueue, *rest: Any) -> list[Any]:
+        taken = take(self, *rest)
+        mine = [each for each in taken if "conflict" in each["Body"]]
+        if mine and not held_back:
+            held_back.extend(mine[1:])
+            return [each for each in taken if each not in held_back]
+        return [*taken, *held_back]
+
+    monkeypatch.setattr(DeadLetterQueue, "take", one_first)
+    monkeypatch.setattr(DeadLetterQueue, "more", True)
+    receiver.on(line)
+    assert len(stack.received(stack.queue)) == 1
+
+
+END_OF_ITS_GROUP = "goes to the end of its group"
+ON_FIFO = "--queue t.fifo --table records --consumer ids.json"
+
+
+def test_a_plan_says_what_goes_to_the_end_of_its_fifo_group(receiver: Receiver, stack: Stack) -> None:
+    _, dead = stack.queues("t", ".fifo")
+    for key in ("first", "second"):
+        stack.bury(key, url=dead)
+    line = f"dlq redrive {ON_FIFO} --dlq {dead}"
+    assert END_OF_ITS_GROUP not in receiver(line).said, "the group goes as a whole"
+    assert END_OF_ITS_GROUP in receiver(f"{line} --limit 1").said
+    assert END_OF_ITS_GROUP in receiver(f"dlq resend {ON_FIFO} --dlq {dead} --key first --body body.json").said
+    assert receiver(f"dlq archive {ON_FIFO} --dlq {dead} --archive archive --yes").code == Exit.OK
+    for restored in ("", "--to-dlq"):
+        assert END_OF_ITS_GROUP in receiver(f"{line} --archive archive --from-archive {restored}").said
+
+
+def test_on_a_standard_queue_nothing_has_a_place_to_lose(receiver: Receiver) -> None:
+    assert END_OF_ITS_GROUP not in receiver.on(f"{RESEND.replace('new', 'body.json')}").said
+
+
+def test_the_key_of_a_resent_message_leads_back_to_its_dead_letter(receiver: Receiver, stack: Stack) -> None:
+    (letter,) = (each["MessageId"] for each in stack.looked_at() if each["Body"] == "flaky")
+    key = receiver.on(f"dlq resend --key {FLAKY} --body body.json --because 'a typo' --yes --json").json["new_key"]
+    told = receiver.on(f"trace {key} --json").json
+    events = {each["source"]: each["text"] for each in told["events"]}
+    assert f"resent from {FLAKY}" in events["history"]
+    assert re.fullmatch(rf"{FLAKY} is RESENT as {key}, by arn:\S+: a typo", events["resend"])
+    assert receiver.on(f"trace {FLAKY} --json").json["record"]["resend"]["dead_letter"] == letter

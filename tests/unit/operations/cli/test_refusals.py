@@ -111,7 +111,7 @@ REFUSED: list[tuple[str, str]] = [
         for line, options in {
             "redrive": ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x"),
             "redrive --because why": ("--from-archive", "--to-dlq", "--message-id m", "--matching m"),
-            "resend": ("--key k", "--take-back", "--force"),
+            "resend": ("--key k", "--force"),
             "archive": ("--until 2h", "--error-type E"),
             "delete --because why": ("--key k",),
         }.items()
@@ -121,10 +121,7 @@ REFUSED: list[tuple[str, str]] = [
         (f"dlq redrive --stack transfers --yes {given}", "--to-dlq needs --from-archive and excludes --wait")
         for given in ("--to-dlq", "--from-archive --to-dlq --wait", "--from-archive --to-dlq --wait=5")
     ),
-    *(
-        (f"dlq resend --key {FLAKY} --stack transfers --yes {given}", "give --body FILE with the complete new body, or")
-        for given in ("", "--body body.json --take-back")
-    ),
+    (f"dlq resend --key {FLAKY} --stack transfers --yes", "give --body FILE with the complete new body"),
     ("dlq resend --body body.json --stack transfers --yes", "4 dead letters match, but resend takes one"),
     ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
     *(

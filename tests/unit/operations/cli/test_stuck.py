@@ -321,11 +321,10 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
 
 
 def test_stuck_tells_what_is_being_resent_and_what_was_from_what_is_done(receiver: Receiver, stack: Stack) -> None:
-    """A claim of a resend is leased for as long as records last: no worker holds it, and none will settle it."""
     stack.forget(FLAKY, CLOSED, STUCK)
-    for key, status in (("old-1", "INPROGRESS"), ("old-2", "COMPLETED")):
-        resend = Resend(old_id=key, new_id=f"new-{key}", fingerprint="f", operator="alice", why="mended").to_json()
-        claim = {"attempts": 5, "in_progress_expiration": LASTING * 1000, "owner": "alice"}
+    for key, status in (("old-1", "SENDING"), ("old-2", "COMPLETED")):
+        resend = Resend(new_id=f"new-{key}", operator="alice", why="mended", message_id="m", original_id="m").to_json()
+        claim = {"attempts": 5, "in_progress_expiration": LONG_AGO_MS, "owner": "alice", "outbox": "[]"}
         stack.record(key, status, resent=resend, expiration=SystemClock().epoch_ms() // 1000 + 86_400, **claim)
     told = receiver(f"{SCAN} --json").json
     assert (told["resending_count"], told["resent_count"], told["failing_count"]) == (1, 1, 0)
@@ -333,8 +332,11 @@ def test_stuck_tells_what_is_being_resent_and_what_was_from_what_is_done(receive
     assert (one["key"], one["status"], one["resend"]["new_key"]) == ("old-1", "RESENDING", "new-old-1")
     shown = receiver(SCAN).out
     assert " failed for good, 1 key with a dead letter being resent, 1 resent under another key." in shown
-    same = ["dlq", "resend", "--queue", "QUEUE", "--consumer", "CONSUMER", "--table", "records", "--key", "KEY"]
-    assert [command[1:] for command in advised(shown)] == [[*same, "--body", "FILE"], [*same, "--take-back"]]
+    same = ["--queue", "QUEUE", "--consumer", "CONSUMER", "--table", "records"]
+    assert [command[1:] for command in advised(shown)] == [
+        ["dlq", "redrive", *same, "--key", "KEY"],
+        ["stuck", *same, "--send", "KEY"],
+    ]
 
 
 def test_stuck_counts_and_names_the_records_that_it_cannot_understand(receiver: Receiver, stack: Stack) -> None:

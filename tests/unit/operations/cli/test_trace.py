@@ -278,23 +278,23 @@ NEW, WHY = "7b1d0a2e", "the amount was negative"
 @pytest.fixture
 def resent(stack: Stack, kept: Kept) -> Callable[[str], None]:
     """The letter of FLAKY is sent again as NEW: the record of the old key has this status, and the act is kept."""
-    resend = Resend(old_id=FLAKY, new_id=NEW, fingerprint="f", operator=OPERATOR, why=WHY)
+    resend = Resend(new_id=NEW, operator=OPERATOR, why=WHY, message_id="d-1", original_id=FLAKY)
 
     def written(status: str) -> None:
-        stack.record(FLAKY, status, owner=OPERATOR, resent=resend.to_json(), in_progress_expiration=LASTING * 1000)
+        stack.record(FLAKY, status, owner="a worker", resent=resend.to_json(), in_progress_expiration=1)
         kept.done(20, verb=Verb.RESENT, why=WHY, other=NEW)
 
     return written
 
 
-@pytest.mark.parametrize(("status", "told"), [("INPROGRESS", "RESENDING"), ("COMPLETED", "RESENT")])
+@pytest.mark.parametrize(("status", "told"), [("SENDING", "RESENDING"), ("COMPLETED", "RESENT")])
 def test_a_resent_letter_knows_its_other_key_in_both_directions(
     receiver: Receiver, stack: Stack, resent: Callable[[str], None], status: str, told: str
 ) -> None:
     resent(status)
     ran = receiver.on(f"{TRACE} --json")
     assert (ran.code, ran.json["status"], ran.json["record"]["was"]) == (Exit.OK, told, status)
-    resend = {"old_key": FLAKY, "new_key": NEW, "operator": OPERATOR, "why": WHY}
+    resend = {"old_key": FLAKY, "new_key": NEW, "operator": OPERATOR, "why": WHY, "dead_letter": "d-1"}
     assert ran.json["record"]["resend"] == resend
     assert f"{told} as {NEW}, by {OPERATOR}: {WHY}" in texts(ran.json, "record")
     assert texts(ran.json, "history") == [f"message {FLAKY} resent as {NEW} by {OPERATOR}: {WHY}; done; plan p1"]

@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Tables
 from idempotent_receiver import DynamoDBStore, Transaction, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.archive import Archive
-from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
+from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.resend import NewBody, NotResent, Records, TakingBack
+from idempotent_receiver.operations.dead_letters.resend import NotResent, Resends
 from idempotent_receiver.operations.dead_letters.run import Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session, Source
 from idempotent_receiver.operations.dead_letters.steps import Steps
-from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import (
     Dispositions,
     archive_dispositions,
@@ -30,11 +30,10 @@ from idempotent_receiver.operations.dead_letters.verbs import (
     redrive_dispositions,
     resend_dispositions,
     restore_dispositions,
-    take_back_dispositions,
 )
 from idempotent_receiver.operations.dead_letters.workers import Workers
+from idempotent_receiver.operations.unsent import send_from
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
-from idempotent_receiver.protocol.resend import resending
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.queues import Crash
 from tests.unit.operations.dead_letters.acts import create
@@ -44,8 +43,14 @@ from tests.unit.operations.dead_letters.bucket import Bucket
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mypy_boto3_sqs import SQSClient
 
-OLD, FIX, OTHER_FIX = (json.dumps({"name": name}) for name in ("old", "fix", "other fix"))
+
+OLD, SECOND, FIX, OTHER_FIX, BAD_FIX = (
+    json.dumps({"name": name}) for name in ("old", "second", "fix", "other fix", "bad fix")
+)
+RESENDS = {"fix": FIX, "other-fix": OTHER_FIX, "bad-fix": BAD_FIX, "as-old": OLD, "as-second": SECOND, "finish": None}
+"""The commands that resend a dead letter, and their bodies."""
 WRITES = frozenset(
     {
         *("send_message_batch", "delete_message_batch", "change_message_visibility_batch"),
@@ -60,6 +65,8 @@ class Night(Bank):
 
     effects: str = "any"
     at_once: bool = False
+    refused: frozenset[str] = frozenset()
+    """Bodies that the consumer refuses until their cause is mended, too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,7 +87,7 @@ class Night(Bank):
         )(self._handle_body)
 
     def _handle_body(self, body: str, tx: Transaction) -> None:
-        if not self.mended:
+        if not self.mended or body in self.refused:
             raise ConnectionError
         tx.update(
             TableName="ran",
@@ -106,11 +113,12 @@ class Night(Bank):
 
         return DynamoDBStore("records", self.namespace, client_of(answer))
 
-    def letter(self, *, known: bool, copies: int = 1) -> None:
+    def letter(self, body: str = OLD, *, known: bool, copies: int = 1) -> None:
         """One dead letter: of a message that failed, or that nobody ever claimed. A restored one may be there twice."""
-        sent = {"MessageBody": OLD, "MessageAttributes": {}}
+        self.mended = False
+        sent = {"MessageBody": body, "MessageAttributes": {}}
         if self.fifo:
-            sent |= {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
+            sent |= {"MessageGroupId": "g", "MessageDeduplicationId": body}
         self.sqs.send_message(QueueUrl=self.queue.url, **sent)
         self.kill_by_receives(handle=known)
         self.mended = True
@@ -126,8 +134,13 @@ class Night(Bank):
         if again and self.fifo:
             self.clock.sleep(301)  # else SQS takes the second copy for the first
         self.clock.sleep(HOLD_SECONDS + 1)
-        make = getattr(self, f"_{command.replace('-', '_')}")
-        session, dispositions = make(self.operated)
+        if command == "stuck":
+            return self._stuck()
+        store = self.operated
+        if command in RESENDS:
+            session, dispositions = self._resend(store, RESENDS[command])
+        else:
+            session, dispositions = getattr(self, f"_{command.replace('-', '_')}")(store)
         with session:
             run = Run(
                 session,
@@ -136,9 +149,9 @@ class Night(Bank):
                 selection=Selection(limit=1),  # type: ignore[arg-type]
             )
             plan = run.plan()
-            if len(plan.acting) and command in ("fix", "other-fix"):
+            if len(plan.acting) and command in RESENDS:
                 try:
-                    dispositions[plan.acting[0].verdict].record.check(plan.acting[0])  # type: ignore[union-attr]
+                    dispositions[plan.acting[0].verdict].resend.planned(plan.acting[0])  # type: ignore[union-attr]
                 except NotResent as error:
                     return str(error)
             run.carry_out(plan)
@@ -147,11 +160,12 @@ class Night(Bank):
     def killed(self, command: str, write: int) -> bool:
         """The same, killed after so many of its writes. False where it makes fewer."""
         count = 0
-        began = len(self.sqs.calls)
         request = self.sqs.request
 
         def counted(name: str, asked: dict[str, Any], take_effect: Callable[[], Any]) -> Any:
             nonlocal count
+            if count == write:
+                raise Crash  # whoever is dead asks for nothing more
             answer = request(name, asked, take_effect)
             if name in WRITES:
                 count += 1
@@ -166,42 +180,27 @@ class Night(Bank):
             return True
         finally:
             self.sqs.request = request  # type: ignore[method-assign]
-            assert len(self.sqs.calls) > began
         return False
 
     def settle(self) -> None:
         """What an operator does who looks at the triage, until nothing is left to be done."""
         for _ in range(4):
             self.deliver()
-            for verdict in self.verdicts():
-                if verdict is Verdict.RESENDING:
-                    begun = self._begun()
-                    if begun is None or "taken" in self.do(begun):
-                        self.do("take-back")
-                else:
-                    self.do("redrive")
+            self.do("redrive")
+            self.do("redrive")
             if self.bucket.objects:
                 self.do("to-dlq")
         self.deliver()
 
     def verdicts(self) -> list[Verdict]:
         """Those of all dead letters."""
-        self.clock.sleep(HOLD_SECONDS + 1)
-        with self._session(self._queue(), self.records) as session:
-            return [each.verdict for each in session.take()]
+        return [each.verdict for each in self.taken()]
 
-    def _begun(self) -> str | None:
-        """The command whose body a resend that did not finish was to send."""
+    def taken(self) -> list[Decision]:
+        """All dead letters."""
         self.clock.sleep(HOLD_SECONDS + 1)
         with self._session(self._queue(), self.records) as session:
-            letters = [each for each in session.take() if each.verdict is Verdict.RESENDING]
-            for each in letters:
-                begun = None if each.record is None else resending(each.record)
-                for command, body in (("fix", FIX), ("other-fix", OTHER_FIX)):
-                    edited = session.reader.read(each.dead_letter.edited(body), self.clock.epoch_ms())
-                    if begun is not None and begun.new_id == edited.record_id:
-                        return command
-        return None
+            return session.take()
 
     def _queue(self) -> DeadLetterQueue:
         return DeadLetterQueue(
@@ -220,10 +219,12 @@ class Night(Bank):
         return Session(source=source, reader=reader, store=store, rules=Rules(queue_arn=self.queue.arn, **rules))
 
     def _redrive(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._session(self._queue(), store), redrive_dispositions(self.queue.url)
+        session = self._session(self._queue(), store)
+        return session, redrive_dispositions(self.queue.url, self._resending(session, store))
 
     def _from_archive(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._session(self._archive_of(), store, archived=True), redrive_dispositions(self.queue.url)
+        session = self._session(self._archive_of(), store, archived=True)
+        return session, redrive_dispositions(self.queue.url, self._resending(session, store))
 
     def _to_dlq(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._session(self._archive_of(), store, archived=True), restore_dispositions(self.dead.url)
@@ -234,29 +235,30 @@ class Night(Bank):
     def _delete(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
         return self._session(self._queue(), store), delete_dispositions()
 
-    def _fix(self, store: DynamoDBStore, body: str = FIX) -> tuple[Session, Dispositions]:
+    def _resend(self, store: DynamoDBStore, body: str | None) -> tuple[Session, Dispositions]:
         session = self._session(self._queue(), store)
+        return session, resend_dispositions(self._resending(session, store, body))
 
-        def edited(letter: DeadLetter) -> DeadLetter:
-            return session.reader.read(letter.edited(body), self.clock.epoch_ms())
+    def _stuck(self) -> str:
+        """Send what the record of a resend holds, as `stuck --send` does."""
+        told = ""
+        for item in self.records.client.scan(TableName="records")["Items"]:
+            if item["status"]["S"] == "SENDING":
+                id, sqs = item["id"]["S"], cast("SQSClient", self.sqs)
+                told += f"{send_from(self.operated, sqs, id, self.clock, DEFAULT_RETENTION_SECONDS)}; "
+        return told
 
-        return session, resend_dispositions(
-            self.queue.url, NewBody(records=self._written(store), edited=edited), edited
-        )
-
-    def _other_fix(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._fix(store, OTHER_FIX)
-
-    def _take_back(self, store: DynamoDBStore) -> tuple[Session, Dispositions]:
-        return self._session(self._queue(), store), take_back_dispositions(TakingBack(records=self._written(store)))
-
-    def _written(self, store: DynamoDBStore) -> Records:
-        return Records(
+    def _resending(self, session: Session, store: DynamoDBStore, body: str | None = None) -> Resends:
+        return Resends(
             store=store,
+            sqs=self.sqs,  # type: ignore[arg-type]
             clock=self.clock,
+            reader=session.reader,
+            queue_url=self.queue.url,
+            retention_seconds=DEFAULT_RETENTION_SECONDS,
             operator="arn:aws:iam::123456789012:user/operator",
             why="a test",
-            retention_seconds=DEFAULT_RETENTION_SECONDS,
+            body=body,
         )
 
 

@@ -216,7 +216,7 @@ def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> 
     journal = Journal(history=history, **to)  # type: ignore[arg-type]
     decisions = [triage(dead_letter(key=key), None, NOW_MS, RULES) for key in (message_id, message_attribute("none"))]
 
-    resent: Any = SimpleNamespace(verb=Verb.RESENT, record=SimpleNamespace(other_id=lambda each: f"new-{each.verdict}"))
+    resent: Any = SimpleNamespace(verb=Verb.RESENT, resend=SimpleNamespace(other_id=lambda each: f"new-{each.verdict}"))
     begun = journal.begin(resent, decisions)
     again = [replace(begun[0], message_id=id) for id in ("refused", "lost", "done")]
     timed_out = ActFailure.of(ReadTimeoutError(endpoint_url="x"))
@@ -298,7 +298,6 @@ DONE = replace(DOUBT, id="2027-01-15T08:00:02.000Z-1", outcome=ActOutcome.DONE)
         (DONE, False),
         (replace(DONE, key="k-2"), False),
         (replace(DONE, message_id="m-2"), True),
-        (replace(DONE, verb=Verb.TAKEN_BACK), True),
         (replace(DONE, verb=Verb.MOVED), True),
         (replace(DONE, outcome=ActOutcome.REFUSED), True),
         (replace(DONE, id="2027-01-15T08:00:00.000Z-1"), True),
@@ -317,7 +316,6 @@ def test_a_later_success_with_the_same_letter_leaves_no_doubt(later: Act, open_:
     [
         ({}, False),
         ({"message_id": "m-2"}, False),
-        ({"verb": Verb.TAKEN_BACK}, False),
         ({"other": "new-2"}, True),
         ({"key": "k-2"}, True),
         ({"verb": Verb.MOVED}, True),

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.trace import StatusCode
 
+from idempotent_receiver.protocol.outbox import from_text
 from tests.tracing import OUTCOME, Tracing, links, of, traceparent, xray
 from tests.unit.operations.dead_letters.bank import Bank, both_kinds
+from tests.unit.operations.dead_letters.resends import resending
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -67,8 +69,10 @@ def test_a_message_that_is_resent_with_another_body_keeps_its_headers() -> None:
 
     with bank.session() as session:
         (decision,) = session.take()
-        edited = session.reader.read(decision.dead_letter.edited('{"name": "mended"}'), bank.clock.epoch_ms())
+        planned = resending(session, bank, '{"name": "mended"}').planned(decision)
+    assert planned.begin is not None
+    (message,) = from_text(planned.begin.outbox).values()
 
-    for copy in (edited.resent(), decision.dead_letter.restored()):
+    for copy in (message.arguments, decision.dead_letter.restored()):
         assert copy["MessageAttributes"].items() >= sent["MessageAttributes"].items()
         assert copy["MessageSystemAttributes"] == sent["MessageSystemAttributes"]

@@ -75,9 +75,14 @@ OTHER_PAYLOAD = record("COMPLETED", validation="another")
 EXPIRED = record("COMPLETED", expiration=GONE)
 BARE = record("COMPLETED", validation=None, version=None)
 UNREAD = Unknown("throttled")
-RESEND = Resend(old_id="m-1", new_id="m-2", fingerprint="f", operator="alice", why="a typo").to_json()
-BEGUN = record("INPROGRESS", in_progress_expiration=NOW_MS + 1, owner="alice", resent=RESEND)
-GONE_ON = record("COMPLETED", owner="alice", resent=RESEND)
+RESEND = Resend(new_id="m-2", operator="alice", why="a typo", message_id="d", original_id="m-1").to_json()
+BEGUN = record("SENDING", in_progress_expiration=NOW_MS, owner="alice", resent=RESEND, outbox="[]")
+TAKEN = BEGUN._replace(in_progress_expiration=NOW_MS + 1, owner="w")
+GONE_ON = record("COMPLETED", owner="w", resent=RESEND)
+OF_BEFORE = Resend(old_id="m-1", new_id="m-2", fingerprint="f", operator="alice", why="a typo").to_json()
+CLAIMED_BEFORE = record("INPROGRESS", in_progress_expiration=NOW_MS + 1, owner="alice", resent=OF_BEFORE)
+DONE_BEFORE = record("COMPLETED", owner="alice", resent=OF_BEFORE)
+TAKEN_BACK = DONE_BEFORE._replace(resent=OF_BEFORE.replace("m-2", "m-1"))
 
 DIED = Stamp(key="m-0", original_id="m-0", reason="closed", error_type="PermanentError", queue=QUEUE)
 RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
@@ -99,11 +104,18 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (UNSENT._replace(validation="another"), Verdict.CONFLICT, "fingerprint another there"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
         (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
-        (BEGUN, Verdict.RESENDING, "alice began to resend it as m-2: resend it with the same body"),
+        (BEGUN, Verdict.UNSENT, "alice began to resend it as m-2: a typo"),
+        (TAKEN, Verdict.RESENDING, "alice began to resend it as m-2: a typo; w is sending it until"),
+        (BEGUN._replace(validation="another"), Verdict.CONFLICT, "fingerprint another there"),
+        (BEGUN._replace(expiration=GONE), Verdict.MOVE, "expired"),
+        (CLAIMED_BEFORE, Verdict.UNSENT, "a version before began it: finish it by `dlq resend` with the same --body"),
+        (CLAIMED_BEFORE._replace(in_progress_expiration=NOW_MS), Verdict.MOVE, "its claim was never settled"),
+        (DONE_BEFORE, Verdict.RESENT, "alice resent it as m-2: a typo"),
+        (TAKEN_BACK, Verdict.CONFLICT, "a resend that was taken back completed its key"),
         (GONE_ON, Verdict.RESENT, "alice resent it as m-2: a typo"),
         # A worker without this attribute has claimed the key, or completed it, since.
-        (BEGUN._replace(owner="w"), Verdict.MOVE, "another worker holds its claim"),
-        (GONE_ON._replace(owner="w"), Verdict.DONE, "COMPLETED, with the same payload"),
+        (CLAIMED_BEFORE._replace(owner="w"), Verdict.MOVE, "another worker holds its claim"),
+        (DONE_BEFORE._replace(owner="w"), Verdict.DONE, "COMPLETED, with the same payload"),
         (OTHER_PAYLOAD, Verdict.CONFLICT, "fingerprint another there"),
         (PERMANENT._replace(validation="another"), Verdict.CONFLICT, "another payload"),
         (PERMANENT, Verdict.PERMANENT, "it failed for good: closed; use --include-permanent"),
@@ -236,7 +248,7 @@ def test_keys_and_fingerprints_are_the_consumers_own() -> None:
 # Every combination.
 
 RECORDS = (None, EXPIRED, COMPLETED, TRANSIENT, PERMANENT, ORPHAN, HELD, STRANGE, OTHER_PAYLOAD, BARE, UNREAD)
-RECORDS += (BEGUN, GONE_ON)
+RECORDS += (BEGUN, TAKEN, GONE_ON)
 LETTERS = [
     dead_letter(source=source, stamp=stamp, age_days=age, key=key)
     for source in (QUEUE, OTHER, None)
@@ -265,7 +277,7 @@ def test_no_option_moves_or_drops_what_is_not_safe_to_move_or_drop() -> None:
             assert (found.validation, letter.source) == (letter.fingerprint, QUEUE)
         elif each.verdict is Verdict.MOVE:
             assert (letter.source, letter.unkeyed) == (QUEUE, None)
-            assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD, BEGUN)
+            assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD, BEGUN, TAKEN)
         if letter.source != QUEUE:
             assert each.verdict is (Verdict.FOREIGN if letter.source is None else Verdict.OTHER_QUEUE)
         elif letter.unkeyed is None and found is OTHER_PAYLOAD:

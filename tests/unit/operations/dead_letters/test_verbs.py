@@ -20,7 +20,6 @@ from idempotent_receiver.operations.dead_letters.verbs import (
     redrive_dispositions,
     resend_dispositions,
     restore_dispositions,
-    take_back_dispositions,
 )
 from idempotent_receiver.protocol.outbox import STAMP
 from tests.unit.operations.dead_letters.bank import Bank, both_kinds, leftovers, throttled
@@ -29,43 +28,39 @@ from tests.unit.operations.dead_letters.bucket import Bucket, archived, from_arc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NEVER: Any = None
-"""What would claim, keep or edit, where nothing is done."""
+NEVER: Any = object()
+"""What would resend, where nothing is done."""
 ENDS: dict[str, Dispositions] = {
-    "redrive": redrive_dispositions("q"),
+    "redrive": redrive_dispositions("q", NEVER),
     "redrive --to-dlq": restore_dispositions("d"),
-    "resend": resend_dispositions("q", NEVER, NEVER),
-    "resend --take-back": take_back_dispositions(NEVER),
+    "resend": resend_dispositions(NEVER),
     "archive": archive_dispositions(lambda decision: None),
     "delete": delete_dispositions(),
 }
 RUNNABLE = {
-    *(Verdict.MOVE, Verdict.PERMANENT, Verdict.CONFLICT, Verdict.NO_ROOM, Verdict.UNKEYED, Verdict.RESENDING),
+    *(Verdict.MOVE, Verdict.PERMANENT, Verdict.CONFLICT, Verdict.NO_ROOM, Verdict.UNKEYED, Verdict.UNSENT),
 }
 OURS = set(Verdict) - {Verdict.OTHER_QUEUE}
 
 
 @pytest.mark.parametrize(
-    ("command", "acts_on", "returns", "deletes"),
+    ("command", "acts_on", "returns"),
     [
-        ("redrive", {Verdict.MOVE, Verdict.DONE, Verdict.RESENT}, {Verb.MOVED}, True),
-        ("redrive --to-dlq", OURS - {Verdict.MALFORMED}, {Verb.RESTORED}, True),
-        ("resend", RUNNABLE, {Verb.RESENT}, True),
-        ("resend --take-back", {Verdict.RESENDING}, set(), False),
-        ("archive", set(Verdict), set(), True),
-        ("delete", set(Verdict) - {Verdict.RESENDING}, set(), True),
+        ("redrive", {Verdict.MOVE, Verdict.DONE, Verdict.RESENT, Verdict.UNSENT}, {Verb.MOVED, Verb.RESENT}),
+        ("redrive --to-dlq", OURS - {Verdict.MALFORMED}, {Verb.RESTORED}),
+        ("resend", RUNNABLE, {Verb.RESENT}),
+        ("archive", set(Verdict), set()),
+        ("delete", set(Verdict) - {Verdict.RESENDING, Verdict.UNSENT}, set()),
     ],
 )
-def test_a_verb_acts_on_these_verdicts_and_on_no_other(
-    command: str, acts_on: set[Verdict], returns: set[Verb], deletes: bool
-) -> None:
+def test_a_verb_acts_on_these_verdicts_and_on_no_other(command: str, acts_on: set[Verdict], returns: set[Verb]) -> None:
     dispositions = ENDS[command]
     assert set(dispositions) == acts_on
     assert {each.verb for each in dispositions.values() if each.returns} == returns
-    assert {each.deletes for each in dispositions.values()} == {deletes}
     assert all(each.becomes for each in dispositions.values())
-    deleting = [each for each in dispositions.values() if each.deletes]
-    assert [bool(each.undeleted) for each in deleting] == [(each.copy or each.keep) is not None for each in deleting]
+    unique = list({id(each): each for each in dispositions.values()}.values())
+    named = [bool(each.undeleted) for each in unique]
+    assert named == [each.copy is not None or each.keep is not None or each.verb == Verb.RESENT for each in unique]
 
 
 # What is not known to be ours.

@@ -93,6 +93,15 @@ def require_key(key: object, store: Any, message_id: object) -> None:
         require_namespace(store)
 
 
+def require_envelope(envelope: object) -> None:
+    """Raise TypeError unless `envelope` is text, a JMESPath expression, or a plain callable."""
+    if envelope is not None and not isinstance(envelope, str):
+        if not callable(envelope) or isinstance(envelope, type):
+            raise TypeError(f"envelope must be a JMESPath expression or a callable from str to str; it is {envelope!r}")
+        if _is_coroutine_function(envelope):
+            raise TypeError(f"envelope must be a plain callable: {envelope!r} is a coroutine function, never awaited")
+
+
 def require_namespace(store: Any) -> None:
     """Raise ValueError for a store without a namespace."""
     if store.namespace is None:

@@ -183,7 +183,7 @@ def consumer_of(settings: Settings, business: Business, log: Log) -> Callable[[A
 
 def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]) -> None:
     transfer, tx = Transfer.model_validate_json(record["body"]), Transaction()
-    (message,) = messages_of({"Records": [record]}, str)
+    (message,) = messages_of({"Records": [record]})
     business.handle(transfer, message, tx)
     write(dynamodb, tx)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import wraps
+from functools import partial, wraps
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,10 @@ from idempotent_receiver import (
     message_id,
     payload_key,
 )
-from idempotent_receiver.protocol.record import record_id, usable
+from idempotent_receiver.payload import EVERYTHING
+from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.protocol.store import TransactionalStore
-from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerprint_by
+from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, keyed
 from idempotent_receiver.sqs.message import InvalidEvent, messages_of
 from idempotent_receiver.testing.events import LambdaContext
 from idempotent_receiver.testing.worker import SILENT
@@ -287,13 +288,15 @@ def known_messages(setup: Setup, event: object) -> list[tuple[Message, str | Non
     store = MemoryStore(setup.namespace)
     known: dict[tuple[str, str], tuple[Message, str | None, str]] = {}
     try:
-        messages = messages_of(event, envelope_opener(setup.envelope))
+        messages = messages_of(event)
     except InvalidEvent:
         return []
-    for message in messages:
+    id_of, open_envelope = partial(record_id, store.namespace), envelope_opener(setup.envelope)
+    for each in messages:
+        message, id = each, None
         try:
-            id = record_id(store.namespace, usable(setup.key(message), lambda key: record_id(store.namespace, key)))
-            fingerprint = fingerprint_by(setup.key, message)
+            message, key, fingerprint = keyed(each, setup.key, EVERYTHING, open_envelope, id_of)
+            id = id_of(key)
         except Exception:  # noqa: BLE001  # whatever the strategy raises: no key
             id, fingerprint = None, ""
         known[message.id, message.raw_body] = (message, id, fingerprint)

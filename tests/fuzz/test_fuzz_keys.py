@@ -30,7 +30,7 @@ ENVELOPES = [
 
 def parsed(part: dict[str, Any]) -> Message | None:
     try:
-        return messages_of({"Records": [part]}, lambda body: body)[0]
+        return messages_of({"Records": [part]})[0]
     except InvalidEvent:
         return None
 

@@ -17,8 +17,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
-    "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.progress", "batch.settlements",
-    "batch.receiver", "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
+    "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.keys", "batch.progress",
+    "batch.settlements", "batch.receiver",
+    "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
     "dynamodb.cancellations", "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs",
     "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "durable", "errors", "handler",
     "handler.annotations", "handler.attempt", "handler.outcome", "handler.results", "json_numbers", "options",

@@ -5,7 +5,7 @@ action to the module that performs it.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import NamedTuple
@@ -17,16 +17,19 @@ from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 
+MakeClaim = Callable[[], tuple[str, Claim | Failure]]
+"""Returns a message's key, and its claim or the failure that prevents it. May take time, and never raises."""
+
 
 class Work(NamedTuple):
-    """One message's work. `claim` is the claim to make, or the failure that prevents it. Messages in one `group` are
-    handled in order.
+    """One message's work. `claim` is the claim to make, the failure that prevents it, or the job that makes it together
+    with the key. Messages in one `group` are handled in order.
 
     `seen_before` means that a record probably exists, so it is read before any claim.
     """
 
     key: str
-    claim: Claim | Failure
+    claim: Claim | Failure | MakeClaim
     handle: Handle | AsyncHandle
     group: str | None = None
     seen_before: bool = False
@@ -35,6 +38,7 @@ class Work(NamedTuple):
 class Stage(StrEnum):
     """An item's position on its path."""
 
+    UNKEYED = auto()  # its key is being made, or waits for that
     WAITING = auto()  # not requested yet, or waiting for an earlier item with its key
     KEYLESS = auto()  # cannot be claimed: waits for its turn to fail
     ASKED = auto()  # it is being read, claimed or taken over
@@ -54,6 +58,9 @@ class Stage(StrEnum):
 class Event(StrEnum):
     """An event on an item's path."""
 
+    KEYED = auto()  # its key is known, and no earlier item has it
+    FOLLOWS = auto()  # its key is known, and it waits for an earlier item with it
+    UNUSABLE = auto()  # it has no usable key
     ASKS = auto()  # it is about to be read or claimed
     FREE = auto()  # the peek found nothing that prevents a claim
     COMMITTED = auto()  # its effect took place, and its record has messages to send
@@ -121,6 +128,11 @@ _UNANSWERED = (
 """The stages possible when time is up: unstarted items have been stopped, and no handler is running."""
 
 _ROWS: dict[tuple[Stage, Event], Next] = {
+    # An item starts here, if its key must be made first.
+    (Stage.UNKEYED, Event.KEYED): Next(Stage.WAITING, Do.LINE_UP),
+    (Stage.UNKEYED, Event.FOLLOWS): Next(Stage.WAITING, Do.NOTHING),
+    (Stage.UNKEYED, Event.UNUSABLE): Next(Stage.KEYLESS, Do.AWAIT_TURN),
+    (Stage.UNKEYED, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
     # An item starts here, with or without a key.
     (Stage.WAITING, Event.ASKS): Next(Stage.ASKED, Do.NOTHING),
     (Stage.WAITING, Event.DIFFERS): Next(Stage.ASKED, Do.ASK),
@@ -176,8 +188,8 @@ TABLE = StageTable(_ROWS)
 
 @dataclass(slots=True, eq=False, repr=False)
 class Item:
-    """One message on its path. It has a `claim` unless it is keyless, the `basis` of its run, and a `failure` once it
-    has failed.
+    """One message on its path. It has a `claim` unless it is unkeyed or keyless, the `basis` of its run, and a
+    `failure` once it has failed.
 
     `assumed` is what the first request presumes: None for no record (the claim inserts one at once), Unread for
     unknown (the record is read first), or the record that was seen. `followers` have the same key and wait for this

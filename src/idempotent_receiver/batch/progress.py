@@ -4,8 +4,10 @@ Each event is looked up in the table in `items.py`, and the items that waited fo
 the previous one; items with one key wait for the first. Items wait only for earlier items, so there are no cycles.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage, Work
@@ -23,8 +25,9 @@ from idempotent_receiver.handler.outcome import (
     SettleFailed,
 )
 from idempotent_receiver.protocol.record import Unread
+from idempotent_receiver.protocol.transitions import Claim
 
-LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
+LETS_GO = (Stage.UNKEYED, Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages of unstarted items that `Progress` stops. `Runs` stops the ready ones."""
 
 OVER = "the store had not answered when time ran out"
@@ -39,13 +42,18 @@ class Consequence(NamedTuple):
     outcome: Outcome | None = None
 
 
+_INDEX = attrgetter("index")
+
+
 def _item(index: int, work: Work) -> Item:
     if isinstance(work.claim, Failure):
         keyless = Item(index, work, Stage.KEYLESS)
         keyless.failure = work.claim
         return keyless
-    item = Item(index, work, Stage.WAITING, assumed=Unread() if work.seen_before else None)
-    item.claim = work.claim
+    keyed = isinstance(work.claim, Claim)
+    item = Item(index, work, Stage.WAITING if keyed else Stage.UNKEYED, assumed=Unread() if work.seen_before else None)
+    if isinstance(work.claim, Claim):
+        item.claim = work.claim
     return item
 
 
@@ -56,19 +64,38 @@ class Order:
         self.items = [_item(index, work) for index, work in enumerate(works)]
         self._groups: dict[str, deque[Item]] = {}
         self.leaders: list[Item] = []
-        """The items that wait for no other item with their key."""
-        leaders: dict[str, Item] = {}
+        """The items with a known key, or without one, that wait for no other item with their key."""
+        self._leaders: dict[str, Item] = {}
+        """The first item with each record id, until it has ended and passed on to another."""
         for item in self.items:
             work = item.work
             if work.group is not None:
                 self._groups.setdefault(work.group, deque()).append(item)
-            leader = item if item.stage is Stage.KEYLESS else leaders.setdefault(item.claim.id, item)
-            if leader is item:
+            if item.stage is Stage.KEYLESS or (item.stage is Stage.WAITING and self.leads(item)):
                 self.leaders.append(item)
-            else:
-                # Created on demand: a batch of thousands needs few.
-                leader.followers = leader.followers or deque()
-                leader.followers.append(item)
+
+    def leads(self, item: Item) -> bool:
+        """Whether an item, whose key has become known, waits for no other item with its key.
+
+        In a FIFO group it waits only for earlier items, so that there are no cycles. If the one before it has ended,
+        the record says what became of it.
+        """
+        leader = self._leaders.setdefault(item.claim.id, item)
+        if leader is item:
+            return True
+        ended = leader.outcome is not None and not leader.followers
+        if ended or (item.work.group is not None and leader.index > item.index):
+            self._leaders[item.claim.id] = item
+            item.assumed = Unread()
+            return True
+        # Created on demand: a batch of thousands needs few.
+        leader.followers = leader.followers or deque()
+        insort(leader.followers, item, key=_INDEX)
+        return False
+
+    def line(self, item: Item) -> Sequence[Item]:
+        """The items of an item's group that have not passed on their turn, in order; the item alone if it has none."""
+        return [item] if item.work.group is None else [*self._groups[item.work.group]]
 
     def has_turn(self, item: Item) -> bool:
         """Whether nothing in the item's group is ahead of it."""
@@ -118,6 +145,7 @@ class Order:
             same = outcomes.get(follower.claim.fingerprint)
             if same is None or (isinstance(same, NotStarted) and follower.work.group != ended.work.group):
                 follower.followers, follower.outcomes = followers, outcomes
+                self._leaders[follower.claim.id] = follower
                 yield Consequence(follower, Event.DIFFERS)
                 return
             yield Consequence(follower, Event.SHARES, _mirrored(same))

@@ -1,7 +1,7 @@
 """Claims, runs and settles a batch of work against one store, within one invocation's deadline.
 
-A single thread of control starts jobs (peeks, claims, handlers, commits, flushes, dead letters) on its executor and
-collects their results, so nearly all state belongs to one thread. No single message can make `receive` raise. It
+A single thread of control starts jobs (keys, peeks, claims, handlers, commits, flushes, dead letters) on its executor
+and collects their results, so nearly all state belongs to one thread. No single message can make `receive` raise. It
 returns before the deadline unless a handler is still running. Such a handler is left to Lambda's timeout, which kills
 the process, because nothing may outlive its invocation.
 
@@ -17,6 +17,7 @@ from functools import partial
 from idempotent_receiver.batch.exchanges import ClaimLine, Exchanges
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Do, Event, Item, Stage, Work
+from idempotent_receiver.batch.keys import Keys
 from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.sends import Sends
@@ -79,6 +80,8 @@ class Batch:
         self._progress = progress = Progress(
             Order(works), None if host is None else host.ended, None if spans is None else spans.ended
         )
+        watching = [one.keyed for one in (host, spans) if one is not None]
+        self._keys = Keys(settings.executor, progress, watching)
         self._spent = spent = Spent()
         exchanges, turns = Exchanges(settings, deadline, spent), Turns(deadline)
         self._claims = claims = ClaimLine(settings, progress, deadline, exchanges)
@@ -110,6 +113,7 @@ class Batch:
 
     def run(self) -> None:
         """Run until every item has ended, or the answer is due and no handler is running."""
+        self._keys.begin()
         for item in self._progress.order.leaders:
             if item.stage is Stage.KEYLESS:
                 self._progress.await_turn(item)
@@ -195,9 +199,11 @@ class Batch:
 
     def _begin(self, moment: Moment) -> None:
         claims, runs = self._claims, self._runs
-        if claims.unread:
+        self._keys.start()
+        waits = self._keys.lingers(moment.elapsed_seconds, waiting=bool(claims.unread or claims.waiting))
+        if claims.unread and not waits:
             claims.peek()
-        if claims.waiting:
+        if claims.waiting and not waits:
             claims.claim(ahead=self._progress.held + len(runs.ready))
         if runs.ready or runs.again:
             runs.start(moment)
@@ -221,7 +227,7 @@ class Batch:
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
         if self._sends.unanswered:
             times += [left - LAST_MESSAGE * margin, left - LAST_PROGRESS * margin]
-        lines = (*self._settlements.lines, self._sends)
+        lines = (*self._settlements.lines, self._sends, *(() if self._progress.stopped else (self._keys,)))
         due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
         if self._host is not None and not self._progress.stopped:
             due.append(DRAIN_LOOK_SECONDS)

@@ -23,6 +23,9 @@ class Host(Protocol):
     All methods except `draining` and `free_slot` are called on the batch's own thread.
     """
 
+    def keyed(self, known: Sequence[tuple[int, str]]) -> None:
+        """Messages have usable keys: each with its index, and its record's id."""
+
     def claiming(self, ids: Sequence[str]) -> None:
         """Claims or take-overs of these records are about to be sent."""
 
@@ -74,6 +77,9 @@ ResultT = TypeVar("ResultT")
 
 class Spans(Protocol):
     """A batch's spans, if its consumer has a tracer. Methods are called on the batch's own thread and never raise."""
+
+    def keyed(self, known: Sequence[tuple[int, str]]) -> None:
+        """Messages have usable keys: each with its index, and its record's id."""
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], ResultT]) -> Callable[[], ResultT]:
         """Wrap `send`, the exchange of these operations with the store, in a span."""

@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
@@ -37,6 +37,8 @@ class Attempt:
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
     asynchronous: bool = field(default=False, init=False)
+    parsing: bool = field(default=False, init=False)
+    """Whether its input is being parsed. An error is then not the handler's, which has not started."""
     _transaction: Transaction | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
 
@@ -184,6 +186,8 @@ def _returned(result: object, attempt: Attempt) -> Returned:
 def _raised(error: BaseException, attempt: Attempt, *, with_text: bool) -> Raised:
     attempt.seal()
     failure = failure_of(error, with_text=with_text)
+    if attempt.parsing:
+        failure = replace(failure, started=False)
     if attempt.unread is None:
         return Raised(failure, error, attempt.checks())
     if failure.permanent:

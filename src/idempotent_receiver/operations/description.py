@@ -6,11 +6,11 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from idempotent_receiver import options
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.payload import EVERYTHING, Payload, json_of
+from idempotent_receiver.payload import EVERYTHING, Payload, compiled, json_of
 from idempotent_receiver.protocol.namespaces import checked
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.consumer import Consumer
@@ -34,7 +34,7 @@ class Description:
 
     key: keys.KeyStrategy | InCode | None = None
     payload: Payload | InCode | None = None
-    envelope: str | None = None
+    envelope: str | keys.OpenEnvelope | InCode | None = None
     namespace: str | None = None
     retention_days: float | None = None
     effects: str | None = None
@@ -63,7 +63,7 @@ class Description:
         return {
             "key": None if self.key is None else _key_document(self.key),
             "payload": None if self.payload is None else _payload_document(self.payload),
-            "envelope": self.envelope,
+            "envelope": self.envelope if isinstance(self.envelope, str | None) else _named(self.envelope),
             "namespace": self.namespace,
             "retention_days": int(days) if days is not None and days % 1 == 0 else days,
             "effects": self.effects,
@@ -123,6 +123,14 @@ def _payload(said: object) -> Payload | InCode:
         case dict() if not said.keys() - _PARTS:
             return Payload(**said)
     raise UnknownValue(f"{json.dumps(said)} is not a payload: use {{}} for the whole body, or {', '.join(_PARTS)}")
+
+
+def _envelope(said: object) -> str | InCode:
+    match said:
+        case {"callable": str(name), **others} if not others:
+            return InCode(name)
+    compiled(cast(str, said), "envelope")  # it refuses anything else
+    return cast(str, said)
 
 
 _BY_NAME: Mapping[str, keys.KeyStrategy] = {"message_id": keys.message_id, "event_id": keys.event_id}
@@ -188,7 +196,7 @@ def _passing(check: Callable[[Any], object]) -> Callable[[Any], Any]:
 _READ: Mapping[str, Callable[[object], object]] = {
     "key": _key,
     "payload": _payload,
-    "envelope": _passing(keys.envelope_opener),
+    "envelope": _envelope,
     "namespace": checked,
     "retention_days": _retention_days,
     "effects": _passing(options.require_effects),

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
-from idempotent_receiver.errors import InvalidBody, invalid_body
+from idempotent_receiver.errors import InvalidBody, PermanentError, blames_input, invalid_body
 from idempotent_receiver.handler.annotations import (
     classes_in,
     field_names,
@@ -35,7 +35,10 @@ class Binding:
 
     def run(self, message: Message, attempt: Attempt) -> Any:
         """Call the handler. If it is a coroutine function, the caller awaits the result. Raises InvalidBody."""
-        return self.function(*self.arguments(message, attempt))
+        attempt.parsing = True
+        arguments = self.arguments(message, attempt)
+        attempt.parsing = False
+        return self.function(*arguments)
 
     def arguments(self, message: Message, attempt: Attempt) -> list[Any]:
         """The handler's arguments. Raises InvalidBody if the body does not match the annotation."""
@@ -173,6 +176,13 @@ def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
             return adapter.validate_json(body.encode("utf-8", "surrogatepass"))
         except pydantic.ValidationError as error:
             raise invalid_body(error, field_names(adapter)) from None
+        except Exception as error:
+            # Only ValueError and AssertionError of a model's own validators become a ValidationError.
+            if not blames_input(error) or isinstance(error, PermanentError):
+                raise
+            raise InvalidBody(
+                f"the body does not fit its type: its validation raised {type(error).__name__}"
+            ) from error
 
     return parse
 

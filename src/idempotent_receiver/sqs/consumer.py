@@ -13,6 +13,7 @@ from idempotent_receiver.batch.settings import Host, SendMessages, Settings, Spa
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import function_name, require_transactions
+from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.transitions import Claim
@@ -21,7 +22,7 @@ from idempotent_receiver.sqs.binding import Binding, bind
 from idempotent_receiver.sqs.message import Message, lined_up, messages_of
 from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.sqs.sends import send_messages
-from idempotent_receiver.sqs.work import work_of
+from idempotent_receiver.sqs.work import Terms, find_claim, is_s3_test, nothing, nothing_async, work_of
 
 if TYPE_CHECKING:
     from idempotent_receiver.sqs.spans import BatchSpans
@@ -120,8 +121,10 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     `dead_letter_queue`, those that failed for good return within seconds, so that the redrive policy soon moves them.
     `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.
     The message is acknowledged once SQS has confirmed the send.
-    `envelope` is a JMESPath expression that extracts the body from its envelope: `"detail"` for EventBridge,
-    `"Message"` for SNS.
+    `envelope` extracts the body from its envelope: a JMESPath expression, such as `"detail"` for EventBridge and
+    `"Message"` for SNS, or a callable that takes the body as it was sent and returns the body as text.
+    Your own `key` and `envelope` are called before a claim, for up to 16 messages at once, on other threads. An error
+    that blames the message, such as KeyError or ValueError, is permanent; after any other, the message is retried.
     `payload` selects the part of a body that must be the same under one key: by default and with messageIds, all of it.
     `results`, such as `S3Results(bucket, client)`, stores results that would make their record larger than 1 KB.
     Without it, such results are dropped, because no caller waits for them.
@@ -171,11 +174,14 @@ class _Invocation:
 
     def __post_init__(self) -> None:
         self.deadline = Deadline.of_invocation(self.context, self.options.clock)
+        owner = str(getattr(self.context, "aws_request_id", "unknown"))
+        lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
+        self.terms = Terms(owner, lease_until_ms, self.lease_ms)
 
     def receive(self, event: object, new_executor: Callable[[], Executor]) -> BatchResponse:
         """Process an event. Raises InvalidEvent, before any handler runs, if it is not an SQS batch."""
         options = self.options
-        self.messages = lined_up(messages_of(event, options.open_envelope))
+        self.messages = lined_up(messages_of(event))
         if not self.messages:
             return {"batchItemFailures": []}
         if (left_seconds := self.deadline.left_seconds) <= options.stop_margin_seconds:
@@ -223,22 +229,29 @@ class _Invocation:
         return _failures([message for message, _ in failed])
 
     def _line_up(self) -> None:
-        """Create each message's work."""
-        owner = str(getattr(self.context, "aws_request_id", "unknown"))
-        lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
-        run, asynchronous = self.binding.run, self.binding.asynchronous
-        for message in self.messages:
-            handle = partial(run, message)
-            work = work_of(
-                message,
-                self.options,
-                handle,
-                owner=owner,
-                lease_until_ms=lease_until_ms,
-                lease_ms=self.lease_ms,
-                asynchronous=asynchronous,
-            )
-            self.works.append(work)
+        """Create each message's work. Where keys are made in the user's own code, each is a job of the batch."""
+        for place, message in enumerate(self.messages):
+            handle: Any = partial(self._run, place)
+            if is_s3_test(message, self.options):
+                handle = nothing_async if self.binding.asynchronous else nothing
+            if self.options.in_code:
+                self.works.append(work_of(message, "", partial(self._make_claim, place), handle))
+            else:
+                self.works.append(work_of(message, *self._find_claim(place), handle))
+
+    def _find_claim(self, place: int) -> tuple[str, Claim | Failure]:
+        """A message's key and claim. From now on, the message has its body."""
+        self.messages[place], key, claim = find_claim(self.messages[place], self.options, self.terms)
+        return key, claim
+
+    def _make_claim(self, place: int) -> tuple[str, Claim | Failure]:
+        """A message's key and claim, made during the batch on another thread."""
+        key, claim = self._find_claim(place)
+        self.works[place] = self.works[place]._replace(key=key, claim=claim)
+        return key, claim
+
+    def _run(self, place: int, attempt: Attempt) -> Any:
+        return self.binding.run(self.messages[place], attempt)
 
     def _settings(self, executor: Executor, host: Host | None, spans: Spans | None) -> Settings:
         options = self.options

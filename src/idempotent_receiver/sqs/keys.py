@@ -2,21 +2,24 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from jmespath.exceptions import JMESPathError
 
-from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.errors import PermanentError, UnusableKey, blames_input, misuse, text_of
 from idempotent_receiver.json_numbers import EXACT, Inexact, exact_text, has_inexact
-from idempotent_receiver.options import key_for
+from idempotent_receiver.options import key_for, made
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of, require_taken
+from idempotent_receiver.protocol.record import usable
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.message import Message
 
 KeyStrategy = Callable[[Message], str]
+OpenEnvelope = Callable[[str], str]
+"""Extracts a body from its envelope, the body as it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +170,34 @@ def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = E
     return payload.fingerprint(Document.of_text(message.body))
 
 
-def envelope_opener(path: str | None) -> Callable[[str], str]:
-    """A function that extracts a body from its envelope with a JMESPath expression. A body that does not match is
-    unchanged.
+def keyed(
+    message: Message, by: KeyStrategy, payload: Payload, open_envelope: OpenEnvelope, id_of: Callable[[str], str]
+) -> tuple[Message, str, str]:
+    """The message with its body, its key, and its payload's fingerprint. Raises UnusableKey for a key that cannot be
+    used, and whatever the envelope or the strategy raises.
     """
-    if path is None:
+    body = open_envelope(message.raw_body)
+    if body is not message.body:
+        message = replace(message, body=body)
+    key = usable(by(message), id_of)
+    return message, key, fingerprint_by(by, message, payload)
+
+
+def in_code(key: KeyStrategy, payload: Payload | None, envelope: str | OpenEnvelope | None) -> bool:
+    """Whether a user's own callable takes part in `keyed`: it may take time, and only its code says what it does."""
+    known = key is message_id or key is event_id or isinstance(key, Made) or type(key) is Payload
+    return not known or type(payload) not in (Payload, type(None)) or not isinstance(envelope, str | None)
+
+
+def envelope_opener(envelope: str | OpenEnvelope | None) -> OpenEnvelope:
+    """A function that extracts a body from its envelope: a user's callable, or a JMESPath expression's, which leaves
+    a body that does not match unchanged. A callable's error that blames the message becomes an UnusableKey.
+    """
+    if envelope is None:
         return lambda body: body
-    expression = compiled(path, "envelope")
+    if not isinstance(envelope, str):
+        return partial(_opened, envelope)
+    expression = compiled(envelope, "envelope")
 
     def open_envelope(body: str) -> str:
         try:
@@ -181,7 +205,7 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
             found = expression.search(document, EXACT)
             if found is None or found is document:
                 return body
-            require_taken(path, found)
+            require_taken(envelope, found)
             if isinstance(found, str):
                 return found
             return exact_text(found) if has_inexact(found) else json.dumps(found)
@@ -191,6 +215,18 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
     return open_envelope
 
 
+def _opened(envelope: OpenEnvelope, body: str) -> str:
+    found: object = made("body", "the envelope", partial(envelope, body))
+    if not isinstance(found, str):
+        # Not the message's fault: once the code is corrected, it will do.
+        raise misuse(RuntimeError(f"the envelope returned {type(found).__name__}: return the body as a str"))
+    return found
+
+
 def why_unusable(error: BaseException) -> str:
     """The log text for a message without a usable key. A custom strategy's own error text may contain secrets."""
-    return text_of(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
+    if isinstance(error, UnusableKey | PermanentError):
+        cause = error.__cause__
+        return text_of(error) if cause is None else f"{text_of(error)}: {type(cause).__name__}"
+    what = "the key strategy" if blames_input(error) else "no key could be made now: the envelope or the key strategy"
+    return f"{what} raised {type(error).__name__}"

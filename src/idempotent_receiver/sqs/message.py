@@ -88,8 +88,8 @@ def _moment(text: str | None) -> datetime | None:
         return None
 
 
-def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Message]:
-    """The messages in Lambda's SQS event, with their bodies extracted from the envelopes.
+def messages_of(event: object) -> list[Message]:
+    """The messages in Lambda's SQS event, with their bodies as they were sent.
 
     Raises InvalidEvent for anything else, before any handler runs: an empty answer would acknowledge everything.
     """
@@ -104,7 +104,7 @@ def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Mess
             f"not an SQS event: {came}; is the function's trigger an SQS queue, and does each decorator above "
             "sqs_consumer pass a mapping on?"
         )
-    return [_message(record, place, open_envelope) for place, record in enumerate(records)]
+    return [_message(record, place) for place, record in enumerate(records)]
 
 
 def lined_up(messages: Iterable[Message]) -> list[Message]:
@@ -117,7 +117,7 @@ def lined_up(messages: Iterable[Message]) -> list[Message]:
     return sorted(once, key=lambda message: -message.receive_count)
 
 
-def _message(record: object, place: int, open_envelope: Callable[[str], str]) -> Message:
+def _message(record: object, place: int) -> Message:
     if not isinstance(record, Mapping):
         raise InvalidEvent(f"not an SQS event: Records[{place}] is of type {type(record).__name__}, not an object")
     for name in ("messageId", "body"):
@@ -134,7 +134,7 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
             raise InvalidEvent(f"not an SQS event: {name!r} of Records[{place}] is of type {found}")
     return Message(
         id=record["messageId"],
-        body=open_envelope(record["body"]),
+        body=record["body"],
         raw_body=record["body"],
         attributes=_strings(record.get("attributes")),
         message_attributes=record.get("messageAttributes") or {},

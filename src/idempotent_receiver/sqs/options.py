@@ -12,7 +12,7 @@ from idempotent_receiver.payload import Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.store import RecordStore
-from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, message_id
+from idempotent_receiver.sqs.keys import KeyStrategy, OpenEnvelope, envelope_opener, in_code, message_id
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
 
@@ -35,7 +35,7 @@ class ConsumerOptions:
     concurrency: int = 1
     dead_letter_queue: str | None = None
     sqs: "SQSClient | None" = None
-    envelope: str | None = None
+    envelope: str | OpenEnvelope | None = None
     payload: Payload | None = None
     results: Results | None = None
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
@@ -50,8 +50,9 @@ class ConsumerOptions:
     clock: Clock = SystemClock()  # noqa: RUF009  # it has no state
     executor: Callable[[], Executor] | None = None
 
-    open_envelope: Callable[[str], str] = field(init=False, repr=False, compare=False)
-    """Extracts a body from its envelope."""
+    open_envelope: OpenEnvelope = field(init=False, repr=False, compare=False)
+    in_code: bool = field(init=False, repr=False, compare=False)
+    """Whether a user's own callable makes bodies or keys."""
     lifetime: Lifetime = field(init=False, repr=False, compare=False)
     telemetry: Telemetry = field(init=False, repr=False, compare=False)
 
@@ -59,6 +60,7 @@ class ConsumerOptions:
         self._check()
         # Computed once, at set-up. A frozen dataclass sets derived fields this way.
         object.__setattr__(self, "open_envelope", envelope_opener(self.envelope))
+        object.__setattr__(self, "in_code", in_code(self.key, self.payload, self.envelope))
         object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
         object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))
 
@@ -68,6 +70,7 @@ class ConsumerOptions:
         if self.sqs is not None:
             options.require_client(self.sqs, "sqs", "sqs")
         options.require_dead_letter_queue(self.dead_letter_queue, self.sqs)
+        options.require_envelope(self.envelope)
         options.require_payload(self.payload, self.key, message_id)
         options.require_kind(self.results, "results", "an S3Results(bucket, client)", "put", "get")
         options.require_queue_retention(self.retention_seconds)

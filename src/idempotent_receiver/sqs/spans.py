@@ -60,8 +60,11 @@ class BatchSpans:
         run: Callable[..., Any] = self._run_async if asynchronous else self._run
         for place, work in enumerate(works):
             works[place] = work._replace(handle=partial(run, place, work.handle))
-            if isinstance(work.claim, Claim):
-                self._places.setdefault(work.claim.id, []).append(place)
+
+    def keyed(self, known: Sequence[tuple[int, str]]) -> None:
+        """Note which records messages have."""
+        for place, id in known:
+            self._places.setdefault(id, []).append(place)
 
     def exchange(self, operations: Sequence[Operation[Any]], send: Callable[[], T]) -> Callable[[], T]:
         """Wrap an exchange in a span. Its messages' spans begin at once, unless they have already begun."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.errors import blames_input
+from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.outbox import STAMP
-from idempotent_receiver.protocol.record import record_id, usable
+from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
+from idempotent_receiver.sqs.keys import keyed
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 
@@ -112,13 +114,16 @@ class Setup:
     def _record_id(self, record: TableItem) -> str | None:
         """The id of the message's record; None if the message has no usable key."""
         options = self.consumer.options
-        copies = [received(record, count) for count in (1, 2)]
-        messages = messages_of({"Records": copies}, options.open_envelope)
+        event = {"Records": [received(record, count) for count in (1, 2)]}
+        payload = EVERYTHING if options.payload is None else options.payload
+        id_of = partial(record_id, self.namespace)
         try:
-            id_of = partial(record_id, self.namespace)
-            ids = {id_of(usable(options.key(one), id_of)) for one in messages}
-        except UnusableKey:
+            messages = [keyed(one, options.key, payload, options.open_envelope, id_of) for one in messages_of(event)]
+        except Exception as error:
+            if not blames_input(error):
+                raise
             return None
+        ids = {id_of(key) for _, key, _ in messages}
         if len(ids) > 1:
             raise AssertionError(
                 f"the key of {record['messageId']} changes with each delivery, so no duplicate is ever recognised: "

@@ -13,7 +13,6 @@ from idempotent_receiver.batch.items import Work
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import SUCCEEDED, Completed, HeldElsewhere, NotStarted, Outcome
-from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import LONGEST_VISIBILITY_SECONDS, Backoff, visibility_seconds
 from idempotent_receiver.worker.in_flight import InFlight
@@ -96,11 +95,10 @@ class WorkerHost:
         self._began_seconds = answers.clock.monotonic_seconds()
         for index, work in enumerate(works):
             works[index] = work._replace(handle=partial(self._run, index, work.handle))
-        reports.claims(
-            (message.receipt_handle, work.claim.id)
-            for message, work in zip(messages, works, strict=True)
-            if isinstance(work.claim, Claim)
-        )
+
+    def keyed(self, known: Sequence[tuple[int, str]]) -> None:
+        """Report which records messages' claims are for."""
+        self._reports.claims((self._messages[index].receipt_handle, id) for index, id in known)
 
     def ended(self, index: int, outcome: Outcome) -> None:
         """Acknowledge a message to SQS, now that it has its outcome."""

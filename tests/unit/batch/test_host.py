@@ -53,6 +53,9 @@ class Host:
     def ended(self, index: int, outcome: Outcome) -> None:
         self.told.append(("ended", index))
 
+    def keyed(self, index: int, id: str) -> None:
+        """Nothing is renewed yet."""
+
     def draining(self) -> bool:
         return self.drains
 

@@ -8,7 +8,7 @@ import pytest
 
 from idempotent_receiver.batch.items import TABLE, Do, Event, Stage
 
-FIRST = {Stage.WAITING, Stage.KEYLESS}
+FIRST = {Stage.UNKEYED, Stage.WAITING, Stage.KEYLESS}
 
 
 def after(stage: Stage) -> set[Stage]:

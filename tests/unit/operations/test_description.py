@@ -114,15 +114,44 @@ def by_customer(message: Any) -> str:
     return "alice"
 
 
+def unwrapped(body: str) -> str:
+    """The body in an envelope that is made in code."""
+    if not body.startswith("wrapped:"):
+        raise KeyError(body)
+    return body.removeprefix("wrapped:")
+
+
 def test_a_callable_is_named_and_stays_a_name_in_a_document() -> None:
-    handler = consumer(key=by_customer, payload=Odd())
+    handler = consumer(key=by_customer, payload=Odd(), envelope=unwrapped)
     document = Description.of(handler).document()
     assert document["key"] == {"callable": f"{__name__}:by_customer"}
     assert document["payload"] == {"callable": f"{__name__}:Odd"}
+    assert document["envelope"] == {"callable": f"{__name__}:unwrapped"}
     read = description_in(json.dumps(document))
+    assert read.envelope == InCode(f"{__name__}:unwrapped")
     assert (read.key, read.payload) == (InCode(f"{__name__}:by_customer"), InCode(f"{__name__}:Odd"))
     assert read.document() == document
     assert differences(Description.of(handler), read) == {}
+
+
+def test_without_its_code_no_key_is_computed_of_what_is_in_an_envelope(tmp_path: Path) -> None:
+    """Not even one that needs no body. With `--consumer`, the envelope is opened as the consumer does."""
+    handler = consumer(key=body_field("id"), envelope=unwrapped)
+    deployment = Deployment(Options())
+    deployment.__dict__.update({"queue": Queue("url", QUEUE), "description": Description.of(handler)})
+    raw = {"MessageId": "m-1", "ReceiptHandle": "r", "Attributes": {"SentTimestamp": "1"}}
+    letter = deployment.reader().read({**raw, "Body": f"wrapped:{json.dumps(ORDER)}"}, 0)
+    assert (letter.key, letter.unkeyed) == ("o-1", None)
+    letter = deployment.reader().read({**raw, "Body": "{}"}, 0)
+    assert (letter.key, letter.unkeyed) == ("", "no body could be made from the envelope: KeyError")
+
+    for key in ("message_id", {"body_field": "id"}):
+        document = Description.of(handler).document() | {"key": key}
+        deployment = Deployment(Options())
+        said = description_in(json.dumps(document))
+        deployment.__dict__.update({"queue": Queue("url", QUEUE), "description": said})
+        with pytest.raises(UsageError, match=f"^the envelope is {__name__}:unwrapped, .* give --consumer"):
+            deployment.reader()
 
 
 @pytest.mark.parametrize(

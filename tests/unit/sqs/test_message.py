@@ -75,7 +75,7 @@ def test_the_idempotency_key_is_of_the_record_and_of_nothing_else() -> None:
 
 def test_a_record_with_the_least_that_sqs_sends_is_a_message() -> None:
     """Recorded events and other tools omit much."""
-    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": ""}]}, str)
+    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": ""}]})
 
     assert (parsed.id, parsed.body, parsed.receive_count, parsed.group_id) == ("1", "", 1, None)
     assert (parsed.attributes, parsed.message_attributes, parsed.queue_arn) == ({}, {}, "")
@@ -115,7 +115,7 @@ def test_an_invalid_event_is_told_by_the_type_that_came(event: object, came: str
 @pytest.mark.parametrize("odd", [None, [], "x", 7])
 def test_attributes_of_an_odd_type_are_none_at_all(odd: object) -> None:
     """They carry no usable value."""
-    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": "", "attributes": odd}]}, str)
+    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": "", "attributes": odd}]})
 
     assert parsed.attributes == {}
 
@@ -123,7 +123,7 @@ def test_attributes_of_an_odd_type_are_none_at_all(odd: object) -> None:
 def test_single_attributes_that_are_neither_text_nor_number_are_left_out() -> None:
     """Lambda sends strings; events written by hand have numbers. 10 to the 5,000 is neither."""
     odd = {"list": [1], "huge": 10**5000, "none": None, "float": 1.5}
-    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": "", "attributes": {"n": 2, **odd}}]}, str)
+    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": "", "attributes": {"n": 2, **odd}}]})
 
     assert parsed.attributes == {"n": "2"}
 
@@ -132,13 +132,13 @@ def test_single_attributes_that_are_neither_text_nor_number_are_left_out() -> No
 def test_a_part_of_a_wrong_type_is_no_sqs_message(name: str) -> None:
     """It is refused by name before anything runs; a missing or empty part is accepted."""
     with pytest.raises(InvalidEvent, match=f"not an SQS event: '{name}'"):
-        messages_of({"Records": [{"messageId": "1", "body": "", name: 7}]}, str)
+        messages_of({"Records": [{"messageId": "1", "body": "", name: 7}]})
 
-    assert len(messages_of({"Records": [{"messageId": "1", "body": "", name: None}]}, str)) == 1
+    assert len(messages_of({"Records": [{"messageId": "1", "body": "", name: None}]})) == 1
 
 
 @pytest.mark.parametrize("source", [10**5000, ["x"], {}, None], ids=["huge", "list", "empty", "none"])
 def test_a_source_that_cannot_be_named_is_unknown(source: object) -> None:
     """Reporting the error must not fail."""
     with pytest.raises(InvalidEvent, match="comes from 'unknown'"):
-        messages_of({"Records": [{"eventSource": source}]}, str)
+        messages_of({"Records": [{"eventSource": source}]})

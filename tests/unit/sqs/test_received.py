@@ -50,7 +50,7 @@ def test_an_attribute_without_a_type_is_a_string() -> None:
 
 
 def test_the_consumer_reads_it() -> None:
-    (message,) = messages_of({"Records": [lambda_record(RAW, ARN)]}, str)
+    (message,) = messages_of({"Records": [lambda_record(RAW, ARN)]})
     assert (message.id, message.receive_count, message.receipt_handle) == ("m", 2, "handle")
 
 

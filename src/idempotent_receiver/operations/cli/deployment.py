@@ -280,11 +280,14 @@ class Deployment:
             raise UsageError(f"the key is {key.name}, {IN_CODE}")
         if isinstance(payload, InCode):
             raise UsageError(f"the payload is {payload.name}, {IN_CODE}")
+        envelope = self.description.envelope
+        if isinstance(envelope, InCode):
+            raise UsageError(f"the envelope is {envelope.name}, {IN_CODE}")
         return Reader(
             queue_arn=self.queue.arn,
             key=key,
             record_id=partial(record_id, self.namespace),
-            open_envelope=envelope_opener(self.description.envelope),
+            open_envelope=envelope_opener(envelope),
             payload=EVERYTHING if payload is None else payload,
         )
 

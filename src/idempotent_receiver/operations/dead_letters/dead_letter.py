@@ -10,7 +10,6 @@ from idempotent_receiver.operations.dead_letters.queue import Raw
 from idempotent_receiver.operations.text import escaped
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol.outbox import STAMP
-from idempotent_receiver.protocol.record import usable
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.dead_letter import Stamp, copy_of, stamp_of
 from idempotent_receiver.sqs.message import Message, messages_of
@@ -123,7 +122,7 @@ class Reader:
     queue_arn: str
     key: keys.KeyStrategy
     record_id: Callable[[str], str]
-    open_envelope: Callable[[str], str] = str
+    open_envelope: keys.OpenEnvelope = str
     payload: Payload = EVERYTHING
 
     def read(self, raw: Raw, now_ms: int) -> DeadLetter:
@@ -134,12 +133,11 @@ class Reader:
             return self._malformed(raw, now_ms, f"{type(error).__name__}: {escaped(error)}")
 
     def _read(self, raw: Raw, now_ms: int) -> DeadLetter:
-        (message,) = messages_of({"Records": [lambda_record(raw, self.queue_arn)]}, self.open_envelope)
+        (message,) = messages_of({"Records": [lambda_record(raw, self.queue_arn)]})
         stamp = stamp_of(message.message_attributes)
         unkeyed, fingerprint = None, ""
         try:
-            key = usable(self.key(message), self.record_id)
-            fingerprint = keys.fingerprint_by(self.key, message, self.payload)
+            message, key, fingerprint = keys.keyed(message, self.key, self.payload, self.open_envelope, self.record_id)
             message = replace(message, key=key, record_id=self.record_id(key))
         except Exception as error:  # noqa: BLE001  # the strategy may be the user's
             unkeyed = escaped(keys.why_unusable(error))

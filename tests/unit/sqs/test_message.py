@@ -88,7 +88,7 @@ def test_any_mapping_is_an_event(kind: Any) -> None:
     record = UserDict(sqs_record("1")) | {"attributes": attributes, "messageAttributes": MappingProxyType({"a": {}})}
 
     try:
-        (parsed,) = messages_of(kind({"Records": [record]}), str)
+        (parsed,) = messages_of(kind({"Records": [record]}))
     except InvalidEvent as error:
         pytest.fail(str(error))
 
@@ -109,7 +109,7 @@ def test_any_mapping_is_an_event(kind: Any) -> None:
 def test_an_invalid_event_is_told_by_the_type_that_came(event: object, came: str) -> None:
     """What stands around a consumer may pass it something else than Lambda's event."""
     with pytest.raises(InvalidEvent, match=f"^not an SQS event: {came}"):
-        messages_of(event, str)
+        messages_of(event)
 
 
 @pytest.mark.parametrize("odd", [None, [], "x", 7])

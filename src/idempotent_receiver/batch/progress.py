@@ -1,13 +1,12 @@
 """The progress of a batch's items, and the order in which they wait for each other.
 
 Each event is looked up in the table in `items.py`, and the items that waited for it continue. Items in a group wait for
-the previous one; items with one key wait for the first. Items wait only for earlier items, so there are no cycles.
+the previous one; items with one key wait for the first. Each waits only for items whose keys were known before its own,
+so there are no cycles.
 """
 
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage, Work
@@ -42,9 +41,6 @@ class Consequence(NamedTuple):
     outcome: Outcome | None = None
 
 
-_INDEX = attrgetter("index")
-
-
 def _item(index: int, work: Work) -> Item:
     if isinstance(work.claim, Failure):
         keyless = Item(index, work, Stage.KEYLESS)
@@ -75,22 +71,19 @@ class Order:
                 self.leaders.append(item)
 
     def leads(self, item: Item) -> bool:
-        """Whether an item, whose key has become known, waits for no other item with its key.
-
-        In a FIFO group it waits only for earlier items, so that there are no cycles. If the one before it has ended,
-        the record says what became of it.
+        """Whether an item, whose key has just become known, waits for no other item with its key. If the one before it
+        has ended, the record says how.
         """
         leader = self._leaders.setdefault(item.claim.id, item)
         if leader is item:
             return True
-        ended = leader.outcome is not None and not leader.followers
-        if ended or (item.work.group is not None and leader.index > item.index):
+        if leader.outcome is not None and not leader.followers:
             self._leaders[item.claim.id] = item
             item.assumed = Unread()
             return True
         # Created on demand: a batch of thousands needs few.
         leader.followers = leader.followers or deque()
-        insort(leader.followers, item, key=_INDEX)
+        leader.followers.append(item)
         return False
 
     def line(self, item: Item) -> Sequence[Item]:

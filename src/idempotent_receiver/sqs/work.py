@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from idempotent_receiver.batch.items import MakeClaim, Work
-from idempotent_receiver.errors import Failure, PermanentError, blames_input, failure_of
+from idempotent_receiver.errors import Failure, blames_input, failure_of
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.payload import EVERYTHING, json_of
 from idempotent_receiver.protocol.outbox import STAMP
@@ -70,7 +70,7 @@ def is_s3_test(message: Message, options: ConsumerOptions) -> bool:
 
 
 def _no_key(error: BaseException, *, with_text: bool) -> Failure:
-    if blames_input(error) and not isinstance(error, PermanentError):
+    if blames_input(error):
         return Failure(type="UnusableKey", text=why_unusable(error), permanent=True, started=False)
     return replace(failure_of(error, with_text=with_text), started=False)
 

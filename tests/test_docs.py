@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import base64
+import gzip
 import inspect
 import json
 import re
 import shlex
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +25,7 @@ from typer.main import get_command
 import idempotent_receiver
 from benchmarks import outside
 from benchmarks.document import comparison, marks
-from idempotent_receiver import DynamoDBStore, MemoryStore, Message, http_endpoint, idempotent, sqs_consumer
+from idempotent_receiver import DynamoDBStore, MemoryStore, Message, body_field, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
 from idempotent_receiver.testing import explore
 from tests.current_loop import current_loop
@@ -130,6 +133,45 @@ def test_the_documented_payment_is_one_that_the_account_can_pay(examples: dict[s
     answer = handler({"Records": [{"messageId": id, "body": order} for id in ("m-1", "m-2")]}, CONTEXT)
     assert [failed["itemIdentifier"] for failed in answer["batchItemFailures"]] == ["m-2"]
     assert store.tables["accounts"].items["alice",] == account | {"balance": 30}
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+@mock_aws
+def test_the_documented_envelopes_open(examples: dict[str, Any]) -> None:
+    """A second send is a duplicate, whether it was offloaded again or compressed anew."""
+    order = json.dumps({"order_id": "o-1"})
+    examples["s3"] = s3 = boto3.client("s3", region_name="us-east-1")
+    s3.create_bucket(Bucket="large")
+    bodies: dict[str, list[str]] = {"SQS extended client": [order]}
+    for number in (1, 2):
+        s3.put_object(Bucket="large", Key=str(number), Body=order.encode())
+        pointer = [
+            "software.amazon.payloadoffloading.PayloadS3Pointer",
+            {"s3BucketName": "large", "s3Key": str(number)},
+        ]
+        zipped = base64.b64encode(gzip.compress(order.encode(), number)).decode()
+        bodies["SQS extended client"].append(json.dumps(pointer))
+        bodies.setdefault("gzip", []).append(zipped)
+    bodies["base64"] = [base64.b64encode(order.encode()).decode()]
+    assert bodies.keys() == examples["ENVELOPES"].keys()
+    for name, sent in bodies.items():
+        taken: list[dict[str, str]] = []
+        options = replace(
+            examples["pack"].options,
+            store=MemoryStore("n"),
+            key=body_field("order_id"),
+            envelope=examples["ENVELOPES"][name],
+        )
+        handler = examples["pack"].with_options(options, _of_body(taken))
+        answer = handler({"Records": [{"messageId": str(n), "body": body} for n, body in enumerate(sent)]}, CONTEXT)
+        assert (answer, taken) == ({"batchItemFailures": []}, [{"order_id": "o-1"}])
+
+
+def _of_body(taken: list[dict[str, str]]) -> Callable[[dict], None]:
+    def take(order: dict) -> None:
+        taken.append(order)
+
+    return take
 
 
 @pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)

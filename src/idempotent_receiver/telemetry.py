@@ -194,20 +194,15 @@ class Telemetry:
             if self._new_metrics is not None:
                 self._send({name: line.counts.count(name) for name in CALL_COUNTS}, {})
 
-    def report_unmade(self, error: Exception, *, with_text: bool = False) -> None:
-        """Log the error that kept a user's key strategy from making a key now."""
-        text = "not run: the key could not be made now, and the client got 503"
-        self._try_to_write(ERROR, text, _fields_of(failure_of(error, with_text=with_text)))
-
     def report_unusable(self, error: Exception, *, with_text: bool = False) -> None:
         """Log the location of the error, if any, that kept a user's key strategy from making a key."""
         if error.__cause__ is not None:
-            fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
-            self._try_to_write(WARNING, "not run: no key could be made from the request", fields)
+            text = "not run: no key could be made from the request"
+            self.report_raised(text, error.__cause__, WARNING, with_text=with_text)
 
-    def report_raised(self, text: str, error: Exception, level: int = ERROR) -> None:
-        """Log that a user's own callable raised, with the error's location but not its text."""
-        self._try_to_write(level, text, _fields_of(failure_of(error)))
+    def report_raised(self, text: str, error: BaseException, level: int = ERROR, *, with_text: bool = False) -> None:
+        """Log that a user's own callable raised, with the error's location, and its text if it may be disclosed."""
+        self._try_to_write(level, text, _fields_of(failure_of(error, with_text=with_text)))
 
     def report_error(self, text: str, error: Exception) -> None:
         """Log a problem that does not affect the outcome, with the error's text, which is the library's own."""

@@ -232,7 +232,8 @@ class _Endpoint:
             self.telemetry.report_unusable(error, with_text=self.calls.error_texts)
             return self._own(responses.unusable_key_response(error), event, request)
         except Exception as error:  # noqa: BLE001  # a user's key may ask another service, which may not answer now
-            self.telemetry.report_unmade(error, with_text=self.calls.error_texts)
+            text = "not run: the key could not be made now, and the client got 503"
+            self.telemetry.report_raised(text, error, with_text=self.calls.error_texts)
             return self._own(responses.unsettled(), event, request)
 
         def handle(attempt: Attempt) -> HandlerResponse:

@@ -53,7 +53,7 @@ class Host:
     def ended(self, index: int, outcome: Outcome) -> None:
         self.told.append(("ended", index))
 
-    def keyed(self, index: int, id: str) -> None:
+    def keyed(self, known: Sequence[tuple[int, str]]) -> None:
         """Nothing is renewed yet."""
 
     def draining(self) -> bool:

@@ -189,15 +189,15 @@ def test_groups_that_share_their_keys_crosswise_do_not_wait_for_each_other_for_e
 
 def test_a_host_is_told_of_a_key_before_it_is_claimed() -> None:
     class Noting(Host):
-        def keyed(self, index: int, id: str) -> None:
-            self.told.append(("keyed", index, id))
+        def keyed(self, known: Sequence[tuple[int, str]]) -> None:
+            self.told.append(("keyed", *known))
 
     host = Noting()
     batch = Batch("a", LATER)
     batch.works.append(Work(key="c", claim=claim_of("c"), handle=batch.works[0].handle))
     batch.received(1, 0, host=host)
     told = [each for each in host.told if each[0] in ("keyed", "claiming")]
-    assert told == [("keyed", 2, "c"), ("keyed", 0, "a"), ("claiming", "a", "c")]
+    assert told == [("keyed", (2, "c")), ("keyed", (0, "a")), ("claiming", "a", "c")]
 
 
 def test_what_was_received_before_is_read_once_its_key_is_made() -> None:

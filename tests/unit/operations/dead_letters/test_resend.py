@@ -71,7 +71,7 @@ def redrive(bank: Bank, **rules: Any) -> list[DeadLetterResult]:
 
 
 def dead(*names: str, **kind: Any) -> Bank:
-    bank = Bank(**kind)
+    bank = Bank(a_batch=1, **kind)
     bank.store.send_messages = None  # type: ignore[assignment,method-assign]  # it sends with its client, to these queues
     for name in names or ("permanent",):
         bank.send(name, group="g")
@@ -429,7 +429,7 @@ def test_of_two_crossed_letters_the_second_is_refused(fifo: bool, at_once: bool)
 
 
 def test_the_letters_own_key_is_refused_whether_or_not_its_record_has_a_fingerprint() -> None:
-    bank = Bank(**BY_NAME)
+    bank = Bank(a_batch=1, **BY_NAME)
     bank.send("permanent")
     bank.kill_by_receives(handle=False)  # it never ran, so it has no record
     before = dict(bank.store.items)

@@ -47,6 +47,7 @@ BENCH := .tools/bench/.complete
 PUBLISH := .tools/publish/.complete
 TLA := .tools/tla/.complete
 DOCS := .tools/docs/.complete
+BASEDPYRIGHT := .tools/basedpyright/.complete
 
 .PHONY: help
 help: ## list the targets
@@ -91,7 +92,7 @@ test: $(tested) ## run all tests except the nightly ones, three minutes on two p
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
 
 .PHONY: nightly
-nightly: $(tested) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
+nightly: $(tested) $(BASEDPYRIGHT) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
 	@.venv/bin/python -m tests.nightly $(MINUTES:%=--minutes %) $(FIRST:%=--first %) $(SEED:%=--seed %)
 
 .PHONY: build
@@ -207,9 +208,10 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	@touch $@
 
 # These pin their own botocore, boto3 or pydantic. Each gets its own environment, so that none of them affects our versions.
+# The benchmark's has Lambda's Python, if that is installed.
 .tools/%/.complete: tools/%.txt | $(PACKAGER)
 	@echo 'installing $* (.tools/$*)'
-	@$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
+	@$(UV) venv --quiet --clear --python $(or $(and $(filter bench,$*),$(call installed,python3.13)),.tools/uv/bin/python) .tools/$*
 	@$(UV) pip install --quiet $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
 
@@ -385,5 +387,5 @@ endif
 .PHONY: lock
 lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
-	for name in uv ministack sam runtime openapi checkov bench publish cdk docs; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+	for name in uv ministack sam runtime openapi checkov bench publish cdk docs basedpyright; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes tools/$$name.in -o tools/$$name.txt; done

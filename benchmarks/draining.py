@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.endpoint import ROOT, Loopback, ask
 from benchmarks.measure import MeasurementError, aws_environment
@@ -70,11 +70,10 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The command lines that together drain the queue, and the form of a message for them."""
+    """The command lines that together drain the queue, and the key of their table."""
 
     commands: Callable[[Load, str], list[list[str]]]
     key: str = "id"
-    body: Callable[[dict[str, Any]], str] = json.dumps
 
 
 def _receiver_work(load: Load, queue_url: str, handler: str = "ours") -> list[list[str]]:
@@ -86,23 +85,15 @@ def _run_forever(load: Load, queue_url: str) -> list[list[str]]:
     return [[sys.executable, "-m", "benchmarks.polling.idemkit", queue_url]] * load.processes
 
 
-def _taskiq_worker(load: Load, queue_url: str) -> list[list[str]]:
-    options = ["--workers", str(load.processes)]
-    if load.handler_seconds:
-        options += ["--max-async-tasks", str(load.concurrency)]
-    return [[sys.executable, "-m", "taskiq", "worker", "benchmarks.polling.taskiq:broker", *options]]
-
-
-def _task(transfer: dict[str, Any]) -> str:
-    from benchmarks.polling.taskiq import body  # noqa: PLC0415  # only the benchmark's own environment has taskiq
-
-    return body(transfer)
+def _rust_consumer(load: Load, queue_url: str) -> list[list[str]]:
+    concurrency = [str(load.concurrency)] if load.handler_seconds else []
+    return [[sys.executable, "-m", "benchmarks.polling.fanferro", queue_url, *concurrency]] * load.processes
 
 
 SUBJECTS = {
     "receiver work": Subject(_receiver_work),
     "idemkit": Subject(_run_forever, key="effective_key"),
-    "taskiq-aio-sqs": Subject(_taskiq_worker, body=_task),
+    "fanferro": Subject(_rust_consumer),
 }
 
 
@@ -162,7 +153,7 @@ def _environment(load: Load, endpoint: Loopback) -> dict[str, str]:
 
 def _drain(messages: int, subject: Subject, worker: Worker, endpoint: Loopback, load: Load) -> tuple[float, int]:
     """Put messages into the queue once all processes wait for them; the seconds and the requests until all are gone."""
-    bodies = [subject.body(json.loads(record["body"])) for record in event(messages)["Records"]]
+    bodies = [record["body"] for record in event(messages)["Records"]]
     worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["waiting"] >= load.processes)
     ask(endpoint.port, "Put", QueueName=QUEUE, Bodies=bodies)
     worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["seconds"] is not None)

@@ -5,6 +5,7 @@ A subject may be named `ours@../old`: our consumer with the library of another c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -12,7 +13,7 @@ import statistics
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from benchmarks.cpus import Cpus
 
 LONGEST_SECONDS = 180
-VERSIONS = ("aws-lambda-powertools", "idemkit", "taskiq-aio-sqs", "boto3", "botocore", "pydantic")
+VERSIONS = ("aws-lambda-powertools", "idemkit", "fanferro", "boto3", "botocore", "pydantic")
 QUICK = ("ours", "bare", "unclaimed", "bare_unclaimed")
 """Subjects so fast that ten times as many samples are both affordable and needed."""
 
@@ -144,5 +145,11 @@ def machine() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg(),
-        **{name: version(name) for name in VERSIONS},
+        **{name: _installed(name) for name in VERSIONS},
     }
+
+
+def _installed(name: str) -> str | None:
+    with contextlib.suppress(PackageNotFoundError):
+        return version(name)
+    return None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ACCOUNT = "123456789012"
+URL = f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/"
+TOPIC = f"arn:aws:sns:us-east-1:{ACCOUNT}:alarms"
 ARN = "arn:aws:{service}:us-east-1:" + ACCOUNT + ":{name}"
 
 
@@ -31,12 +33,16 @@ def resources_of(
 
 
 def facts(*edits: str, values: Mapping[str, object] | None = None, **parameters: str) -> Facts:
-    """The facts of the stack of template.yaml, or with these edits, values of properties, and parameters."""
-    resources = resources_of(*edits, values=values, **parameters)
+    """The facts of the stack of template.yaml, or with these edits, values of properties, and parameters. Its alarms
+    have a topic.
+    """
+    resources = resources_of(*edits, values=values, **{"AlarmTopicArn": TOPIC, **parameters})
     properties = {name: each.get("Properties", {}) for name, each in resources.items()}
     consumer = properties["Consumer"]
     table = properties["Records"]
     settings = {name: text_of(value) for name, value in consumer["Environment"]["Variables"].items()}
+    if "DEAD_LETTER_QUEUE_URL" in settings:
+        settings["DEAD_LETTER_QUEUE_URL"] = URL + settings["DEAD_LETTER_QUEUE_URL"]
     function = DeployedFunction(
         configuration={
             "FunctionName": "Consumer",
@@ -55,7 +61,15 @@ def facts(*edits: str, values: Mapping[str, object] | None = None, **parameters:
         queue=_queue("Queue", properties["Queue"]),
         dead_letter_queue=_queue("DeadLetterQueue", properties["DeadLetterQueue"]),
         keys={},
-        table={"TableName": "Records", "TableArn": ARN.format(service="dynamodb", name="table/Records")},
+        readers=["Consumer"],
+        dead_letter_readers=[],
+        named_dead_letter_queue=f"{URL}DeadLetterQueue",
+        table={
+            "TableName": "Records",
+            "TableArn": ARN.format(service="dynamodb", name="table/Records"),
+            **{name: table[name] for name in ("KeySchema", "AttributeDefinitions")},
+        },
+        named_table="Records",
         time_to_live=_time_to_live(table["TimeToLiveSpecification"]),
         denied=[],
         denied_to_the_handler={},
@@ -71,6 +85,7 @@ def facts_outside_lambda(**parameters: str) -> Facts:
     given |= dict.fromkeys(
         ("AccountsTable", "EntriesTable", "Repository", "ImageTag", "Subnets", "SecurityGroups"), "x"
     )
+    given["AlarmTopicArn"] = TOPIC
     template = rendering(load(ROOT / "deploy" / "container.yaml"), **{**given, **parameters})
     resources = template.rendered()["Resources"]
     (container,) = resources["Task"]["Properties"]["ContainerDefinitions"]
@@ -85,6 +100,7 @@ def facts_outside_lambda(**parameters: str) -> Facts:
             "healthCheck": {"command": container["HealthCheck"]["Command"]},
         },
         settings=settings,
+        named_dead_letter_queue=None,  # its stack names none
         alarms=[*of_the_queue, *own],
         retention_seconds=int(settings["RECORD_RETENTION_DAYS"]) * DAY_SECONDS,
     )
@@ -132,7 +148,17 @@ def _time_to_live(specification: dict[str, Any]) -> dict[str, Any]:
 def _alarm(properties: dict[str, Any]) -> dict[str, Any]:
     if "Metrics" in properties:
         return {"Metrics": [{"MetricStat": {"Metric": _metric(each)}} for each in watched_by(properties)]}
-    return _metric(properties)
+    names = ("AlarmActions", "Threshold", "ComparisonOperator")
+    return {
+        **_metric(properties),
+        "ActionsEnabled": True,
+        **{each: _number(properties[each]) for each in names if each in properties},
+    }
+
+
+def _number(value: Any) -> Any:
+    """A parameter's value is a text."""
+    return float(value) if isinstance(value, int | str) and str(value).isdigit() else value
 
 
 def _metric(properties: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from idempotent_receiver.operations.cli import receiver
 from idempotent_receiver.testing import explore
 from tests.current_loop import current_loop
 from tests.template import load
+from tests.unit.http.api import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,6 +181,34 @@ def test_the_documented_job_is_marked_while_it_is_worked_on_and_then_complete(
         assert [len(handler({"Records": [record]}, CONTEXT)["batchItemFailures"]) for _ in range(3)] == [1, 0, 0]
         assert (len(keys), len(set(keys))) == (2, 1)
         assert marked()["picture"] == {"S": "https://example.com/j-1.png"}
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+def test_the_documented_dispatcher_places_an_order_once_however_it_comes(
+    examples: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a queue, over HTTP or in a direct call; `receiver` is told which consumer to name."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "example")
+    with mock_aws():
+        records = boto3.resource("dynamodb", region_name="us-east-1").create_table(
+            TableName="records",
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        )
+        handler, order = examples["lambda_handler"], {"id": "o-1"}
+        queued = {"Records": [{"messageId": "m-1", "body": json.dumps(order)}]}
+        assert [handler(queued, CONTEXT) for _ in range(2)] == [{"batchItemFailures": []}] * 2
+        asked = [handler(request("k-1", order), CONTEXT) for _ in range(2)]
+        assert [(each["statusCode"], each["body"]) for each in asked] == [(201, "order o-1")] * 2
+        assert [handler(order, CONTEXT) for _ in range(2)] == ["order o-1"] * 2
+        attempts = {item["id"]: item["status"] for item in records.scan()["Items"]}
+    assert attempts.keys() == {"m-1", "placed#o-1", "placed.http#k-1"}
+    assert set(attempts.values()) == {"COMPLETED"}
+    with pytest.raises(TypeError, match=r"use a consumer that its module has: .*\bfrom_queue\b"):
+        explore(handler, [order])
 
 
 WITH_EXAMPLES = [document for document in DOCUMENTS if code_of(document, "python").strip()]

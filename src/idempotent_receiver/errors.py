@@ -28,11 +28,13 @@ import json
 import math
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from gzip import BadGzipFile
-from traceback import format_exception, walk_tb
+from traceback import format_exception
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from idempotent_receiver.places import codes_of, held, place_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -161,14 +163,19 @@ class ResultUnavailable(IdempotencyError):
     """The effect took place and nothing ran again, but the result was not stored or no longer exists."""
 
 
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+"""What `logging` takes as `exc_info`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What is stored and logged about an error: never its input, and its text only if its author meant to disclose it.
 
-    `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`). `started`
+    `type` is the exception's qualified name, `at` the line of the user's code that failed (`module.function:line`) and
+    the one that raised. `codes` are AWS's error codes and the HTTP status, for an error without a text here. `started`
     is false if the body was rejected, before or by the handler: the attempt then does not count. `delay_seconds` is the
-    delay that a `RetryLater` requests, in whole seconds. `traceback` is only for the log, and set only if all error
-    texts may be disclosed, because it contains them.
+    delay that a `RetryLater` requests, in whole seconds. `traceback` and `exc_info` (what was raised) are only for the
+    log, and set only if all error texts may be disclosed, because they contain them.
     """
 
     type: str
@@ -178,21 +185,25 @@ class Failure:
     started: bool = True
     delay_seconds: int | None = None
     traceback: str | None = None
+    codes: str | None = None
+    exc_info: ExcInfo | None = field(default=None, repr=False, compare=False)
 
     @property
     def reason(self) -> str:
-        """One line for people: the text or, without one, the type and location."""
+        """One line for people: the text or, without one, the type, codes and location."""
         if self.text is not None:
             return self.text
-        return self.type if self.at is None else f"{self.type} at {self.at}"
+        kind = self.type if self.codes is None else f"{self.type} ({self.codes})"
+        return kind if self.at is None else f"{kind} at {self.at}"
 
     def to_json(self) -> str:
         """The record's `error` attribute."""
-        kept = {name: value for name, value in asdict(self).items() if value and name not in _NOT_STORED}
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_STORED}
+        kept = {name: value for name, value in kept.items() if value}
         return json.dumps(kept, ensure_ascii=False)
 
 
-_NOT_STORED = ("started", "delay_seconds", "traceback")
+_NOT_STORED = ("started", "delay_seconds", "traceback", "exc_info")
 
 _Error = TypeVar("_Error", bound=Exception)
 _SHOWN = "_idempotent_receiver_shows"
@@ -215,26 +226,25 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
     """
     raised, error = error, _telling(error)
     permanent = isinstance(error, PermanentError)
-    held = _held(error)
-    shown: str | None = held.get(_SHOWN)
-    delay_seconds = None if permanent else held.get(_DELAY)
+    its = held(error)
+    shown: str | None = its.get(_SHOWN)
+    delay_seconds = None if permanent else its.get(_DELAY)
     text = None if shown is None else _fitting(shown)
+    text = text_of(error) if permanent or delay_seconds is not None or with_text else text
+    # A refused body's traceback could quote it.
+    is_told = with_text and not isinstance(error, InvalidBody)
     return Failure(
         type=type(error).__qualname__,
         # A body is rejected in the library's own code, so the location would say nothing.
-        at=None if isinstance(error, InvalidBody) else _location(error.__traceback__, of_caller=shown is not None),
-        text=text_of(error) if permanent or delay_seconds is not None or with_text else text,
+        at=None if isinstance(error, InvalidBody) else place_of(error.__traceback__, of_caller=shown is not None),
+        text=text,
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
         delay_seconds=delay_seconds,
-        traceback=_traceback_of(raised) if with_text and not isinstance(error, InvalidBody) else None,
+        traceback=_traceback_of(raised) if is_told else None,
+        codes=codes_of(error) if text is None else None,
+        exc_info=(type(raised), raised, raised.__traceback__) if is_told else None,
     )
-
-
-def _held(error: BaseException) -> dict[str, Any]:
-    # `getattr` could run the user's own code, which may raise anything.
-    found: dict[str, Any] = object.__getattribute__(error, "__dict__")
-    return found
 
 
 def _telling(error: BaseException) -> BaseException:
@@ -254,7 +264,7 @@ def _telling(error: BaseException) -> BaseException:
 
 
 def _rank(error: BaseException) -> tuple[bool, bool, int]:
-    delay_seconds = _held(error).get(_DELAY)
+    delay_seconds = held(error).get(_DELAY)
     return not isinstance(error, PermanentError), delay_seconds is not None, -(delay_seconds or 0)
 
 
@@ -304,17 +314,3 @@ def _traceback_of(error: BaseException) -> str | None:
 def _fitting(text: str) -> str:
     # A lone surrogate cannot be sent to any AWS service.
     return text[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
-
-
-def _location(traceback: TracebackType | None, *, of_caller: bool) -> str | None:
-    frames = list(walk_tb(traceback))
-    # A handler's mistake is in the handler's own line, not where this library detected it.
-    while of_caller and len(frames) > 1 and frames[-1][0].f_globals.get("__name__", "").startswith(f"{_LIBRARY}."):
-        frames.pop()
-    if not frames:
-        return None
-    frame, line = frames[-1]
-    return f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_name}:{line}"
-
-
-_LIBRARY = __name__.rpartition(".")[0]

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from itertools import chain
 from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from idempotent_receiver.errors import Failure, failure_of
+from idempotent_receiver.errors import ExcInfo, Failure, failure_of
 from idempotent_receiver.handler import outcome as ended
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
@@ -79,6 +80,7 @@ class Log(Protocol):
     """A destination for log lines: a Powertools `Logger`, a `logging.Logger`, or anything like them.
 
     Its level is its `log_level` or, without one, its `getEffectiveLevel()`. A log with neither gets every line.
+    With `error_texts=True`, methods that take `exc_info` get it too.
     """
 
     def debug(self, msg: str, /, *, extra: Fields) -> None: ...  # noqa: D102  # the standard library's
@@ -103,6 +105,7 @@ class Line(NamedTuple):
     text: str
     fields: Fields = MappingProxyType({})
     counts: tuple[str, ...] = ()
+    exc_info: ExcInfo | None = None
 
 
 def metrics_factory(metrics: Metrics | None, log: Log | None) -> Callable[[], Metrics]:
@@ -262,7 +265,18 @@ class Telemetry:
 
     def _write(self, line: Line, fields: Fields) -> None:
         methods = {DEBUG: self._log.debug, INFO: self._log.info, WARNING: self._log.warning}
-        methods.get(line.level, self._log.error)(line.text, extra={**fields, **line.fields})
+        write: Callable[..., None] = methods.get(line.level, self._log.error)
+        # An error tracker makes an event of it, grouped by its place.
+        raised = {"exc_info": line.exc_info} if line.exc_info is not None and _takes_exc_info(write) else {}
+        write(line.text, extra={**fields, **line.fields}, **raised)
+
+
+def _takes_exc_info(write: Callable[..., None]) -> bool:
+    try:
+        signature(write).bind("", extra={}, exc_info=None)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def counts_of(
@@ -293,7 +307,8 @@ def line_of(outcome: Outcome) -> Line:
         case ended.NotSent(why, out_of_time):
             return _not_sent(why, out_of_time=out_of_time)
         case ended.DeadLettered(failure):
-            return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
+            text = "failed for good and sent to the dead-letter queue"
+            return Line(ERROR, text, _fields_of(failure), ("Permanent",), failure.exc_info)
         case ended.Failed(failure, recorded):
             return _failed(failure, recorded=recorded)
         case ended.ClaimLost():
@@ -343,12 +358,12 @@ def _not_sent(why: str, *, out_of_time: bool) -> Line:
 def _failed(failure: Failure, *, recorded: bool) -> Line:
     fields = {**_fields_of(failure), "recorded": recorded}
     if failure.permanent:
-        return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"))
+        return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"), failure.exc_info)
     if recorded and failure.delay_seconds is not None:
         # No `error_type`, because the dashboard counts failures by it.
         fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
         return Line(INFO, "will be retried later, as its handler requested", fields, ("Delayed",))
-    return Line(WARNING, "failed, will be retried", fields, ("Failed",))
+    return Line(WARNING, "failed, will be retried", fields, ("Failed",), failure.exc_info)
 
 
 def _fields_of(failure: Failure) -> dict[str, Any]:

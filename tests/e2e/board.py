@@ -30,7 +30,7 @@ AWAY = range(28, 31)
 COLUMN, ROW = 45, 42
 """Pixels of CloudWatch's grid."""
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2")
-QUERY = ("failures", "messages", "last_reason", "error_type", "at")
+QUERY = ("failures", "messages", "last_reason", "error_type", "line")
 
 
 def main() -> None:
@@ -123,7 +123,7 @@ def failures(observed: Observed) -> Iterator[str]:
     ids, last = defaultdict(set), {}
     for line in observed.lines:
         if "error_type" in line:
-            group = (line["error_type"], line.get("at") or "")
+            group = (line["error_type"], (line.get("at") or "").partition(",")[0])
             counts[group] += 1
             ids[group].add(line["message_id"])
             last[group] = line.get("reason") or line.get("why") or ""

@@ -199,6 +199,23 @@ for module in list(sys.modules.values()):
     assert (ran.stderr, ran.stdout) == ("", "lambda_handler\n")
 
 
+def test_in_the_build_a_failure_inside_boto3_is_at_the_users_line() -> None:
+    """boto3 lies beside the application there."""
+    script = """
+import boto3
+from idempotent_receiver.errors import failure_of
+path = f"{sys.argv[1]}/app/own.py"
+names = {"__name__": "app.own"}
+exec(compile("def pay(client):\\n    client.get_item(Wrong=1)", path, "exec"), names)
+try:
+    names["pay"](boto3.client("dynamodb"))
+except Exception as error:
+    print(failure_of(error).at)
+"""
+    ran = imported(HOST_BUILD, ROOT / ".tools" / "uv" / "bin" / "python", script)
+    assert ran.stdout.startswith("app.own.pay:2, in botocore.validate."), ran.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Lambda's emulator is a program for Linux")
 @pytest.mark.parametrize("path", EVENT_FILES, ids=lambda path: path.stem)
 def test_the_host_build_answers_as_expected(functions: dict[str, Function], path: Path) -> None:

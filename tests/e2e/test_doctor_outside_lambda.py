@@ -102,7 +102,9 @@ def test_a_queue_and_a_table_are_looked_at_without_a_stack(aws: Aws, consumer: S
     assert (ran.status, ran.err) == (0, "")
     said = json.loads(ran.out)
     assert said["findings"] == []
-    assert [each["check"] for each in said["unchecked"]] == ["permissions", "stop-timeout", "health-check"]
+    assert [each["check"] for each in said["unchecked"]] == [
+        *("dead-letter-queue", "permissions", "stop-timeout", "health-check")
+    ]
     assert {each["why"] for each in said["unchecked"]} == {
         "the task can be read only for a stack created from deploy/container.yaml: give --stack"
     }
@@ -116,7 +118,7 @@ def test_a_queue_and_a_table_are_looked_at_without_a_stack(aws: Aws, consumer: S
 def test_the_command_takes_the_containers_stack(aws: Aws, stack: Stack) -> None:
     ran = receiver(aws, "doctor", "--stack", stack.name)
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out.strip().endswith("18 checks: 18 passed, 0 findings, 0 not checked.")
+    assert ran.out.strip().endswith("22 checks: 22 passed, 0 findings, 0 not checked.")
 
 
 def test_all_that_it_asks_for_is_documented(aws: Aws, stack: Stack, consumer: Stack) -> None:

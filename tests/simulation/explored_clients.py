@@ -48,6 +48,11 @@ class Executor:
     def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.worker.spawn(lambda: self.worker.finish(then, job()))
 
+    def decide(self, decide: Callable[[], None], on_interrupt: object) -> None:
+        decide()
+
+    start_handlers = start
+
     def start_async(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
         def driven() -> Any:
             coroutine = job()

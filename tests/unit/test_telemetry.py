@@ -7,14 +7,15 @@ import json
 import logging
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import EphemeralMetrics, SchemaValidationError
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, http_endpoint, sqs_consumer
-from idempotent_receiver.errors import Failure
+from idempotent_receiver.errors import Failure, InvalidBody
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
     ClaimLost,
@@ -57,6 +58,9 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (ClaimFailed("why"), logging.ERROR, ["Failed", "ClaimFailures"]),
     (Unreadable("why"), logging.ERROR, ["Failed"]),
 ]
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @pytest.mark.parametrize(("outcome", "level", "names"), OUTCOMES, ids=lambda one: type(one).__name__)
@@ -471,6 +475,51 @@ def test_a_standard_logger_is_told_the_same_at_its_own_level(caplog: pytest.LogC
     failed, summary = (vars(line) for line in caplog.records)
     assert (failed["message_id"], failed["key"], failed["error_type"]) == ("bad", "bad", "ValueError")
     assert (summary["messages"], summary["completed"], summary["failed"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("raised", [ValueError("odd"), PermanentError("odd"), InvalidBody("odd")])
+@pytest.mark.parametrize("error_texts", [False, True])
+def test_a_failures_line_has_its_stack_where_texts_may_be_logged(
+    raised: Exception, error_texts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error tracker groups by it. A refused body's stack may quote the body."""
+
+    def handle(body: dict) -> None:
+        raise raised
+
+    payments = logging.getLogger("payments")
+    sqs_consumer(MemoryStore(), logger=payments, metrics=Sink(), error_texts=error_texts)(handle)(
+        {"Records": [sqs_record("1")]}, Context()
+    )
+
+    exc_info = caplog.records[0].exc_info
+    if not error_texts or isinstance(raised, InvalidBody):
+        assert exc_info is None
+    else:
+        assert exc_info is not None
+        assert exc_info[1] is raised
+        assert [frame.f_code.co_name for frame, _ in walk_tb(exc_info[2])][-1] == "handle"
+
+
+def test_a_log_that_takes_no_stack_is_told_all_else() -> None:
+    class Bare:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def debug(self, text: str, *, extra: Mapping[str, Any]) -> None:
+            self.told.append(text)
+
+        info = warning = error = debug
+
+    def handle(body: dict) -> None:
+        raise ValueError
+
+    bare = Bare()
+    sqs_consumer(MemoryStore(), logger=bare, metrics=Sink(), error_texts=True)(handle)(
+        {"Records": [sqs_record("1")]}, Context()
+    )
+
+    assert bare.told == ["failed, will be retried", "batch"]
 
 
 @pytest.mark.parametrize(("outcome", "level", "names"), OUTCOMES, ids=lambda one: type(one).__name__)

@@ -41,6 +41,8 @@ class Found:
     """The points at which workers were killed."""
     inside: bool
     """Whether the handler uses this library's consumer, which the runs can observe."""
+    named: Sequence[str] = ()
+    """If it does not seem to, the consumers that its module has."""
     claims: bool
     incomparable: Sequence[Attribute] = ()
     unexplained: Sequence[Difference] = ()
@@ -116,7 +118,8 @@ class TrialRuns:
             evidence = trial.evidence()
         ended = judged(evidence)
         missing = [] if trial.redrive_policy else [NO_REDRIVE]
-        return Found(messages=ended, inside=trial.inside, claims=evidence.claims, missing=missing), steps, ended
+        found = Found(messages=ended, inside=trial.inside, named=trial.named, claims=evidence.claims, missing=missing)
+        return found, steps, ended
 
     def _reordered(self, samples: Sequence[Sample]) -> ContentByTable:
         """The tables after a run in another order: the groups are reversed, but each keeps its internal order."""

@@ -44,6 +44,8 @@ class Trial:
     faults: str
     inside: bool = False
     """Whether the handler uses this library's consumer; known after `prepare`."""
+    named: Sequence[str] = ()
+    """If not, the consumers that its module has."""
     sent: dict[str, str] = field(default_factory=dict)
     _samples: dict[str, Sample] = field(default_factory=dict)
     _copied: set[str] = field(default_factory=set)
@@ -79,7 +81,7 @@ class Trial:
         told = json.loads(answer["Payload"].read())
         if "FunctionError" in answer:
             raise DeployError(f"{was['Handler']} does not start: {told.get('errorMessage', told)}")
-        self.inside = told["consumer"]
+        self.inside, self.named = told["consumer"], told["named"]
         return int(timeout)
 
     # Sending and waiting.

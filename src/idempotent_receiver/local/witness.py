@@ -219,31 +219,34 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
 
 
 @functools.cache
-def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
-    """The function's own handler, and whether it contains this library's consumer, which is then observed from inside.
+def shipped() -> tuple[Callable[[Any, Any], Any], bool, list[str]]:
+    """The function's own handler, and whether it contains this library's consumer, which is then observed from inside;
+    if not, the consumers that its module has.
 
     Loaded at a process's first event, so that an import error becomes the response to that event.
     """
     module, _, name = settings["handler"].rpartition(".")
-    handler = consumer = getattr(importlib.import_module(module.replace("/", ".")), name)
-    while not hasattr(consumer, "with_options"):  # it may have other decorators
-        if not hasattr(consumer, "__wrapped__"):
-            return handler, False
-        consumer = consumer.__wrapped__
+    code = importlib.import_module(module.replace("/", "."))
+    handler = getattr(code, name)
+    if "idempotent_receiver.sqs.consumer" not in sys.modules:
+        return handler, False, []
+    handlers = importlib.import_module("idempotent_receiver.sqs.handlers")
+    if (consumer := handlers.consumer_inside(handler)) is None:
+        return handler, False, handlers.names_in(code)
     library = importlib.import_module("idempotent_receiver")
     options = consumer.options
     note("consumer", table=getattr(options.store, "table_name", None), claims=options.effects == "any")
     if options.key is not library.message_id:
         options = replace(options, key=deliveries.keyed(options.key))
     consumer._handle = consumer.with_options(options, watched(consumer.__wrapped__, library.current_claim))  # noqa: SLF001
-    return handler, True
+    return handler, True, []
 
 
 def lambda_handler(event: Any, context: Any) -> Any:
     """Handle an event as the function's own handler does, then apply faults to the response."""
-    handler, inside = shipped()
+    handler, inside, named = shipped()
     if event == PING:
-        return {"consumer": inside}
+        return {"consumer": inside, "named": named}
     records = event["Records"]
     deliveries.take(records, context.get_remaining_time_in_millis())
     if inside:

@@ -70,7 +70,7 @@ class Description:
         }
 
 
-class Unknown(ValueError):
+class UnknownValue(ValueError):
     """A field or a value that this version does not know. A newer version may have written it."""
 
 
@@ -83,7 +83,7 @@ def description_in(text: str) -> Description:
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  # the text is wrong, not an argument's type
     if unknown := sorted(found.keys() - _READ.keys()):
-        raise Unknown(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
+        raise UnknownValue(f"unknown field {', '.join(unknown)}: use {', '.join(_READ)}")
     said = Description(**{name: _read(name, value) for name, value in found.items() if value is not None})
     if said.namespace is None and said.key not in (None, keys.message_id):
         raise ValueError("namespace is missing: with this key strategy, give the store's namespace")
@@ -97,7 +97,7 @@ def stated(outputs: Mapping[str, str], stack: str | None) -> Description | None:
     try:
         return description_in(outputs[OUTPUT])
     except ValueError as error:
-        newer = "upgrade `receiver` if a newer version wrote it, or " if isinstance(error, Unknown) else ""
+        newer = "upgrade `receiver` if a newer version wrote it, or " if isinstance(error, UnknownValue) else ""
         remedy = f"{newer}set it to what `receiver describe` prints, or give --consumer"
         raise UsageError(f"output {OUTPUT} of stack {stack}: {error}; {remedy}") from None
 
@@ -122,7 +122,7 @@ def _payload(said: object) -> Payload | InCode:
             return InCode(name)
         case dict() if not said.keys() - _PARTS:
             return Payload(**said)
-    raise Unknown(f"{json.dumps(said)} is not a payload: use {{}} for the whole body, or {', '.join(_PARTS)}")
+    raise UnknownValue(f"{json.dumps(said)} is not a payload: use {{}} for the whole body, or {', '.join(_PARTS)}")
 
 
 _BY_NAME: Mapping[str, keys.KeyStrategy] = {"message_id": keys.message_id, "event_id": keys.event_id}
@@ -143,7 +143,7 @@ def _key(said: object) -> keys.KeyStrategy | InCode:
             ((name, argument),) = said.items()
             return _MADE[name](argument)
     known = [*map(json.dumps, _BY_NAME), *(f'{{"{name}": ...}}' for name in _MADE)]
-    raise Unknown(f"{json.dumps(said)} is not a key strategy: use {', '.join(known)}")
+    raise UnknownValue(f"{json.dumps(said)} is not a key strategy: use {', '.join(known)}")
 
 
 def _key_document(key: keys.KeyStrategy | InCode) -> object:
@@ -199,5 +199,5 @@ def _read(name: str, value: object) -> Any:
     try:
         return _READ[name](value)
     except (TypeError, ValueError, OverflowError) as error:
-        kind = Unknown if isinstance(error, Unknown) or name == "effects" else ValueError
+        kind = UnknownValue if isinstance(error, UnknownValue) or name == "effects" else ValueError
         raise kind(f"{name}: {error}") from None

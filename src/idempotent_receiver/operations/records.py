@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.protocol.answers import Unreadable, Unsent
 from idempotent_receiver.protocol.record import Record, Status, permanent
 from idempotent_receiver.protocol.resend import resending, resent, taken_back
@@ -56,11 +57,11 @@ MAX_SKEW_MS = 60_000
 """How far a worker's clock may be ahead of the operator's."""
 
 
-def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | None:
-    """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if it has no
-    expiry, or if the result lies in the future: the record was written with a different retention.
+def written_ms(record: Record, now_ms: int, retention_seconds: int | None) -> int | None:
+    """When the record was written, approximately (epoch, ms): its expiry minus its retention. None if either is
+    unknown, or if the result lies in the future: the record was written with a different retention.
     """
-    if record.expiration is None:
+    if record.expiration is None or retention_seconds is None:
         return None
     written = (record.expiration - retention_seconds) * 1000
     return None if written > now_ms + MAX_SKEW_MS else written
@@ -68,9 +69,9 @@ def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | Non
 
 def reason_in(error: Mapping[str, Any]) -> str | None:
     """A record's error in one line."""
-    text, kind, at = (error.get(name) for name in ("text", "type", "at"))
+    text, kind, at, codes = (error.get(name) for name in ("text", "type", "at", "codes"))
     if isinstance(text, str) and text:
         return text
     if not isinstance(kind, str):
         return None
-    return f"{kind} at {at}" if isinstance(at, str) else kind
+    return Failure(kind, at if isinstance(at, str) else None, codes=codes if isinstance(codes, str) else None).reason

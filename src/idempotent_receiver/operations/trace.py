@@ -42,7 +42,7 @@ def in_order(events: Iterable[TraceEvent], now_ms: int) -> list[TraceEvent]:
 
 
 def of_record(
-    source: str, record: Record, now_ms: int, retention_seconds: int, key_of: KeyOf = str
+    source: str, record: Record, now_ms: int, retention_seconds: int | None, key_of: KeyOf = str
 ) -> Iterator[TraceEvent]:
     """The record's last write, what was given up, and the ends of its lease and retention. The write's time is derived
     from the expiry.

@@ -18,10 +18,9 @@ from idempotent_receiver.handler.outcome import (
     of_mark,
     of_stop,
 )
-from idempotent_receiver.protocol import outbox as outboxes
 from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, Settled, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
-from idempotent_receiver.protocol.outbox import GivenUp, Outgoing, confirmed, from_text
+from idempotent_receiver.protocol.outbox import GivenUp, Outgoing, confirmed, from_text, with_reason
 from idempotent_receiver.protocol.record import Record, Status, idempotency_key
 from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.store import RecordStore, Unknown
@@ -93,7 +92,7 @@ def give_up(
         return GaveUp(taken)
     record, left = taken.record, from_text(taken.record.outbox)
     why = None if number in left else _none_left(number, left)
-    outbox = str(record.outbox) if why else outboxes.give_up(record.outbox, number, reason)
+    outbox = str(record.outbox) if why else with_reason(record.outbox, number, reason)
     answer: SettleResult | Unknown = ask(
         _end(taken, outbox, deadline), record, store, deadline, max_retries=SETTLE_RETRIES
     )

@@ -200,7 +200,7 @@ def _is_tombstone(entry: object) -> bool:
     return entry is TOMBSTONE or (isinstance(entry, dict) and entry.keys() == {GIVEN_UP})
 
 
-def give_up(text: str | None, number: int, why: GivenUp) -> str:
+def with_reason(text: str | None, number: int, why: GivenUp) -> str:
     """The outbox with a tombstone and its reason in place of the message with this number."""
     entries = json.loads(text or "")
     entries[number - 1] = {GIVEN_UP: why._asdict()}

@@ -31,8 +31,9 @@ class Record(NamedTuple):
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
     lease's end). `attempts` is the number of times that the handler may have started. `execution` is the ARN of the
     workflow execution that has the key, and `input` the input of one still to be started. `resent` is a `Resend` as
-    JSON, `outbox` the messages that a SENDING record has to send. `unreadable` is never stored: it says why the stored
-    attributes are not a valid record, for `decide` to answer `Unreadable`.
+    JSON, `outbox` the messages that a SENDING record has to send; a COMPLETED record keeps which of them operators gave
+    up. `unreadable` is never stored: it says why the stored attributes are not a valid record, for `decide` to answer
+    `Unreadable`.
     """
 
     id: str

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
 from idempotent_receiver.batch.items import Work
@@ -30,14 +31,29 @@ NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
 """Creates one batch's host from the batch's messages and their work. Used outside Lambda."""
 
 
-class Consumer:
-    """The Lambda handler that `sqs_consumer` creates: takes `(event, context)` and returns the messages to redeliver.
+class LambdaHandler(Protocol):
+    """The function that `sqs_consumer` returns: takes `(event, context)` and returns the messages to redeliver.
 
-    `options` are the consumer's options, including its store; `__wrapped__` is the function for one message. Raises
-    TypeError if the function cannot handle a message or does not fit the options.
+    `options` are the consumer's options, including its store; `__wrapped__` is the function for one message.
     """
 
     __wrapped__: Callable[..., Any]
+    options: ConsumerOptions
+
+    def __call__(self, event: Any, context: Any) -> BatchResponse:
+        """Process an SQS event and return the messages to redeliver. Raises InvalidEvent for any other event."""
+
+    def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "LambdaHandler":
+        """A copy of this handler with other options, such as `dataclasses.replace(handler.options, store=store)`, and
+        optionally another function.
+        """
+
+
+class Consumer:
+    """What a Lambda handler that `sqs_consumer` returns does, and `lambda_handler`, that function.
+
+    Raises TypeError if the function cannot handle a message or does not fit the options.
+    """
 
     def __init__(self, options: ConsumerOptions, function: Callable[..., Any]) -> None:
         binding = _bound(function, options)
@@ -45,15 +61,14 @@ class Consumer:
         new_executor = _threads(binding) if options.executor is None else options.executor
         new_spans = None if options.tracer is None else _spans(options, binding)
 
-        def lambda_handler(event: Any, context: Any, **outside: Any) -> BatchResponse:
+        def handle(event: Any, context: Any, **outside: Any) -> BatchResponse:
             return _Invocation(options, binding, context, new_spans, **outside).receive(event, new_executor)
 
-        # A callable without a name gets the handler's name.
-        update_wrapper(update_wrapper(self, lambda_handler), function)
-        self.options, self._handle = options, lambda_handler
+        self.options, self.__wrapped__, self._handle = options, function, handle
+        self.lambda_handler = _function_of(self)
 
     def __call__(self, event: Any, context: Any) -> BatchResponse:
-        """Process an SQS event and return the messages to redeliver. Raises InvalidEvent for any other event."""
+        """Process an event, as `LambdaHandler` does."""
         return self._handle(event, context)
 
     def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> BatchResponse:
@@ -61,10 +76,29 @@ class Consumer:
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
     def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "Consumer":
-        """A copy of this consumer with other options, such as `dataclasses.replace(consumer.options, store=store)`, and
-        optionally another function.
-        """
+        """A copy of this consumer with other options, and optionally another function."""
         return Consumer(options, self.__wrapped__ if function is None else function)
+
+
+def _function_of(consumer: Consumer) -> LambdaHandler:
+    """A function in front of the consumer, because decorators for Lambda handlers may insist on a function.
+
+    It has the names of the user's function, but its own signature and annotations: Powertools' `event_parser` takes
+    the first one as the event's model.
+    """
+
+    def lambda_handler(event: Any, context: Any) -> BatchResponse:
+        return consumer(event, context)
+
+    def with_options(options: ConsumerOptions, function: Callable[..., Any] | None = None) -> LambdaHandler:
+        return consumer.with_options(options, function).lambda_handler
+
+    made: Any = lambda_handler
+    itself = signature(made)  # before `__wrapped__` is set, which `signature` follows
+    update_wrapper(made, consumer.__wrapped__, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    made.__signature__, made.options, made.with_options = itself, consumer.options, with_options
+    made._consumer = consumer  # noqa: SLF001  # read by `handlers.py`
+    return cast("LambdaHandler", made)
 
 
 class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
@@ -104,9 +138,9 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     is set on a system that does not support it.
     """
 
-    def __call__(self, function: Callable[..., Any]) -> Consumer:
+    def __call__(self, function: Callable[..., Any]) -> LambdaHandler:
         """Decorate a function for one message."""
-        return Consumer(self, function)
+        return Consumer(self, function).lambda_handler
 
 
 def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:

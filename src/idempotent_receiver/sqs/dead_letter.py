@@ -81,14 +81,20 @@ class OwnQueue(ValueError):
     """The dead-letter queue is the queue that the message came from, so it must stay there."""
 
 
+def names_queue(url: str, arn: str) -> bool:
+    """Whether a queue's URL and ARN name the same queue, for one client: it sends each request to its own region and
+    endpoint, whatever the URL's host.
+    """
+    return url.split("/")[-2:] == arn.split(":")[-2:]
+
+
 def send(sqs: "SQSClient", queue_url: str, message: Message, failure: Failure, function: str) -> None:
     """Send a copy of the message, stamped with the reason, to the dead-letter queue. Returns once SQS has confirmed it.
 
     Raises OwnQueue for the message's own queue, NoRoom if the stamp does not fit, and the client's error if SQS did
     not confirm.
     """
-    # The host tells nothing: the client, which also knows the message's queue, sends each request to its own endpoint.
-    if queue_url.split("/")[-2:] == message.queue_arn.split(":")[-2:]:
+    if names_queue(queue_url, message.queue_arn):
         raise OwnQueue("it is the queue that the message came from, which would deliver it again; name another queue")
     # SQS drops a send whose deduplication id was used in the last five minutes. That would lose the message, so each
     # send gets its own id.

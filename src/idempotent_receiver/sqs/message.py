@@ -100,7 +100,10 @@ def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Mess
             else "it has no list 'Records'" if records is None
             else f"its 'Records' is of type {type(records).__name__}, not a list"
         )  # fmt: skip
-        raise InvalidEvent(f"not an SQS event: {came}; is the function's trigger an SQS queue?")
+        raise InvalidEvent(
+            f"not an SQS event: {came}; is the function's trigger an SQS queue, and does each decorator above "
+            "sqs_consumer pass a mapping on?"
+        )
     return [_message(record, place, open_envelope) for place, record in enumerate(records)]
 
 

@@ -1,10 +1,12 @@
 """Checks and converts the arguments of `explore`. Errors name the remedy."""
 
+import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from types import ModuleType
 
 from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.sqs.handlers import consumer_inside, remedy
 from idempotent_receiver.testing.events import body_of, sqs_event
 from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 from idempotent_receiver.testing.setup import RESTORABLE
@@ -12,16 +14,15 @@ from idempotent_receiver.testing.setup import RESTORABLE
 
 def consumer_in(handler: object) -> Consumer:
     """The consumer in `handler`, inside any other decorators. Raises TypeError if there is no consumer."""
-    found: Any = handler
-    while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
-        found = found.__wrapped__
-    if isinstance(found, Consumer):
+    if (found := consumer_inside(handler)) is not None:
         return found
     name = getattr(handler, "__qualname__", repr(handler))
+    imported: list[object] = [*sys.modules.values()]  # and whatever else has been put there
+    modules = [each for each in imported if isinstance(each, ModuleType)]
+    holding = [each for each in modules if any(one is handler for one in [*vars(each).values()])]
     raise TypeError(
-        f"{name} is not decorated with @sqs_consumer, which explore needs: decorate it, and use functools.wraps in any "
-        "outer decorators. A function decorated with @http_endpoint or @idempotent cannot be explored: call it twice "
-        "with a MemoryStore"
+        f"{name} is not decorated with @sqs_consumer, which explore needs: {remedy(handler, holding)}. A function "
+        "decorated with @http_endpoint or @idempotent cannot be explored: call it twice with a MemoryStore"
     )
 
 

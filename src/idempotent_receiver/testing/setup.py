@@ -72,7 +72,7 @@ class Setup:
     @property
     def decorated(self) -> bool:
         """Whether other decorators surround the consumer."""
-        return self.handler is not self.consumer
+        return self.handler is not self.consumer.lambda_handler
 
     def dealt(self) -> list[Sequence[TableItem]]:
         """The messages divided among the workers, with each FIFO group kept together."""

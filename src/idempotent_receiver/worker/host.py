@@ -94,10 +94,13 @@ class WorkerHost:
         self._released: set[int] = set()
         self._begun: dict[int, Begun] = {}
         self._began_seconds = answers.clock.monotonic_seconds()
-        for index, (message, work) in enumerate(zip(messages, works, strict=True)):
+        for index, work in enumerate(works):
             works[index] = work._replace(handle=partial(self._run, index, work.handle))
-            if isinstance(work.claim, Claim):
-                reports.claims(message.receipt_handle, work.claim.id)
+        reports.claims(
+            (message.receipt_handle, work.claim.id)
+            for message, work in zip(messages, works, strict=True)
+            if isinstance(work.claim, Claim)
+        )
 
     def ended(self, index: int, outcome: Outcome) -> None:
         """Acknowledge a message to SQS, now that it has its outcome."""

@@ -33,14 +33,14 @@ class InFlight:
         with self._changed:
             self._waiting.discard(receipt)
             self._began[receipt] = self._clock.monotonic_seconds()
-            self._changed.notify_all()
+            self._tell()
 
     def returned(self, receipt: str) -> None:
         """Note that this message's handler has ended and its record is being written."""
         with self._changed:
             now = self._clock.monotonic_seconds()
             self.run_seconds = max(now - self._began.pop(receipt, now), (self.run_seconds or 0.0) * 3 / 4)
-            self._changed.notify_all()
+            self._tell()
 
     def answered(self, receipts: Sequence[str], give: Callable[[], None] | None = None) -> list[str]:
         """Remove messages, and call `give` to acknowledge them to SQS. Once `give` has begun, `handles` no longer lists
@@ -79,6 +79,11 @@ class InFlight:
         with self._changed:
             latest = self._clock.monotonic_seconds() - longest_seconds
             return [self._ids[receipt] for receipt, began in self._began.items() if began < latest]
+
+    def _tell(self) -> None:
+        """Wake those who wait, unless no handler could start anyway: each waking costs a switch of threads."""
+        if not self._waiting:
+            self._changed.notify_all()
 
     def _room(self, concurrency: int) -> int:
         return 0 if self._waiting else concurrency - len(self._began)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.sqs.handlers import consumer_inside, remedy
 
 
 def loaded(path: str) -> Consumer:
-    """The decorated handler at `module:name`, stripped of outer Lambda decorators such as Powertools'
-    `inject_lambda_context`. Raises ValueError or TypeError, with the remedy, if there is no such handler.
+    """The consumer in the handler at `module:name`, without outer Lambda decorators such as Powertools'
+    `inject_lambda_context`. Raises ValueError or TypeError, with the remedy, if there is none.
     """
     module, _, name = path.partition(":")
     sys.path.insert(0, str(Path.cwd()))
@@ -18,11 +19,9 @@ def loaded(path: str) -> Consumer:
         found: Any = getattr(_imported(path, module), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"there is no handler {path!r}: {error}; name it as module:function") from error
-    while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
-        found = found.__wrapped__
-    if not isinstance(found, Consumer):
-        raise TypeError(f"{path!r} is not decorated with @sqs_consumer: decorate it with @sqs_consumer(store)")
-    return found
+    if (consumer := consumer_inside(found)) is None:
+        raise TypeError(f"{path!r} is not decorated with @sqs_consumer: {remedy(found, [sys.modules[module]])}")
+    return consumer
 
 
 def _imported(path: str, module: str) -> Any:

@@ -92,13 +92,13 @@ class Acknowledgements:
         """Delete this message."""
         with self._some:
             self._deletions.append(handle)
-            self._some.notify()
+            self._tell(len(self._deletions))
 
     def change(self, handle: str, seconds: int) -> None:
         """Make this message visible again after `seconds`."""
         with self._some:
             self._changes.append((handle, seconds))
-            self._some.notify()
+            self._tell(len(self._changes))
 
     def renew(self, handles: Callable[[], Sequence[str]], seconds: int) -> None:
         """Hide these messages for `seconds` from now. `handles` must omit messages with a pending change."""
@@ -111,6 +111,11 @@ class Acknowledgements:
             self._closing = True
             self._some.notify()
         self._thread.join(within_seconds)
+
+    def _tell(self, pending: int) -> None:
+        """Wake the thread only for the first and for a full request: each waking costs a switch of threads."""
+        if pending == 1 or pending >= MOST_ENTRIES:
+            self._some.notify()
 
     def _run(self) -> None:
         while True:

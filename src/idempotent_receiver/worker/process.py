@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -146,9 +147,10 @@ class Process:
             return []
         self._in_flight.hold(records)
         self._received += len(records)
-        for record in records:
-            receives = int(record["attributes"]["ApproximateReceiveCount"])
-            self._reports.received(record["messageId"], record["receiptHandle"], receives)
+        self._reports.received(
+            (record["messageId"], record["receiptHandle"], int(record["attributes"]["ApproximateReceiveCount"]))
+            for record in records
+        )
         return records
 
     def _most(self, room: int) -> int:
@@ -204,6 +206,7 @@ class Process:
         batch = object()
         try:
             self._consumer.receive({"Records": records}, context, lease_ms, partial(self._new_host, batch=batch))
+            self._flush_handlers_metrics()
         finally:
             # A batch that failed as a whole reports no outcomes: its messages become visible again when their
             # visibility timeouts end.
@@ -211,6 +214,13 @@ class Process:
             self._leases.ended(batch)
             if running:
                 die(f"the batch failed while these messages were being handled: {', '.join(running)}")
+
+    def _flush_handlers_metrics(self) -> None:
+        """Send what handlers added to the consumer's Powertools metrics. On Lambda, `log_metrics` does."""
+        metrics: Any = self._consumer.options.metrics
+        if getattr(metrics, "metric_set", None):
+            with suppress(Exception):  # another batch may be adding to them; then the next one sends them
+                metrics.flush_metrics()
 
     def _every(self, seconds: float, job: Callable[[], None]) -> None:
         def run() -> None:

@@ -5,6 +5,7 @@ Best effort: a stopped supervisor must not stop the process, and leases run out 
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 LONGEST_REPORT = 4096
@@ -23,13 +24,13 @@ class Reports:
             os.set_blocking(pipe, False)
         self._tell("begins", owner)
 
-    def received(self, id: str, handle: str, receives: int) -> None:
-        """A message was received; `receives` is its receive count."""
-        self._tell("received", id, handle, receives)
+    def received(self, messages: Iterable[tuple[str, str, int]]) -> None:
+        """Messages were received, each with its id, its handle and its receive count."""
+        self._tell_all(("received", *message) for message in messages)
 
-    def claims(self, handle: str, record_id: str) -> None:
-        """The message's record is about to be claimed."""
-        self._tell("claims", handle, record_id)
+    def claims(self, claims: Iterable[tuple[str, str]]) -> None:
+        """Records are about to be claimed, each for the message with this handle."""
+        self._tell_all(("claims", *claim) for claim in claims)
 
     def started(self, handle: str) -> None:
         """The message's handler starts."""
@@ -52,7 +53,21 @@ class Reports:
         self._tell("dead by", boottime_seconds)
 
     def _tell(self, *event: object) -> None:
-        line = json.dumps(event).encode() + b"\n"
-        if self._pipe is not None and len(line) <= LONGEST_REPORT:
+        self._tell_all([event])
+
+    def _tell_all(self, events: Iterable[tuple[object, ...]]) -> None:
+        text = b""
+        for event in events:
+            line = json.dumps(event).encode() + b"\n"
+            if len(line) > LONGEST_REPORT:
+                continue
+            if len(text) + len(line) > LONGEST_REPORT:
+                self._write(text)
+                text = b""
+            text += line
+        self._write(text)
+
+    def _write(self, text: bytes) -> None:
+        if self._pipe is not None:
             with suppress(OSError):
-                os.write(self._pipe, line)
+                os.write(self._pipe, text)

@@ -31,6 +31,7 @@ class Cloud:
 
     faults: str
     inside: bool = True
+    named: Sequence[str] = ()
     fifo: bool = False
     redrive_policy: dict[str, Any] = field(default_factory=lambda: {"maxReceiveCount": 5})
     refuses: frozenset[str] = frozenset({"refused"})
@@ -163,9 +164,9 @@ def test_a_fifo_queues_groups_keep_their_order(clouds: Clouds) -> None:
 
 
 def test_a_handler_without_the_library_cannot_be_made_to_fail(clouds: Clouds) -> None:
-    found = clouds.found(inside=False)
+    found = clouds.found(inside=False, named=["orders"])
     assert [faults for faults, _ in clouds.made] == [witness.NONE, witness.KILLS, witness.NONE]
-    assert not found.inside
+    assert (found.inside, found.named) == (False, ["orders"])
 
 
 def test_where_everything_fails_there_is_nothing_to_compare(clouds: Clouds) -> None:

@@ -121,7 +121,7 @@ class Clients:
         return SimpleNamespace(wait=lambda **asked: None)
 
     def invoke(self, **asked: object) -> Any:
-        return {"Payload": BytesIO(b'{"consumer": true}')}
+        return {"Payload": BytesIO(b'{"consumer": false, "named": ["orders"]}')}
 
     def get_paginator(self, operation: str) -> Any:
         def paginate(*, TableName: str, **asked: object) -> Any:  # noqa: N803
@@ -238,7 +238,9 @@ def test_a_lease_ends_within_the_trial_and_before_its_message_comes_again(
 ) -> None:
     clients = Clients(EMPTY, timeout=timeout)
 
-    assert trial_of(clients, tmp_path).prepare() == seconds
+    trial = trial_of(clients, tmp_path)
+    assert trial.prepare() == seconds
+    assert (trial.inside, trial.named) == (False, ["orders"])
 
     assert clients.all("update_function_configuration", "Timeout") == [seconds]
     hidden = {"VisibilityTimeout": str(seconds + LEASE_MARGIN_SECONDS)}

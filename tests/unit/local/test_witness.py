@@ -106,13 +106,26 @@ def lambda_handler(event, context):
         raise ValueError("refused")
     return {"batchItemFailures": [{"itemIdentifier": "m-2"}]}
 """
+DECORATED = """
+import functools
+def own(function):
+    return functools.wraps(function)(lambda event, context: function(event, context))
+lambda_handler = own(own(lambda_handler))
+"""
+DISPATCHER = """
+refunds = sqs_consumer(MemoryStore())(lambda_handler.__wrapped__)
+take_order = lambda_handler
+def lambda_handler(event, context):
+    return (take_order if "Records" in event else print)(event, context)
+"""
 
 
 @pytest.fixture
 def handler(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
     """A function's module, whose handler is behind the witness."""
     name = f"witnessed_{request.node.name.partition('[')[0]}"
-    (folder / f"{name}.py").write_text(PLAIN if "plain" in name else CONSUMER)
+    more = DECORATED * ("decorated" in name) + DISPATCHER * ("dispatcher" in name)
+    (folder / f"{name}.py").write_text(PLAIN if "plain" in name else CONSUMER + more)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setitem(witness.settings, "handler", f"{name}.lambda_handler")
     witness.shipped.cache_clear()
@@ -148,6 +161,20 @@ def test_one_message_of_a_batch_fails_once_in_place_of_its_handler(
     assert [each["key"] for each in noted("spoiled")] == ["m-1"]
     assert handled(*batch) == []
     assert ran == ["b", "c", "a"]
+
+
+def test_a_decorated_consumer_is_observed_from_inside(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though what decorates it has copies of its attributes."""
+    assert handler
+    monkeypatch.setitem(witness.settings, "faults", witness.NONE)
+    assert witness.lambda_handler(witness.PING, None) == {"consumer": True, "named": []}
+    assert handled({"id": "a"}, {"id": "refused"}) == ["m-2"]
+    assert [each["error"] for each in noted("ended")] == [None, "ValueError: refused"]
+
+
+def test_a_dispatcher_is_said_to_have_the_consumers_of_its_module(handler: str) -> None:
+    assert handler
+    assert witness.lambda_handler(witness.PING, None) == {"consumer": False, "named": ["refunds", "take_order"]}
 
 
 def test_without_faults_it_only_notes(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:

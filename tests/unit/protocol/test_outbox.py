@@ -19,9 +19,9 @@ from idempotent_receiver.protocol.outbox import (
     Outgoing,
     confirmed,
     from_text,
-    give_up,
     given_up,
     to_text,
+    with_reason,
     without_messages,
 )
 
@@ -98,14 +98,14 @@ def test_a_message_that_is_given_up_leaves_the_reason_in_its_place() -> None:
     one, two, three = (sent(MessageBody=text) for text in "123")
     why = GivenUp(QUEUE, "alice", "the queue is gone")
 
-    some = give_up(to_text([one, two, three]), 2, why)
+    some = with_reason(to_text([one, two, three]), 2, why)
     assert from_text(some) == {1: one, 3: three}
     assert given_up(some) == {2: why}
     done = confirmed(some, {1, 3})
     assert (from_text(done), given_up(done)) == ({}, {2: why})
     for text in (some, done):
         assert json.loads(str(without_messages(text))) == [None, {"GivenUp": why._asdict()}]
-    assert from_text(give_up(done, 2, why)) == {}
+    assert from_text(with_reason(done, 2, why)) == {}
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from idempotent_receiver.protocol.outbox import (
     Outgoing,
     confirmed,
     from_text,
-    give_up,
     given_up,
     outgoing,
     to_text,
+    with_reason,
 )
 from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, both_modes, deliver, fails, key_of, messages
 
@@ -47,14 +47,14 @@ def test_the_release_before_reasons_reads_no_outbox_with_a_message_that_was_give
     """So it never sends that, and does not mark the record, which would lose the reason."""
     assert read_before_reasons(OUTBOX) == from_text(OUTBOX)
     with pytest.raises(KeyError):
-        read_before_reasons(give_up(OUTBOX, number, GIVEN_UP))
+        read_before_reasons(with_reason(OUTBOX, number, GIVEN_UP))
 
 
 @both_modes
 def test_a_delivery_sends_what_is_left_beside_what_was_given_up_and_keeps_the_reason(effects: str) -> None:
     store, sqs = Orders(), Sqs()
     ended: dict[str, Any] = {"in_progress_expiration": OVER_MS, "expiration": LIVE_MS // 1000}
-    outbox = give_up(OUTBOX, 1, GIVEN_UP)
+    outbox = with_reason(OUTBOX, 1, GIVEN_UP)
     store.items["m0"] = {"id": "m0", "status": "SENDING", "version": "v", "owner": "before", "outbox": outbox, **ended}
 
     assert deliver(store, sqs, fails, *messages(1, receives=2), effects=effects) == []

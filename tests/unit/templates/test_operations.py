@@ -197,7 +197,7 @@ def test_the_operators_policy_is_for_this_stack_alone(variant: str) -> None:
     (mine,) = found["SwitchTheMapping"]["Condition"].values()
     assert mine == {"lambda:FunctionArn": found["LookAtTheFunction"]["Resource"]}
     by_name = {"FindTheStack", "LookAtTheFunction", "SwitchTheMapping", "LookAtTheAlarms", "ReadTheLog"}
-    assert wide(found) == by_name | {"ArchiveDeadLetters", *unbounded}
+    assert wide(found) == by_name | {"ArchiveDeadLetters", "SeeWhichQueuesAreGone", *unbounded}
     log = f"arn:AWS::Partition:logs:{at}:log-group:ConsumerLogGroup:*"
     assert text_of(found["ReadTheLog"]["Resource"]) == log
 

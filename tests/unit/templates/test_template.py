@@ -12,7 +12,7 @@ from aws_lambda_powertools.shared import constants as powertools
 
 from idempotent_receiver.operations.description import Description, description_in
 from tests.starter import made
-from tests.template import TEMPLATE, load, parsed, text_of, watched_by
+from tests.template import TEMPLATE, WATCH, load, parsed, text_of, watched_by
 from tests.unit.templates.variants import (
     ALLOWED,
     AT_ONCE,
@@ -138,6 +138,22 @@ def test_alarms_and_metrics_and_log_are_those_of_the_function(variant: str) -> N
     assert consumer["LoggingConfig"] == {"LogGroup": {"Ref": "ConsumerLogGroup"}}, "where logs expire"
     log = properties(variant, "ConsumerLogGroup")
     assert (log["RetentionInDays"], log.get("KmsKeyId")) == (30, VARIANTS[variant].parameters.get("KmsKeyArn"))
+
+
+def test_failures_are_grouped_by_the_line_of_the_users_own_code() -> None:
+    """Not by where a library raised: the causes in one library differ."""
+    (query,) = re.findall('"title": "Failures by type".*?"query": "(.*?)"', WATCH.read_text(), re.DOTALL)
+    (pattern,) = re.findall(r"parse at /(.*?)/ \|", query)
+    lines = {
+        (found := re.search(pattern.replace("(?<", "(?P<"), at)) and found["line"]
+        for at in (
+            "app.charge:7, in botocore.client._make_api_call:1094",
+            "app.charge:7, in http.get:3",
+            "app.charge:7",
+        )
+    }
+    assert lines == {"app.charge:7"}
+    assert " by error_type, line |" in query
 
 
 @every_variant

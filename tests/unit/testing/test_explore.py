@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -456,30 +455,6 @@ class Forgetful(MemoryStore):
 @handlers.consumer
 def _interrupted(order: dict) -> None:
     raise KeyboardInterrupt
-
-
-async def _with_a_coroutine(order: dict) -> None:
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-
-
-def _with_an_alarm(order: dict, tx: Transaction) -> None:
-    connection.execute("select 1")
-
-
-connection = sqlite3.connect(":memory:")
-
-
-@pytest.mark.parametrize(
-    ("function", "concurrency", "survives"),
-    [(_with_a_coroutine, 1, False), (_with_an_alarm, 2, False), (_with_an_alarm, 1, True)],
-)
-def test_a_handler_runs_on_the_kind_of_thread_on_which_it_will_when_deployed(
-    function: Any, concurrency: int, survives: bool
-) -> None:
-    """Signals, and what a module has made for its own thread, are for plain handlers without concurrency."""
-    handler = sqs_consumer(MemoryStore(), concurrency=concurrency)(function)
-    explored = explore(handler, ORDER, no_effects="it tries its thread", check=False)
-    assert (explored.violations == []) == survives
 
 
 def test_an_interrupt_ends_all_of_it() -> None:

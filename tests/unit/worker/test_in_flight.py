@@ -71,3 +71,18 @@ def test_a_long_run_is_remembered_for_some_quick_ones(in_flight: InFlight, clock
         measured.append(in_flight.run_seconds)
 
     assert measured == [None, 8.0, 6.0, 4.5, 7.0]
+
+
+def test_handlers_wake_those_who_wait_only_when_one_more_could_start(in_flight: InFlight) -> None:
+    """Each waking costs the handlers a switch of threads."""
+    woken: list[str] = []
+    in_flight._changed.notify_all = lambda: woken.append(step)  # type: ignore[method-assign]
+    in_flight.hold([received("m", handle) for handle in "abc"])
+
+    for handle in "abc":
+        step = f"{handle} starts"
+        in_flight.started(handle)
+        step = f"{handle} returns"
+        in_flight.returned(handle)
+
+    assert woken == ["c starts", "c returns"]

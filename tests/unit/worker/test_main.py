@@ -105,6 +105,46 @@ def test_what_decorates_a_handler_for_lambda_is_left_out(monkeypatch: pytest.Mon
     assert isinstance(found, Consumer)
 
 
+DISPATCHER = """
+from idempotent_receiver import MemoryStore, sqs_consumer
+class Hiding:
+    def __init__(self, func): self.func = func
+    def __call__(self, event, context): return self.func(event, context)
+@sqs_consumer(MemoryStore())
+def refunds(body: dict) -> None: ...
+@sqs_consumer(MemoryStore())
+def orders(body: dict) -> None: ...
+hidden = Hiding(orders)
+def refund(body: dict) -> None: ...
+def handler(event, context):
+    return (orders if "Records" in event else print)(event, context)
+"""
+
+
+@pytest.mark.parametrize("name", ["handler", "hidden"])
+def test_a_handler_in_which_no_consumer_is_found_is_told_those_of_its_module(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """A dispatcher has several, and a decorator that is an object without `__wrapped__` hides its own."""
+    (tmp_path / f"dispatching_{name}.py").write_text(DISPATCHER)
+    monkeypatch.chdir(tmp_path)
+    refused = f"'dispatching_{name}:{name}' is not decorated with @sqs_consumer: use a consumer that its module has: "
+    with pytest.raises(TypeError, match=f"^{refused}orders, refunds$"):
+        loaded(f"dispatching_{name}:{name}")
+    assert loaded(f"dispatching_{name}:refunds").__wrapped__.__name__ == "refunds"
+    with pytest.raises(TypeError, match=r": decorate it with @sqs_consumer\(store\)"):
+        loaded(f"dispatching_{name}:refund")  # a function for one message
+
+
+def test_a_consumer_that_has_no_name_but_that_of_what_hides_it_is_asked_for_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "hiding.py").write_text(DISPATCHER.partition("hidden")[0] + "orders, refunds = Hiding(orders), None\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=r"decorate it .* consumer = sqs_consumer\(store\)\(function\), and use that$"):
+        loaded("hiding:orders")
+
+
 @pytest.mark.parametrize(("read_timeout", "waits"), [(60, 10), (11, 10), (3, 2), (2, 1)])
 def test_a_poll_waits_no_longer_than_its_client(read_timeout: float, waits: int) -> None:
     """On Lambda, short time-outs are right. What SQS answers to nobody is hidden until its visibility ends."""

@@ -10,7 +10,7 @@ import pytest
 
 from idempotent_receiver.clock import since_boot_seconds
 from idempotent_receiver.worker import __main__ as main
-from idempotent_receiver.worker.polling import PolledQueue, send_in_tens
+from idempotent_receiver.worker.polling import Acknowledgements, PolledQueue, send_in_tens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +45,24 @@ def test_an_entry_that_was_refused_is_known_by_its_id() -> None:
 
     assert queue.change([(handle, 7) for handle in "abcd"]) == [("b", 7), ("d", 7)]
     assert queue.delete([*"abcd"]) == ["b", "d"]
+
+
+def test_acknowledgements_wake_their_thread_for_the_first_and_for_a_full_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each waking costs the handlers a switch of threads."""
+    monkeypatch.setattr(Acknowledgements, "_run", lambda self: None)
+    queue: Any = None
+    acknowledgements, woken = Acknowledgements(queue, logger), list[int]()
+    deletions, changes = acknowledgements._deletions, acknowledgements._changes
+    acknowledgements._some.notify = lambda n=1: woken.append(len(deletions) + len(changes))  # type: ignore[method-assign]
+
+    for number in range(11):
+        acknowledgements.delete(str(number))
+    for number in range(10):
+        acknowledgements.change(str(number), 1)
+
+    assert woken == [1, 10, 11, 12, 21]
 
 
 class Reports:

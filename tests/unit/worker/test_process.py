@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aws_lambda_powertools.metrics import EphemeralMetrics
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from idempotent_receiver import MemoryStore, Message, RetryLater, sqs_consumer
@@ -100,7 +102,7 @@ class NoTimer:
 class Worker:
     """A process at work on its own thread. Its handlers wait until they may return."""
 
-    def __init__(self, *, asynchronous: bool = False, tracer: Any = None, **limits: Any) -> None:
+    def __init__(self, *, asynchronous: bool = False, tracer: Any = None, metrics: Any = None, **limits: Any) -> None:
         self.at_once: list[int] = []
         self.begins: Callable[[], object] = lambda: None
         self._running: set[str] = set()
@@ -118,7 +120,7 @@ class Worker:
             lease_seconds=self.limits.lease_seconds,
             margin_seconds=self.limits.margin_seconds,
         )
-        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency, tracer=tracer)(
+        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency, tracer=tracer, metrics=metrics)(
             self._coroutine if asynchronous else self._handle
         )
         queue: Any = self.queue
@@ -285,6 +287,27 @@ def test_a_process_that_ends_has_written_the_metrics_of_its_last_batch(
     may_write.set()
     worker._thread.join(SOON)
     assert not worker._thread.is_alive()
+
+
+def test_what_handlers_add_to_shared_metrics_is_sent_without_the_decorator_that_would(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker leaves out what stands around the consumer, such as Powertools' `log_metrics`."""
+    metrics = EphemeralMetrics(namespace="Shop")
+    handle = Worker._handle
+
+    def counting(self: Worker, body: str, message: Message) -> None:
+        metrics.add_metric("Ordered", unit="Count", value=2)
+        handle(self, body, message)
+
+    monkeypatch.setattr(Worker, "_handle", counting)
+    worker = start(max_messages=1, metrics=metrics)
+    worker.receives(("m", "1"))
+    worker.finishes("m")
+    worker._thread.join(SOON)
+
+    sent = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each.get("Completed"), each.get("Ordered")) for each in sent] == [([1.0], None), (None, [2.0])]
 
 
 def test_a_queue_that_does_not_answer_holds_up_no_lease(start: Callable[..., Worker]) -> None:

@@ -95,16 +95,33 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
 
 
 def test_a_message_that_came_again_and_was_answered_still_runs(child: Child, reports: Reports) -> None:
-    reports.received("m", "first", 3)
-    reports.claims("first", "record")
+    reports.received([("m", "first", 3)])
+    reports.claims([("first", "record")])
     reports.started("first")
-    reports.received("m", "second", 4)
-    reports.claims("second", "record")
+    reports.received([("m", "second", 4)])
+    reports.claims([("second", "record")])
     reports.ended("second")
     child.read()
 
     left = {"id": "m", "handle": "first", "receives": 3, "record": "record", "started": True, "owner": "owner"}
     assert child.orphans() == [left]
+
+
+def test_a_batch_is_reported_in_writes_that_a_pipe_takes_whole(
+    child: Child, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One write each would wake the supervisor for each message. A report too long for a write is left out alone."""
+    writes, write = list[int](), os.write
+    monkeypatch.setattr(os, "write", lambda pipe, text: (writes.append(len(text)), write(pipe, text))[1])
+    handles = [str(number) * 400 for number in range(10)]
+
+    reports.received(("m", handle, 1) for handle in [*handles[:5], "h" * 5000, *handles[5:]])
+    reports.claims((handle, "record") for handle in handles)
+    child.read()
+
+    assert [(one["handle"], one["record"]) for one in child.orphans()] == [(handle, "record") for handle in handles]
+    assert len(writes) == 4
+    assert max(writes) <= 4096
 
 
 def test_what_a_process_was_to_give_back_is_given_back_by_the_next_if_it_dies_first(

@@ -264,6 +264,13 @@ class Deployment:
         """Record retention in seconds."""
         return self.description.retention_seconds or DEFAULT_RETENTION_SECONDS
 
+    def known_retention(self, id: str) -> int | None:
+        """The retention in seconds of the record with this id. None if the consumer's description does not say, or the
+        record is not the consumer's: an endpoint or a function with the same table keeps its records for another time.
+        """
+        own = "#" not in id if self.namespace is None else id.startswith(self.prefix)
+        return self.description.retention_seconds if own else None
+
     def reader(self) -> Reader:
         """A reader that reads dead letters as the consumer does."""
         key, payload = self.description.key, self.description.payload

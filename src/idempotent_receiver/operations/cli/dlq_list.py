@@ -60,7 +60,8 @@ class Look:
             yield self._decisions(session, stopped)
             self.about, self.stopped = max(self.taken, queue.count()), stopped()
         if self.about - self.held > self.taken:
-            why = "SQS delivers at most ten messages of a FIFO group" if queue.fifo else "see --limit"
+            ten = "SQS delivers at most ten messages of a FIFO group"
+            why = ten if queue.fifo else queue.cut_short or "see --limit"
             terminal.note(f"This is a sample: {self.taken} of about {self.about} ({why}).")
 
     def _decisions(self, session: Session, stopped: Callable[[], bool]) -> Iterator[Decision]:
@@ -81,7 +82,7 @@ class Look:
     def values(self) -> dict[str, Any]:
         """How much of the queue was read, for the JSON output."""
         sample = self.about > self.taken
-        return {"letters": self.meant, "about": self.about, "sample": sample, "held_elsewhere": self.held}
+        return {"count": self.meant, "about": self.about, "sample": sample, "held_elsewhere": self.held}
 
     def end(self, *, whole: bool) -> None:
         """Exit with a code if the command was stopped, found no match, or had to read the `whole` queue and did not."""

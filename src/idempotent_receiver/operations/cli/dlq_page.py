@@ -87,7 +87,7 @@ class Page:
             del each["letters"]
         verdicts = Counter(each["verdict"] for each in self.rows)
         rest = {
-            **{name: value for name, value in look.items() if name != "letters"},
+            **look,
             "title": f"Dead letters of {self.deployment.queue.arn.rpartition(':')[2]}",
             "dead_letter_queue": self.deployment.dead_letter_queue.arn,
             "made_at": moment(now_ms),

@@ -126,7 +126,7 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
     for place, each in enumerate(groups[:LINES_OF_GROUPS]):
         name = Text(each["name"], style="bold")
         table.add_row(str(each["count"]), Group(name, *_details(each, max(0, reasons))) if place < whole else name)
-    last = "--group NAME lists a group's dead letters."
+    last = f"--group NAME lists a group's dead letters{'; ' + MATCHING if _several(groups) else '.'}"
     if others := groups[LINES_OF_GROUPS:]:
         letters = counted(sum(each["count"] for each in others), "dead letter")
         last = f"And {counted(len(others), 'smaller group')} with {letters}, which --json lists. {last}"
@@ -156,8 +156,18 @@ def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
             rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (text, each.get("body"))))
         shown += [Text(f"{group['name']}: {counted(group['count'], 'dead letter')}", style="bold")]
         shown += [*_reasons(group, MOST_REASONS), Text(), _listed(("key", "since", "verdict"), rows), Text()]
+    last = [Text(MATCHING)] if _several(groups) else []
     stay = any(each["verdict"] not in ACTS for group in groups for each in group["letters"])
-    return Group(*shown, remedies()) if stay else Group(*shown[:-1])
+    last += [remedies()] if stay else []
+    return Group(*shown, *last) if last else Group(*shown[:-1])
+
+
+MATCHING = "--matching TEXT selects by reason."
+
+
+def _several(groups: Sequence[dict[str, Any]]) -> bool:
+    """Whether one group has several reasons."""
+    return any(len(each["reasons"]) > 1 for each in groups)
 
 
 def _reasons(group: dict[str, Any], most: int) -> list[RenderableType]:

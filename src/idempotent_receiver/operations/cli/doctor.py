@@ -12,7 +12,15 @@ from idempotent_receiver.operations.account import UsageError, require_table
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
-from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, check_name, checks_of, examine, notes
+from idempotent_receiver.operations.doctor.checks import (
+    Finding,
+    Unchecked,
+    check_name,
+    checks_of,
+    examine,
+    notes,
+    unknown_promises,
+)
 from idempotent_receiver.operations.doctor.facts import DeployedConsumer, consumer_of, gather
 
 
@@ -27,7 +35,7 @@ def doctor(
 
     Select it by stack, by function, or, for workers outside Lambda, by --queue and --table. With --consumer, doctor
     also compares the stack's description with your code. Each finding includes a remedy. Checks that could not run are
-    listed, but are not findings.
+    listed, but are not findings; where a promise needs one, the exit code is 5.
     """
     consumer, client = _consumer(deployment, function), deployment.client
     if consumer.table is not None:
@@ -43,6 +51,8 @@ def doctor(
     terminal.answer(values, findings_text(names, found, noted))
     if values["findings"]:
         raise typer.Exit(Exit.LEFT)
+    if unknown_promises(found):
+        raise typer.Exit(Exit.UNKNOWN)
 
 
 def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:

@@ -39,6 +39,11 @@ PLAIN = (
     "This handler does not seem to be decorated with sqs_consumer, so every delivery\n"
     "counts as a run. If it is decorated, an outer decorator lacks functools.wraps."
 )
+IN_ITS_MODULE = (
+    "No consumer was found in this handler, so every delivery counts as a run. Its\n"
+    "module has: {names}. Give one of them a function in the template,\n"
+    "or use functools.wraps in what decorates it."
+)
 STAYS_UP = """
 The stack is called {stack}, at {at}.
 In another terminal, in the project's folder:
@@ -203,7 +208,7 @@ def remarks(found: Found, *, again: bool) -> list[str]:
     compared = ", ".join(map(str, found.incomparable))
     return [
         *([RUN_AGAIN] if again and found.inside else []),
-        *([] if found.inside else [PLAIN]),
+        *([] if found.inside else [IN_ITS_MODULE.format(names=", ".join(found.named)) if found.named else PLAIN]),
         *([] if found.claims else [CLAIMLESS]),
         *([f"{NOT_COMPARED} {compared}"] if compared else []),
         *(f"No message writes here in fault-free runs: {each}" for each in found.unexplained),

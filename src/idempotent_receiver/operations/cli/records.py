@@ -83,7 +83,7 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
     """A record, for the JSON output. `status` comes from `state_of`; `was` is the status stored in the table."""
     error = error_of(found)
     until = found.lease_until_ms if found.status in (Status.INPROGRESS, Status.SENDING) else None
-    written = written_ms(found, now_ms, deployment.retention_seconds)
+    written = written_ms(found, now_ms, deployment.known_retention(found.id))
     return {
         "key": deployment.key_of(found.id),
         "id": found.id,
@@ -195,7 +195,7 @@ def stuck(
     deployment.options.refuse("stuck", archive=NO_ARCHIVE)
     table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
     if send is not None:
-        sends.send(send, deployment, terminal, number=give_up, because=because, yes=yes)
+        sends.send_stored(send, deployment, terminal, number=give_up, because=because, yes=yes)
     if give_up is not None or because is not None:
         raise UsageError("--give-up and --because need --send KEY")
     cost = cost_of(dynamodb, table)

@@ -16,7 +16,7 @@ from idempotent_receiver.protocol.record import Record, idempotency_key
 from idempotent_receiver.protocol.resend import resending
 
 
-def send(
+def send_stored(
     key: str, deployment: Deployment, terminal: Terminal, *, number: int | None, because: str | None, yes: bool
 ) -> NoReturn:
     """Send a record's messages, after giving up the one with this `number`, if any. Exits with a code."""
@@ -44,8 +44,8 @@ def send(
     before = found[id]
     if why is None and isinstance(before, Record) and resending(before) is not None:
         dropped = drop_resent(deployment.key_of(id), deployment, terminal)
-        _end(key, terminal, why=why, gave_up=number, dropped=dropped.acted, complete=not dropped.left)
-    _end(key, terminal, why=why, gave_up=number)
+        _end(key, terminal, why=why, gave_up=number, left=left, dropped=dropped.acted, complete=not dropped.left)
+    _end(key, terminal, why=why, gave_up=number, left=left)
 
 
 def _end(
@@ -54,10 +54,12 @@ def _end(
     *,
     why: str | None,
     gave_up: int | None = None,
+    left: bool = True,
     dropped: int | None = None,
     complete: bool = True,
 ) -> NoReturn:
-    told = f"Sent the messages for {clean(key)}." if why is None else f"Not done: {clean(why)}."
+    done = f"Sent the messages for {clean(key)}." if left else f"{clean(key)} has none left to send."
+    told = done if why is None else f"Not done: {clean(why)}."
     values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
     if gave_up is not None:
         told, values = f"Message {gave_up} is given up. {told}", {**values, "gave_up": gave_up}

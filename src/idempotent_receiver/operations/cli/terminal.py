@@ -43,13 +43,15 @@ class Exit(IntEnum):
     USAGE = 2
     AWS = 3
     HELD = 4
+    UNKNOWN = 5
     CRASHED = 70
     STOPPED = 130
 
 
 EXIT_CODES = """Exit codes: 0 success; 1 something was left, not found or not confirmed; 2 usage
 error; 3 AWS refused or failed; 4 another session holds dead letters: run the
-command again later; 70 internal error; 130 stopped."""
+command again later; 5 what a promise needs could not be checked; 70 internal
+error; 130 stopped."""
 
 SCHEMA = 1
 """The version of the JSON output. It increases when a change would break existing scripts."""

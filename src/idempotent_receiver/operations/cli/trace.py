@@ -88,7 +88,7 @@ class Story:
 
     def record(self) -> None:
         """Add the key's record."""
-        table, retention = self.deployment.table, self.deployment.retention_seconds
+        table = self.deployment.table
         found = next((each for each in self.deployment.store.read(self.ids) if each is not None), None)
         if isinstance(found, Unknown):
             self.unread[RECORD] = found.why
@@ -97,6 +97,7 @@ class Story:
         else:
             self.found = found
             self.keys[self.deployment.key_of(found.id)] = None
+            retention = self.deployment.known_retention(found.id)
             self.events += of_record(RECORD, found, self.now_ms, retention, self.deployment.key_of)
             if found.execution is not None:
                 self._execution(found.execution)
@@ -161,8 +162,10 @@ class Story:
             if isinstance(found, Unknown):
                 self.unread["resend"] = found.why
             elif found is not None:
-                at_ms = written_ms(found, self.now_ms, self.deployment.retention_seconds)
-                self.events += of_resend(found, self.ids, at_ms, self.deployment.key_of)
+                self.events += of_resend(found, self.ids, self._written_ms(found), self.deployment.key_of)
+
+    def _written_ms(self, record: Record) -> int | None:
+        return written_ms(record, self.now_ms, self.deployment.known_retention(record.id))
 
     def log(self) -> None:
         """Add the consumer's log lines, as far as the limits allow."""
@@ -171,7 +174,11 @@ class Story:
             self.unread[LOG] = "no stack output ConsumerLogGroup"
             return
         known = [each.at_ms for each in self.events if each.at_ms is not None and each.at_ms <= self.now_ms]
-        since_ms = max(self.now_ms - LOG_MS, min(known, default=0) - BEFORE_MS)
+        # A record of unknown age may be older than all else that is known, but not older than its message.
+        dated = (
+            self.found is None or self._written_ms(self.found) or any(each.source == "message" for each in self.events)
+        )
+        since_ms = max(self.now_ms - LOG_MS, min(known if dated else [], default=0) - BEFORE_MS)
         until = self.terminal.clock.monotonic_seconds() + MOST_LOG_SECONDS
         lines: list[TraceEvent] = []
         asked = {"logGroupName": group, "filterPattern": log_pattern(self.keys), "startTime": since_ms}

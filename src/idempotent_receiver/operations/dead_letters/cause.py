@@ -27,13 +27,15 @@ class Cause:
 
 def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, *, conflict: bool) -> Cause:
     """Why a dead letter failed, given its key's record `found`. If `conflict` is true, that record belongs to
-    a different message.
+    a different message; so it does if another queue, or none that is known, was the dead letter's.
     """
     stamp = dead_letter.stamp
     if dead_letter.malformed is not None:
         return Cause(f"it cannot be read: {dead_letter.malformed}", "malformed")
     if stamp is not None and stamp.reason is not None:
         return _of_error(stamp.reason, stamp.error_type, stamp.at)
+    if dead_letter.source != dead_letter.message.queue_arn:
+        return _ANOTHERS
     if dead_letter.unkeyed is not None:
         return _of_error(dead_letter.unkeyed, "UnusableKey")
     if conflict:
@@ -63,6 +65,7 @@ def _of_error(reason: str, error_type: object, at: object = None) -> Cause:
     return Cause(escaped(reason), group or "error", None if kind is None else escaped(kind))
 
 
+_ANOTHERS = Cause("unknown: it did not fail in this consumer's queue", "other-queue")
 _NO_RECORD = Cause(
     "received too many times without a record: its runs were refused or throttled, or its workers died", "no-record"
 )

@@ -40,6 +40,9 @@ DEFAULT_RATE = 100.0
 
 POLL_SECONDS = 2.0
 
+TOO_SHORT = "holds ran out: what was read came back before the rest: give a longer --hold"
+TOO_MANY = "holds ran out: SQS lets no more messages be in flight"
+
 Raw = Mapping[str, Any]
 """A message as ReceiveMessage returns it."""
 
@@ -79,6 +82,8 @@ class DeadLetterQueue:
         self.fifo = url.endswith(".fifo")
         self._max_held = (MAX_HELD_FIFO if self.fifo else MAX_HELD_STANDARD) - A_CALL * self.workers.count
         self._exhausted = False
+        self.cut_short: str | None = None
+        """Why the last take ended before the end of a standard queue, if it did."""
         self.seen: set[str] = set()
         """The ids of all messages taken."""
         self._deleted: set[str] = set()
@@ -126,7 +131,7 @@ class DeadLetterQueue:
         new: list[Raw] = []
         size = known = largest = 0
         at_once = 1
-        self._exhausted = False
+        self._exhausted, self.cut_short = False, None
         while len(new) < most and size < MAX_BYTES_A_ROUND and len(self._held) < self._max_held and not stopped():
             room = max(1, (MAX_BYTES_A_ROUND - size) // max(1, A_CALL * largest))
             answers = self._received(min(at_once, room, ceil((most - len(new)) / A_CALL)))
@@ -140,9 +145,13 @@ class DeadLetterQueue:
             largest = max([largest, *(len(message["Body"]) for message in fresh)])
             known = 0 if fresh else known + 1
             # Messages whose hold expired reappear; there may still be new messages behind them.
-            if not all(answers) or known > len(self.seen) // A_CALL + 1:
+            only_known = known > len(self.seen) // A_CALL + 1
+            if not all(answers) or only_known:
                 self._exhausted = True
+                self.cut_short = TOO_SHORT if only_known else self.cut_short
                 break
+        if len(self._held) >= self._max_held:
+            self.cut_short = TOO_MANY
         return new
 
     def _received(self, requests: int) -> list[Sequence[Raw]]:
@@ -169,6 +178,7 @@ class DeadLetterQueue:
         except ClientError as error:
             # SQS limits messages in flight, and those held by others count too.
             if code_of(error).endswith("OverLimit"):
+                self.cut_short = TOO_MANY
                 return []
             raise
 

@@ -29,6 +29,7 @@ any other                                                                    MOV
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from idempotent_receiver.errors import InvalidBody
 from idempotent_receiver.operations.dead_letters.cause import cause_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.records import released, unsent
@@ -46,6 +47,10 @@ DAY_MS = 24 * 60 * 60 * 1000
 PAYLOAD_UNKNOWN = (
     "Or the consumer has a payload= setting that this command does not know: give --consumer before you decide"
 )
+
+
+INVALID_ENDS = "dlq resend it with a valid body, or dlq archive or dlq delete it; use --include-permanent only"
+"""What ends a dead letter whose body does not validate."""
 
 
 class Verdict(StrEnum):
@@ -201,8 +206,9 @@ def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str
 def _kept_back(dead_letter: DeadLetter, found: Record | None, now_ms: int, rules: Rules) -> tuple[Verdict, str] | None:
     """The verdict if a dead letter must stay although it has not completed; else None."""
     if not rules.include_permanent and _permanent(dead_letter, found, now_ms):
-        reason = cause_of(dead_letter, found, now_ms, conflict=False).reason
-        return Verdict.PERMANENT, f"it failed for good: {reason}; use --include-permanent once the cause is fixed"
+        cause = cause_of(dead_letter, found, now_ms, conflict=False)
+        remedy = INVALID_ENDS if cause.error_type == InvalidBody.__name__ else "use --include-permanent"
+        return Verdict.PERMANENT, f"it failed for good: {cause.reason}; {remedy} once the cause is fixed"
     age_ms = now_ms - dead_letter.since_ms
     if not rules.force and age_ms >= rules.retention_seconds * 1000:
         lasts = f"records last {rules.retention_seconds * 1000 / DAY_MS:g}"

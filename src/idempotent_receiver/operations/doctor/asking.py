@@ -2,7 +2,8 @@
 unavailable.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -18,6 +19,29 @@ Problem = tuple[str, str]
 
 class NotAnswered(Exception):
     """Takes the place of a fact that AWS did not provide; raised where the fact is needed. The text says why."""
+
+
+class Missing(NotAnswered):
+    """AWS's answer that a table or queue does not exist. The text names it."""
+
+
+_GONE = ("ResourceNotFoundException", "QueueDoesNotExist", "NonExistentQueue")
+
+
+@contextmanager
+def missing_if_gone(what: str) -> Iterator[None]:
+    """Raise Missing where AWS says that what the block asks about does not exist."""
+    try:
+        yield
+    except ClientError as error:
+        if code_of(error).rpartition(".")[2] in _GONE:
+            raise Missing(f"there is no {what}") from None
+        raise
+
+
+def name_of_queue(queue: Answer) -> str:
+    """The queue's name, from its ARN."""
+    return str(queue["QueueArn"]).rpartition(":")[2]
 
 
 def known(fact: Fact | NotAnswered) -> Fact:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from idempotent_receiver.operations.description import DAY_SECONDS
-from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known
+from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known, name_of_queue
 from idempotent_receiver.operations.doctor.facts import DeployedFunction, Facts
 
 MIN_RECEIVES = 5
@@ -18,6 +18,12 @@ INVOCATIONS_A_POLLER = 10
 """A poller in provisioned mode runs up to ten invocations at once (Lambda Developer Guide, scaling for SQS)."""
 DEFAULT_POLLERS = 200
 """The default MaximumPollers in provisioned mode."""
+
+
+MOST_BATCHES = 1250
+"""The most batches that Lambda runs at once without MaximumConcurrency (Lambda Developer Guide, scaling for SQS)."""
+LEAST_CONCURRENCY, LEAST_POLLERS = 2, 2
+"""The smallest MaximumConcurrency and MaximumPollers that Lambda accepts."""
 
 
 def visibility(facts: Facts) -> Iterator[Problem]:
@@ -110,14 +116,21 @@ def _concurrency(mapping: Answer, may_run: int | NotAnswered | None) -> Iterator
             "remove ProvisionedPollerConfig, or MaximumConcurrency",
         )
         return
-    most, reserved = _most_batches(mapping), known(may_run)
-    if most is not None and reserved is not None and most > reserved:
+    most, reserved = _most_batches(mapping) or MOST_BATCHES, known(may_run)
+    if reserved == 0:
+        yield (
+            "the function's reserved concurrency is 0: nothing runs, and each throttled batch uses up receives",
+            "reserve more concurrency, or none; to stop the consumer, use `receiver pause`",
+        )
+    elif reserved is not None and most > reserved:
+        least = INVOCATIONS_A_POLLER * LEAST_POLLERS if pollers else LEAST_CONCURRENCY
         setting = (
             f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
         )
+        text = f"Lambda takes up to {most} batches at once, but only {reserved} can run: the rest are throttled"
         yield (
-            f"Lambda takes up to {most} batches at once, but only {reserved} can run: the rest are throttled",
-            f"set {setting} or less, or reserve more concurrency",
+            f"{text}, and their messages may become dead letters without ever running",
+            f"reserve at least {least}" if reserved < least else f"set {setting} or less, or reserve more concurrency",
         )
 
 
@@ -135,11 +148,6 @@ def account_limit(facts: Facts) -> Iterator[Problem]:
                 f"Lambda runs up to {most} batches at once, but the account's functions share {shared} executions",
                 f"request a higher quota for concurrent executions, or set {setting} for fewer than {shared} batches",
             )
-
-
-def name_of_queue(queue: Answer) -> str:
-    """The queue's name, from its ARN."""
-    return str(queue["QueueArn"]).rpartition(":")[2]
 
 
 def _most_batches(mapping: Answer) -> int | None:

@@ -3,26 +3,33 @@
 A check that lacks a fact reports `Unchecked`; only a known problem is a finding.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from idempotent_receiver.operations.description import OUTPUT, differences
-from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known
+from idempotent_receiver.operations.doctor.alarms import alarms, messages_in, unnotified, watches
+from idempotent_receiver.operations.doctor.asking import (
+    Answer,
+    Missing,
+    NotAnswered,
+    Problem,
+    asked,
+    known,
+    name_of_queue,
+)
 from idempotent_receiver.operations.doctor.bounds import (
     account_limit,
     concurrency,
     dead_letter_retention,
     limits,
-    name_of_queue,
     receives,
     record_retention,
     visibility,
 )
 from idempotent_receiver.operations.doctor.facts import Facts
-from idempotent_receiver.operations.doctor.outside_lambda import ON_A_TASK
+from idempotent_receiver.operations.doctor.outside_lambda import ON_A_TASK, one_table
+from idempotent_receiver.operations.doctor.queues import dead_letter_queue, one_consumer, queue_retention
 from idempotent_receiver.operations.doctor.roles import CHECK, ON_ANY_TABLE, READ, SEND_MESSAGE
-
-NAMESPACE = "IdempotentReceiver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,26 @@ def partial_responses(facts: Facts) -> Iterator[Problem]:
                 f"Lambda treats every response from {function.name} as success and deletes failed messages",
                 "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
             )
+
+
+def records_table(facts: Facts) -> Iterator[Problem]:
+    """The table that the consumer reads must be there, have the records' key, and be the one that operators look at."""
+    named = known(facts.named_table)
+    read = named and (known(facts.settings).get("RECORDS_TABLE") or named).rpartition("/")[2]  # it may be an ARN
+    if read != named:
+        yield (
+            f"the consumer's RECORDS_TABLE is {read}, but the stack or --table names {named}",
+            "set RECORDS_TABLE to the records table; operators' commands look at the other one",
+        )
+    if isinstance(facts.table, Missing):
+        yield f"{facts.table}: no message can be handled", "correct RECORDS_TABLE, or create the table"
+    table = known(facts.table)
+    kinds = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
+    if [(each["AttributeName"], kinds[each["AttributeName"]]) for each in table["KeySchema"]] != [("id", "S")]:
+        yield (
+            f"table {table['TableName']} has another key than records: no message can be handled",
+            "name the records table in RECORDS_TABLE, or create it with the partition key `id`, a string",
+        )
 
 
 def ttl(facts: Facts) -> Iterator[Problem]:
@@ -131,15 +158,6 @@ def encryption(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def alarms(facts: Facts) -> Iterator[Problem]:
-    """Alarms must exist."""
-    needed, there = _needed_alarms(facts), known(facts.alarms)
-    missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
-    if missing:
-        template = "watch.yaml and container.yaml" if outside_lambda(facts) else "watch.yaml"
-        yield f"there is no alarm on {', '.join(missing)}", f"add the alarms in {template}"
-
-
 def description(facts: Facts) -> Iterator[Problem]:
     """The stack's description of the consumer must match the code."""
     code, output = known(facts.given), known(facts.stated)
@@ -157,6 +175,10 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     visibility,
     limits,
     receives,
+    queue_retention,
+    dead_letter_queue,
+    one_consumer,
+    records_table,
     ttl,
     record_retention,
     dead_letter_retention,
@@ -172,6 +194,14 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     *ON_A_TASK,
 )
 """All checks, in the order of docs/operating.md."""
+
+OF_PROMISES = frozenset(
+    {
+        *(partial_responses, receives, queue_retention, one_consumer, records_table, record_retention),
+        *(dead_letter_retention, filter_criteria, global_table, managed_instances, one_table),
+    }
+)
+"""The checks of what a promise needs: lost, run at the same time, or run again without it."""
 
 
 def outside_lambda(facts: Facts) -> bool:
@@ -195,9 +225,11 @@ def without_claims(facts: Facts) -> bool:
 
 def notes(facts: Facts) -> Iterator[str]:
     """Remarks that are not findings: a guarantee given up, a missing alarm, a pause, permissions for a handler."""
-    dead, alarms = facts.dead_letter_queue, facts.alarms
-    if not (dead is None or isinstance(dead, NotAnswered) or isinstance(alarms, NotAnswered)):
-        counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
+    dead, there = facts.dead_letter_queue, facts.alarms
+    if asked(unnotified, facts) is True:
+        yield "no alarm has an action, so they show only in CloudWatch: deploy with AlarmTopicArn, an SNS topic"
+    if not (dead is None or isinstance(dead, NotAnswered) or isinstance(there, NotAnswered)):
+        counted = [each for alarm in there for each in alarm.get("Metrics") or [] if _counts(each, dead)]
         if not counted:
             yield (
                 f"no alarm watches for arrivals in {name_of_queue(dead)}: old dead letters hide new ones. "
@@ -235,6 +267,12 @@ def examine(facts: Facts) -> list[Finding | Unchecked]:
     return [each for check in checks_of(facts) for each in _examined(check, facts)]
 
 
+def unknown_promises(found: Iterable[Finding | Unchecked]) -> bool:
+    """Whether something that a promise needs could not be checked."""
+    names = {check_name(check) for check in OF_PROMISES}
+    return any(isinstance(each, Unchecked) and each.check in names for each in found)
+
+
 def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iterator[Finding | Unchecked]:
     try:
         for text, remedy in check(facts):
@@ -243,54 +281,6 @@ def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iter
         yield Unchecked(check_name(check), str(missing))
 
 
-Watched = tuple[str | None, str, str, str | None]
-"""Namespace, metric, dimension and value. Unknown parts are not compared."""
-
-
-def _needed_alarms(facts: Facts) -> dict[str, Watched]:
-    queue, dead = known(facts.queue), known(facts.dead_letter_queue)
-    service = ours = None
-    if not isinstance(facts.settings, NotAnswered):
-        service = facts.settings.get("POWERTOOLS_SERVICE_NAME")
-        ours = facts.settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
-    alarms: dict[str, Watched] = {
-        "the age of the oldest message": (
-            "AWS/SQS",
-            "ApproximateAgeOfOldestMessage",
-            "QueueName",
-            name_of_queue(queue),
-        ),
-        "lost claims": (ours, "LostClaims", "service", service),
-        "unsettled messages": (ours, "Unsettled", "service", service),
-        "failed claims": (ours, "ClaimFailures", "service", service),
-        "messages that keep failing": (ours, "Failed", "service", service),
-    }
-    if not outside_lambda(facts):
-        (function,) = known(facts.functions)
-        name = known(function.configuration)["FunctionName"]
-        alarms["throttles"] = ("AWS/Lambda", "Throttles", "FunctionName", name)
-        alarms["errors and timeouts"] = ("AWS/Lambda", "Errors", "FunctionName", name)
-    if dead is not None:
-        alarms["dead letters"] = _messages_in(dead)
-        alarms["dead letters that grow old"] = (
-            "AWS/SQS",
-            "ApproximateAgeOfOldestMessage",
-            "QueueName",
-            name_of_queue(dead),
-        )
-    return alarms
-
-
-def _watches(alarm: Answer, namespace: str | None, metric: str, dimension: str, value: str | None) -> bool:
-    dimensions = {each["Name"]: each["Value"] for each in alarm.get("Dimensions") or []}
-    same = alarm.get("MetricName") == metric and alarm.get("Namespace") == (namespace or alarm.get("Namespace"))
-    return same and (value is None or dimensions.get(dimension) == value)
-
-
-def _messages_in(queue: Answer) -> Watched:
-    return "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", name_of_queue(queue)
-
-
 def _counts(query: Answer, queue: Answer) -> bool:
     """Whether a metric in an alarm's expression counts the messages in the queue."""
-    return _watches((query.get("MetricStat") or {}).get("Metric") or {}, *_messages_in(queue))
+    return watches((query.get("MetricStat") or {}).get("Metric") or {}, messages_in(queue))

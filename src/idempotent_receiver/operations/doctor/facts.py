@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import CONSUMER, Client, UsageError, named, split_stack, stack_outputs
 from idempotent_receiver.operations.description import DAY_SECONDS, Description, stated
-from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, asked, known
+from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, asked, known, missing_if_gone
 from idempotent_receiver.operations.doctor.roles import (
     Role,
     denied,
@@ -64,7 +64,15 @@ class Facts:
     dead_letter_queue: Answer | NotAnswered | None
     keys: Mapping[str, Answer | NotAnswered] | NotAnswered
     """KMS metadata of the queues' keys, by the ARN, id or alias that the queue names."""
+    readers: Sequence[str] | NotAnswered
+    """The names of all functions that read the queue."""
+    dead_letter_readers: Sequence[str] | NotAnswered
+    named_dead_letter_queue: str | NotAnswered | None
+    """The URL that the stack names."""
     table: Answer | NotAnswered
+    """The table that the consumer reads: its RECORDS_TABLE or, without one, what the stack or --table names."""
+    named_table: str | NotAnswered | None
+    """What the stack or --table names, if the consumer's variables can be compared with it."""
     time_to_live: Answer | NotAnswered
     denied: Sequence[str | NotAnswered] | NotAnswered
     """Actions that the role is denied, with their resources."""
@@ -83,7 +91,7 @@ class Facts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedConsumer:
     """What to check: a function and its event source mapping, if known; or the ARN of a queue that workers read and
-    their ECS service, if known; and the records table.
+    their ECS service, if known; and the records table and the URL of the dead-letter queue that are named for it.
     """
 
     function: str | None = None
@@ -92,6 +100,7 @@ class DeployedConsumer:
     cluster: str | None = None
     service: str | None = None
     table: str | None = None
+    dead_letter_queue: str | None = None
     given: Description | None = None
     stated: Description | None = None
 
@@ -105,7 +114,11 @@ class DeployedConsumer:
 def consumer_of(client: Client, stack: str) -> DeployedConsumer:
     """The consumer in a stack made from this project's templates. Raises UsageError if the stack has no consumer."""
     outputs = stack_outputs(client, stack)
-    known = DeployedConsumer(table=outputs.get("RecordsTable"), stated=stated(outputs, stack))
+    known = DeployedConsumer(
+        table=outputs.get("RecordsTable"),
+        dead_letter_queue=outputs.get("DeadLetterQueueUrl"),
+        stated=stated(outputs, stack),
+    )
     if CONSUMER not in outputs and "ServiceName" in outputs and "QueueArn" in outputs:
         cluster, service = outputs.get("ClusterName"), outputs["ServiceName"]
         return replace(known, queue=outputs["QueueArn"], cluster=cluster, service=service)
@@ -175,7 +188,8 @@ def _of_either(
 ) -> Facts:
     dynamodb = client("dynamodb")
     dead_letter_queue = asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
-    table = asked(lambda: _table(dynamodb, consumer.table or known(settings).get("RECORDS_TABLE")))
+    read = None if isinstance(settings, NotAnswered) else settings.get("RECORDS_TABLE")
+    table = asked(lambda: _table(dynamodb, read or consumer.table))
     time_to_live = asked(lambda found: dynamodb.describe_time_to_live(TableName=found["TableName"]), table)
     iam, kms = client("iam"), client("kms")
     needs = asked(lambda *found: needed(consumer.record_id, *found), settings, queue, dead_letter_queue, table)
@@ -188,7 +202,11 @@ def _of_either(
         queue=queue,
         dead_letter_queue=dead_letter_queue,
         keys=asked(lambda *queues: _keys(kms, queues), queue, dead_letter_queue),
+        readers=asked(_readers, client("lambda"), queue),
+        dead_letter_readers=asked(_readers, client("lambda"), dead_letter_queue),
+        named_dead_letter_queue=consumer.dead_letter_queue,
         table=table,
+        named_table=consumer.table if consumer.function or consumer.service else None,
         time_to_live=asked(lambda found: found["TimeToLiveDescription"], time_to_live),
         denied=asked(lambda *found: denied(iam, kms, *found), role, needs, of_keys),
         denied_to_the_handler=asked(lambda *found: denied_to_the_handler(iam, *found), role, settings, table),
@@ -224,11 +242,21 @@ def _function(functions: Any, configuration: Answer | NotAnswered, mapping: Answ
     )
 
 
-def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
-    """Every function with a mapping on the queue that is not disabled."""
+def _mappings_on(functions: Any, queue: str) -> list[Answer]:
+    """The mappings on the queue that are not disabled."""
     pages = functions.get_paginator("list_event_source_mappings").paginate(EventSourceArn=queue)
-    mappings = [dict(each) for each in pages.search("EventSourceMappings[?State!='Disabled']")]
+    return [dict(each) for each in pages.search("EventSourceMappings[?State!='Disabled']")]
+
+
+def _functions_on(functions: Any, queue: str) -> list[DeployedFunction]:
+    mappings = _mappings_on(functions, queue)
     return [_function(functions, asked(_configuration, functions, each["FunctionArn"]), each) for each in mappings]
+
+
+def _readers(functions: Any, queue: Answer | None) -> list[str]:
+    """The names of the functions that read the queue."""
+    mappings = [] if queue is None else _mappings_on(functions, queue["QueueArn"])
+    return sorted({each["FunctionArn"].split(":")[6] for each in mappings})
 
 
 def _task(ecs: Any, consumer: DeployedConsumer) -> Answer:
@@ -276,7 +304,8 @@ def _mapping(functions: Any, consumer: DeployedConsumer) -> Answer:
 
 def _queue(sqs: Any, arn: str) -> Answer:
     *_, account, name = arn.split(":")
-    url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
+    with missing_if_gone(f"queue {arn}"):
+        url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
     return dict(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"])
 
 
@@ -302,7 +331,8 @@ def _key(kms: Any, name: str) -> Answer:
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
         raise NotAnswered("RECORDS_TABLE is not in the environment: name the table with --table")
-    return dict(dynamodb.describe_table(TableName=name)["Table"])
+    with missing_if_gone(f"table {name}"):
+        return dict(dynamodb.describe_table(TableName=name)["Table"])
 
 
 def _alarms(cloudwatch: Any) -> list[Answer]:

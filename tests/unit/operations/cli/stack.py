@@ -41,7 +41,7 @@ TRANSIENT = Failure(type="ConnectionError", at="app.ledger:7").to_json()
 FOR_GOOD = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
 OUTPUTS = {
     "RecordsTable": "records",
-    "ConsumerDescription": '{"key":"message_id","payload":{}}',
+    "ConsumerDescription": '{"key":"message_id","payload":{},"retention_days":30}',
     "HistoryTable": "history",
     "ArchiveBucket": "archive",
     "ConsumerLogGroup": "/aws/lambda/transfers",
@@ -52,7 +52,7 @@ CONSUMERS: dict[str, dict[str, Any]] = {
     "transfers.json": {"key": {"body_field": "transfer_id"}, "payload": {}, "namespace": "bank"},
     "orders.json": {"key": {"body_field": "id"}, "payload": {}, "namespace": "bank"},
     "week.json": {"key": "message_id", "retention_days": 7},
-    "90 days.json": {"key": "message_id", "retention_days": 90},
+    "30 days.json": {"key": "message_id", "retention_days": 30},
     **{f"{each}.json": {"key": "message_id", "namespace": each} for each in ("api", "bank", "shop", "wrong")},
 }
 """What `--consumer` may name in the folder of a test."""

@@ -73,7 +73,7 @@ def test_of_several_consumers_in_a_stack_one_has_to_be_named(receiver: Receiver,
 
 
 def test_options_mean_what_a_stack_would_say(receiver: Receiver, stack: Stack) -> None:
-    assert receiver("dlq list --queue transfers --table records --consumer ids.json --json").json["letters"] == 4
+    assert receiver("dlq list --queue transfers --table records --consumer ids.json --json").json["count"] == 4
     del stack.outputs["ConsumerDescription"]
     assert receiver.on("dlq list --consumer ids.json").code == 0
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.operations.cli.terminal import Exit
+from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit
+from idempotent_receiver.operations.doctor.asking import NotAnswered
 from idempotent_receiver.payload import Document, Payload
+from tests.consumer_facts import facts
 from tests.unit.operations.cli.stack import ACTING, FLAKY, Receiver, Stack
 
 if TYPE_CHECKING:
@@ -151,6 +154,23 @@ def test_doctor_checks_what_is_given_where_no_stack_says_it(receiver: Receiver) 
     unknown, known = (receiver(f"{workers} {given}").json for given in ("", "--consumer week.json"))
     assert "record-retention" in {each["check"] for each in unknown["unchecked"]}
     assert "record-retention" not in {each["check"] for each in known["unchecked"]}
+
+
+def test_doctor_has_an_exit_code_of_its_own_where_a_promise_could_not_be_checked(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found counts for more, and what only its operators need is no promise."""
+    refused = NotAnswered("AccessDenied")
+    in_order = facts()
+    for known, code in (
+        (in_order, Exit.OK),
+        (replace(in_order, alarms=refused), Exit.OK),
+        (replace(in_order, table=refused), Exit.UNKNOWN),
+        (replace(in_order, table=refused, readers=["Consumer", "audit"]), Exit.LEFT),
+    ):
+        monkeypatch.setattr("idempotent_receiver.operations.cli.doctor.gather", lambda *given, known=known: known)
+        assert receiver("doctor --function consumer").code == code
+    assert "5 what a promise needs could not be checked" in " ".join(EXIT_CODES.split())
 
 
 def test_a_pause_needs_no_consumer(receiver: Receiver, stack: Stack) -> None:

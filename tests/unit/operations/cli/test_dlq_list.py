@@ -16,13 +16,14 @@ from rich.console import Console
 
 from idempotent_receiver import message_id
 from idempotent_receiver.operations.cli import dlq_list, dlq_report, terminal
+from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
-from tests.unit.operations.cli.stack import ARN, CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack
+from tests.unit.operations.cli.stack import ARN, CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack, answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ def test_a_sample_is_called_one(receiver: Receiver, stack: Stack) -> None:
 def test_a_line_is_a_whole_letter_and_the_file_is_the_operators_alone(receiver: Receiver, stack: Stack) -> None:
     ran, file = receiver.on("dlq list --out letters.jsonl --bodies --json"), Path("letters.jsonl")
     assert (ran.code, file.stat().st_mode & 0o777) == (terminal.Exit.OK, 0o600)
-    assert (ran.json["letters"], ran.json["file"], ran.json["acts"]) == (4, "letters.jsonl", None)
+    assert (ran.json["count"], ran.json["file"], ran.json["acts"]) == (4, "letters.jsonl", None)
     letters = {each["key"]: each for each in map(json.loads, file.read_text("utf-8").splitlines())}
     assert letters.keys() == DEAD
     flaky = letters[FLAKY]
@@ -199,15 +200,58 @@ def test_no_body_is_kept_once_it_is_written(receiver: Receiver, monkeypatch: pyt
     monkeypatch.setattr(Session, "take", take)
     monkeypatch.setattr(DeadLetterQueue, "more", True)
     ran = receiver.on(f"dlq list --out {name} --bodies --json")
-    assert (ran.json["letters"], Path(name).read_text().count('"body": "body ')) == (50, 50)
+    assert (ran.json["count"], Path(name).read_text().count('"body": "body ')) == (50, 50)
 
 
 def test_a_file_that_was_to_have_all_and_has_not_exits_with_1(receiver: Receiver, stack: Stack) -> None:
     stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=1, VisibilityTimeout=600)
     ran = receiver.on("dlq list --out letters.jsonl --json")
-    assert (ran.code, ran.json["letters"], ran.json["held_elsewhere"]) == (terminal.Exit.LEFT, 3, 1)
+    assert (ran.code, ran.json["count"], ran.json["held_elsewhere"]) == (terminal.Exit.LEFT, 3, 1)
     assert "This is a sample" not in ran.err, "the other one is held, and no limit hides it"
     assert receiver.on("dlq list --out three.jsonl --limit 3").code == terminal.Exit.OK
+
+
+@pytest.mark.parametrize("out", ["", "--out letters.jsonl", "--out letters.html"])
+def test_a_list_that_ends_early_says_that_holds_ran_out(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    """SQS lets only so many messages be in flight, and no --limit changes that."""
+    for number in range(20):
+        stack.bury(f"m-{number}")
+    monkeypatch.setattr(queue, "MAX_HELD_STANDARD", 90)  # ten, less what all workers may receive at once
+    ran = receiver.on(f"dlq list {out} --json")
+    assert f"This is a sample: {ran.json['count']} of about 24 (holds ran out: SQS lets no more" in ran.err
+    assert ran.code == (terminal.Exit.LEFT if "jsonl" in out else terminal.Exit.OK)
+
+
+def test_a_list_whose_letters_come_back_before_the_rest_says_that_holds_ran_out(
+    receiver: Receiver, stack: Stack
+) -> None:
+    """A hold that is too short for so many."""
+    first = stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=1, VisibilityTimeout=0)
+    with answered(lambda operation, arguments: first if operation == "ReceiveMessage" else None):
+        ran = receiver.on("dlq list --out letters.jsonl --json")
+    assert (ran.code, ran.json["count"]) == (terminal.Exit.LEFT, 1)
+    assert "1 of about 4 (holds ran out: what was read came back before the rest: give a longer --hold)" in ran.said
+
+
+def test_letters_are_letters_wherever_an_answer_names_them(receiver: Receiver, stack: Stack) -> None:
+    """How many there are is a count."""
+    told = receiver.on("dlq list --json").json
+    assert (told.get("count"), "letters" in told) == (4, False)
+    assert sum(len(group["letters"]) for group in told["groups"]) == 4
+    assert receiver.on("dlq list --out letters.jsonl --json").json["count"] == 4
+    assert receiver.on("dlq redrive --save-plan plan.json").code == terminal.Exit.OK
+    assert len(json.loads(Path("plan.json").read_text())["letters"]) == 2
+
+
+def test_what_selects_by_reason_is_named_where_a_group_has_several(receiver: Receiver, stack: Stack) -> None:
+    for text in ("answered 402", "answered 503"):
+        stack.bury(text, reason=text, error_type="HTTPError")
+    for line in ("dlq list", "dlq list --group HTTPError"):
+        assert "--matching TEXT selects by reason." in receiver.on(line).said
+    for line in ("dlq list --group PermanentError", "dlq list --matching 503"):
+        assert "--matching TEXT" not in receiver.on(line).said
 
 
 @pytest.mark.parametrize("form", ["--json", "--out letters.jsonl --json", "--out letters.html --json"])
@@ -218,7 +262,7 @@ def test_the_limit_holds_for_every_form(
     for number in range(20):
         stack.bury(f"m-{number}")
     ran = receiver.on(f"dlq list --limit 12 {form}")
-    assert (ran.code, ran.json["letters"], ran.json["about"], ran.json["sample"]) == (0, 12, 24, True)
+    assert (ran.code, ran.json["count"], ran.json["about"], ran.json["sample"]) == (0, 12, 24, True)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_it_looks_at_what_the_filters_mean_and_releases_all(receiver: Receiver, 
 
 def test_a_page_may_be_empty_or_a_sample(receiver: Receiver, stack: Stack) -> None:
     ran = receiver.on("dlq list --out empty.html --key nosuch --json")
-    assert (ran.code, ran.json["letters"], ran.json["about"]) == (Exit.LEFT, 0, 4)
+    assert (ran.code, ran.json["count"], ran.json["about"]) == (Exit.LEFT, 0, 4)
     assert data_of(Path("empty.html").read_text())["letters"] == []
     for number in range(20):
         stack.bury(f"more-{number}")

@@ -83,14 +83,14 @@ STAY = "docs/operating.md"
 def test_a_screen_of_groups_has_their_times_verdicts_latest_letters_and_commonest_reasons() -> None:
     many = ["23", "2023-11-14T22:13:20Z 2023-11-14T22:35:20Z 23 PERMANENT", "k-22", "body-22"]
     few = ["2", "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 2 MOVE", "k-32", "body-32", "2 t…"]
-    keyless = ["1 UnusableKey", "2023-11-14T22:43:20Z 1 UNKEYED", "m-30", "1", "--group NAME"]
+    keyless = ["1 UnusableKey", "2023-11-14T22:43:20Z 1 UNKEYED", "m-30", "1", "--group NAME --matching TEXT"]
     reasons = ["2 cause-0", "2 cause-1", "2 cause-2", "9"]
     assert screen(report.group_tables(groups(bodies=True))) == [*many, *reasons, *few, *keyless]
     assert screen(report.group_tables(groups(bodies=False)[:1])) == [
         *many[:3],
         *(f"2 cause-{number}" for number in range(9)),
         "3",
-        "--group NAME",
+        "--group NAME --matching TEXT",
     ]
 
 
@@ -108,7 +108,7 @@ def test_where_there_is_no_line_for_reasons_the_example_has_its_own() -> None:
 def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     many, few, keyless = groups(bodies=False)
     reasons = [f"2 cause-{number}" for number in range(9)]
-    listed = ["23", *reasons, "3", *(line for row in ROWS for line in row), "3 --json", STAY]
+    listed = ["23", *reasons, "3", *(line for row in ROWS for line in row), "3 --json", "--matching TEXT", STAY]
     assert screen(report.letter_tables([many])) == listed
     letters = [["m-31 2023-11-14T22:44:20Z MOVE"], ["k-32 2023-11-14T22:45:20Z MOVE", "m-32"]]
     rest = ["UnusableKey 1", "1", "2023-11-14T22:43:20Z UNKEYED", "m-30"]
@@ -116,7 +116,7 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     bodies = groups(bodies=True)[1:2]
     assert screen(report.letter_tables(bodies)) == ["2", "2 throttle…", *letters[0], "body-31", *letters[1], "body-32"]
     (two,) = report.grouped([report.letter_values(each, bodies=False) for each in MANY[:2]])
-    assert screen(report.letter_tables([two]))[3:-1] == [*ROWS[11], *ROWS[12]]
+    assert screen(report.letter_tables([two]))[3:-2] == [*ROWS[11], *ROWS[12]]
     same = report.grouped([report.letter_values(MANY[place], bodies=False) for place in (1, 12)])
     assert screen(report.letter_tables(same))[2:-1] == [ROWS[0][0], "m-0", ROWS[12][0], "m-12"]
 

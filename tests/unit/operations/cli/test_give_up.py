@@ -74,6 +74,16 @@ def test_record_history_and_trace_keep_who_why_and_what_was_given_up(receiver: R
     assert any(text.startswith(f"message {act['message_id']} given-up by {OPERATOR}: {what}") for text in texts)
 
 
+def test_the_last_message_to_be_given_up_ends_the_record_and_nothing_is_sent(receiver: Receiver, stack: Stack) -> None:
+    queue = unsent(stack)
+    with denied("SendMessageBatch"):
+        assert give_up(receiver, 1).code == terminal.Exit.LEFT
+        ran = give_up(receiver, 2)
+    assert (ran.code, ran.out) == (0, f"Message 2 is given up. {KEY} has none left to send.\n")
+    assert (item(stack)["status"], stack.received(queue)) == ("COMPLETED", [])
+    assert [each["message"] for each in receiver.on(f"trace {KEY} --json").json["record"]["given_up"]] == [1, 2]
+
+
 def test_what_is_left_beside_it_stays_to_be_sent(receiver: Receiver, stack: Stack) -> None:
     unsent(stack)
     with denied("SendMessageBatch"):

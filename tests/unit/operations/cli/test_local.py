@@ -170,7 +170,8 @@ def test_what_the_function_printed_is_shown_where_it_is_asked_for(receiver: Rece
     assert "receiver: no start" in ran.err
 
 
-SAID = {local.RUN_AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING, local.NOT_COMPARED}
+IN_ITS_MODULE = local.IN_ITS_MODULE.format(names="orders, refunds")
+SAID = {local.RUN_AGAIN, local.PLAIN, IN_ITS_MODULE, local.CLAIMLESS, local.NOTHING, local.NOT_COMPARED}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,7 @@ SAID = {local.RUN_AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING, local.NOT_
         ([ended(runs=2, tables=EffectVerdict.ONCE)], {}, set()),
         ([TWICE], {}, set()),
         ([ended(runs=2)], {"inside": False}, {local.PLAIN}),
+        ([ended(runs=2)], {"inside": False, "named": ["orders", "refunds"]}, {IN_ITS_MODULE}),
         ([ended()], {"claims": False}, {local.CLAIMLESS}),
         ([ended(EffectVerdict.DEAD_LETTER)], {}, {local.NOTHING}),
         ([ended()], {"incomparable": [Attribute("Totals", "at")]}, {local.NOT_COMPARED}),

@@ -91,7 +91,7 @@ def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
     "given",
     [
         "--stack transfers",
-        f"--stack transfers --region {REGION} --consumer '90 days.json' --dlq transfers-dead",
+        f"--stack transfers --region {REGION} --consumer '30 days.json' --dlq transfers-dead",
         "--queue transfers --table records --consumer bank.json",
         "--table records",
     ],

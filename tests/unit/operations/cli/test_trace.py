@@ -381,9 +381,36 @@ def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Rec
     stack.forget(FLAKY, STUCK)
     for days, known in ((90, False), (30, True)):
         stack.record(CLOSED, "FAILED", error=FOR_GOOD, expiration=written + days * 86_400)
-        for line in (f"trace {CLOSED} {ON}", f"stuck --yes {ON}"):
+        for line in (f"trace {CLOSED} --stack transfers", "stuck --yes --stack transfers"):
             shown = receiver(line).out
             assert (records.UNDATED in shown, moment(written * 1000) in shown) == (not known, known)
+
+
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [("o-1", ON), ("o-1", f"{ON} --consumer ids.json"), ("orders#o-1", f"{ON} --consumer '30 days.json'")],
+    ids=["no consumer", "a consumer that does not say", "another namespace"],
+)
+def test_a_record_whose_retention_is_not_known_is_not_dated(
+    receiver: Receiver, stack: Stack, key: str, given: str
+) -> None:
+    """One that lasts for ten seconds was written just now, not a month ago."""
+    stack.record(key, "FAILED", error=FOR_GOOD, expiration=SystemClock().epoch_ms() // 1000 + 10)
+    told = receiver(f"trace {key} {given} --json").json
+    assert (told["record"]["written_about"], told["events"][0]["at"]) == (None, None)
+    (stuck,) = (each for each in receiver(f"stuck --yes {given} --json").json["permanent"] if each["id"] == key)
+    assert stuck["written_about"] is None
+
+
+def test_the_log_is_searched_for_two_weeks_if_it_is_not_known_when_a_record_was_written(
+    receiver: Receiver, stack: Stack, kept: Kept
+) -> None:
+    """The act of an operator is later than what the record tells of."""
+    stack.outputs["ConsumerDescription"] = '{"key":"message_id"}'
+    stack.record("k-1", "FAILED", error=FOR_GOOD)
+    kept.done(20, "k-1")
+    stack.log({"key": "k-1", "message": "failed", "receive_count": 1}, ago_seconds=2 * 86_400)
+    assert texts(receiver.on("trace k-1 --json").json, "log") == ["failed"]
 
 
 def test_what_counts_as_absent_is_expired(receiver: Receiver, stack: Stack) -> None:
@@ -460,7 +487,7 @@ def records_left(effects: str) -> dict[str, dict[str, Any]]:
     fresh = sqs_event({}, {}, {}, ids=["good", "flaky", "closed"])["Records"]
     again = sqs_event({}, ids=["orphaned"], receive_count=2)["Records"]
     handle({"Records": fresh + again}, Context(clock))
-    deployment: Any = SimpleNamespace(key_of=str, retention_seconds=DEFAULT_RETENTION_SECONDS)
+    deployment: Any = SimpleNamespace(key_of=str, known_retention=lambda of: DEFAULT_RETENTION_SECONDS)
     return {
         id: records.record_values(from_attributes(item), deployment, clock.epoch_ms())
         for id, item in store.items.items()

@@ -325,6 +325,7 @@ def test_a_receive_asks_for_all_that_a_message_has_and_waits_for_it() -> None:
     sqs: Any = SimpleNamespace(receive_message=receive)
     dead = DeadLetterQueue(sqs, "q", ManualClock(), hold_seconds=7, workers=Workers(1))
     assert (dead.take(), dead.more, dead.take()) == ([], False, []), "others hold as much as SQS allows"
+    assert dead.cut_short == "holds ran out: SQS lets no more messages be in flight"
     with pytest.raises(ClientError, match="AccessDenied"):
         dead.take()
 
@@ -339,6 +340,7 @@ def test_letters_that_come_up_again_do_not_end_a_take_before_what_lies_behind_th
     sqs: Any = SimpleNamespace(receive_message=receive)
     dead = DeadLetterQueue(sqs, "q", ManualClock(), hold_seconds=7, workers=Workers(1))
     assert ([each["MessageId"] for each in dead.take()], dead.more, next(answers)) == (["a", "b"], False, "c")
+    assert dead.cut_short == "holds ran out: what was read came back before the rest: give a longer --hold"
 
 
 def test_what_is_held_or_delayed_is_counted() -> None:

@@ -286,6 +286,19 @@ def test_no_option_moves_or_drops_what_is_not_safe_to_move_or_drop() -> None:
     assert seen == set(Verdict) - {Verdict.NO_ROOM, Verdict.MALFORMED}
 
 
+def test_what_failed_for_good_by_its_body_names_what_ends_it() -> None:
+    """The same body never validates."""
+    invalid = failed(type="InvalidBody", text="the body is not a Transfer: amount: missing", permanent=True)
+    for letter, found in (
+        (dead_letter(), invalid),
+        (dead_letter(stamp=replace(DIED, error_type="InvalidBody")), None),
+    ):
+        each = told(letter, found)
+        assert each.verdict is Verdict.PERMANENT
+        assert "; dlq resend it with a valid body, or dlq archive or dlq delete it; use --include-permanent" in each.why
+    assert "dlq resend" not in told(dead_letter(), PERMANENT).why
+
+
 # Reasons and groups.
 
 GONE_WRONG = "app.ledger.charge:17"
@@ -293,6 +306,17 @@ DUPLICATE = "done: its acknowledgement was lost, or SQS delivered it again"
 CLAIMED = "received too many times while claimed: its worker crashed, timed out or is still running"
 WAITED = "received too many times but never started: no time was left, or it waited behind a failure in its FIFO group"
 NO_REASON = "failed, with no reason recorded"
+
+
+def test_the_cause_of_another_consumers_dead_letter_is_not_looked_for_here() -> None:
+    """A record under the same key here is of another message. What its own stamp says is told."""
+    for source, found in itertools.product((None, OTHER), RECORDS):
+        each = told(dead_letter(source=source), found)
+        assert each.reason == "unknown: it did not fail in this consumer's queue"
+        assert (each.error_type, each.group) == (None, "foreign" if source is None else "other-queue")
+    forced = Rules(queue_arn=QUEUE, archived=True, force=True)
+    assert told(dead_letter(source=OTHER), TRANSIENT, forced).reason == each.reason
+    assert told(dead_letter(source=None, stamp=replace(DIED, queue=OTHER))).reason == "closed"
 
 
 def failed(**error: Any) -> Record:

@@ -17,7 +17,7 @@ from harness.cloud import ROOT
 from idempotent_receiver import body_field
 from idempotent_receiver.operations.cli.doctor import findings_text
 from idempotent_receiver.operations.description import DAY_SECONDS, Description
-from idempotent_receiver.operations.doctor.asking import NotAnswered
+from idempotent_receiver.operations.doctor.asking import Missing, NotAnswered
 from idempotent_receiver.operations.doctor.checks import (
     CHECKS,
     Finding,
@@ -26,11 +26,12 @@ from idempotent_receiver.operations.doctor.checks import (
     checks_of,
     examine,
     notes,
+    unknown_promises,
 )
 from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE
 from idempotent_receiver.payload import EVERYTHING, Payload
-from tests.consumer_facts import facts, facts_outside_lambda
+from tests.consumer_facts import ARN, URL, facts, facts_outside_lambda
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +90,30 @@ def given_up_after(receives: int) -> Facts:
     return amended("queue", RedrivePolicy=json.dumps({**policy, "maxReceiveCount": str(receives)}))
 
 
+def with_alarm(metric: str, queue: str | None = None, **changes: Any) -> Facts:
+    """The shipped stack with changes of its alarm on this metric, of this queue if it is one of a queue's."""
+
+    def changed(alarm: Any) -> Any:
+        of = [each["Value"] for each in alarm.get("Dimensions", [])]
+        return alarm | changes if alarm.get("MetricName") == metric and (queue is None or queue in of) else alarm
+
+    return replace(SHIPPED, alarms=[changed(each) for each in SHIPPED.alarms])  # type: ignore[union-attr]
+
+
+def sending_to(queue: str) -> Facts:
+    """The shipped stack, which sends dead letters to this queue."""
+    return amended("settings", DEAD_LETTER_QUEUE_URL=URL + queue)
+
+
+def allowing(queue: str) -> str:
+    """A policy that lets only this queue's messages in."""
+    source = ARN.format(service="sqs", name=queue)
+    return json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [source]})
+
+
+KEYED_BY_ID, KEYED_BY_NAME = ([{"AttributeName": each, "KeyType": "HASH"}] for each in ("id", "name"))
+IDS, NAMES = ([{"AttributeName": each, "AttributeType": "S"}] for each in ("id", "name"))
+UNBOUNDED = with_mapping(ScalingConfig=None)
 POLLERS = {"MinimumPollers": 2, "MaximumPollers": 20}
 AT_MOST_200_POLLERS = with_mapping(ProvisionedPollerConfig={"MinimumPollers": 2}, ScalingConfig=None)
 PROVISIONED = with_mapping(ProvisionedPollerConfig=POLLERS, ScalingConfig=None)
@@ -124,6 +149,57 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: given_up_after(4), ["maxReceiveCount is 4,", "to 5 or more"]),
         (WITHOUT_DEAD_LETTER_QUEUE, ["queue Queue has no dead-letter queue", "maxReceiveCount: 5"]),
     ],
+    "queue-retention": [
+        (
+            lambda: amended("queue", MessageRetentionPeriod="60"),
+            ["after 60 s, but 5 receives may take 3600 s", "345600"],
+        ),
+        (lambda: amended("queue", OUTSIDE, MessageRetentionPeriod="3599"), []),
+        (lambda: amended("queue", MessageRetentionPeriod="4999", VisibilityTimeout="1000"), ["may take 5000 s"]),
+    ],
+    "dead-letter-queue": [
+        (lambda: sending_to("Queue"), ["DEAD_LETTER_QUEUE_URL is", "the consumer's own queue", "or remove it"]),
+        (
+            lambda: sending_to("Another"),
+            [f"is {URL}Another, but operators read DeadLetterQueue", "set it to the URL of"],
+        ),
+        (
+            lambda: amended("dead_letter_queue", RedrivePolicy='{"deadLetterTargetArn": "x"}'),
+            ["policy of its own", "rem"],
+        ),
+        (lambda: amended("dead_letter_queue", RedriveAllowPolicy='{"redrivePermission": "denyAll"}'), ["does not let"]),
+        (
+            lambda: amended("dead_letter_queue", RedriveAllowPolicy=allowing("Another")),
+            ["allow arn:aws:sqs:us-east-1:"],
+        ),
+        (
+            lambda: replace(SHIPPED, named_dead_letter_queue=f"{URL}Another"),
+            ["moves messages to DeadLetterQueue, but the stack names", "Another", "name the same queue"],
+        ),
+    ],
+    "one-consumer": [
+        (
+            lambda: replace(SHIPPED, readers=["Consumer", "audit"]),
+            ["function audit reads the queue", "remove the event"],
+        ),
+        (
+            lambda: replace(SHIPPED, dead_letter_readers=["audit"]),
+            ["audit reads the dead-letter queue", "receiver dlq"],
+        ),
+        (lambda: replace(OUTSIDE, dead_letter_readers=["Consumer"]), []),
+    ],
+    "records-table": [
+        (
+            lambda: amended("settings", RECORDS_TABLE="another"),
+            ["RECORDS_TABLE is another,", "names Records", "set RECO"],
+        ),
+        (lambda: amended("table", KeySchema=KEYED_BY_NAME, AttributeDefinitions=NAMES), ["Records has another key"]),
+        (
+            lambda: amended("table", KeySchema=[*KEYED_BY_ID, *KEYED_BY_NAME], AttributeDefinitions=[*IDS, *NAMES]),
+            ["partition key `id`"],
+        ),
+        (lambda: amended("table", AttributeDefinitions=[{**IDS[0], "AttributeType": "N"}]), ["a string"]),
+    ],
     "ttl": [
         (lambda: amended("time_to_live", TimeToLiveStatus="DISABLED"), []),
         (lambda: amended("time_to_live", AttributeName="in_progress_expiration"), []),
@@ -147,6 +223,15 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: with_mapping(ProvisionedPollerConfig=POLLERS), ["MaximumConcurrency 10 are set,"]),
         (lambda: with_function(PROVISIONED, reserved=199), ["up to 200 ", "only 199 ", "MaximumPollers to 19 "]),
         (lambda: with_function(AT_MOST_200_POLLERS, reserved=200), ["up to 2000 "]),
+        (
+            lambda: with_function(UNBOUNDED, reserved=2),
+            ["up to 1250 batches", "only 2 can", "dead letters without ever running", "MaximumConcurrency to 2 or"],
+        ),
+        (lambda: with_function(UNBOUNDED, reserved=1249), []),
+        (lambda: with_function(UNBOUNDED, reserved=0), ["reserved concurrency is 0: nothing runs", "receiver pause"]),
+        (lambda: with_function(reserved=0), ["nothing runs"]),
+        (lambda: with_function(reserved=1), ["reserve at least 2"]),
+        (lambda: with_function(PROVISIONED, reserved=19), ["reserve at least 20"]),
     ],
     "account-limit": [
         (lambda: sharing(10), ["up to 10 batches", "10", "MaximumConcurrency for fewer than 10"]),
@@ -185,6 +270,16 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and timeouts;"]),
         (lambda: without_alarm("Throttles"), []),
         (lambda: without_alarm("Errors"), []),
+        (lambda: with_alarm("Errors", AlarmActions=[]), ["the alarm on errors and timeouts has no action", "AlarmAct"]),
+        (lambda: with_alarm("Errors", ActionsEnabled=False), ["has its actions off", "enable-alarm-actions"]),
+        (lambda: with_alarm("Unsettled", Threshold=1e6), ["unsettled messages fires above 1e+06, which is never rea"]),
+        (lambda: with_alarm("Unsettled", Threshold=120_000.0), ["120000 is the most", "the Threshold that watch.yaml"]),
+        (lambda: with_alarm("Failed", ComparisonOperator="LessThanThreshold"), ["fires below", "GreaterThanThreshold"]),
+        (
+            lambda: with_alarm("ApproximateAgeOfOldestMessage", "Queue", Threshold=345_600.0),
+            ["of the oldest message f"],
+        ),
+        (lambda: with_alarm("ApproximateAgeOfOldestMessage", "DeadLetterQueue", Threshold=1_209_600.0), ["grow old f"]),
         (UNWATCHED_WORKERS, ["on lost claims, unsettled messages;", "in watch.yaml and container.yaml"]),
         (lambda: amended("settings", POWERTOOLS_SERVICE_NAME="another"), [OURS]),
         (lambda: amended("settings", POWERTOOLS_METRICS_NAMESPACE="Another"), [OURS]),
@@ -245,6 +340,15 @@ IN_ORDER: list[Facts] = [
     given_up_after(5),
     replace(SHIPPED, retention_seconds=18 * DAY_SECONDS + 1),
     with_function(reserved=10),
+    with_function(UNBOUNDED, reserved=1250),
+    sending_to("DeadLetterQueue"),
+    amended("dead_letter_queue", RedriveAllowPolicy=allowing("Queue")),
+    amended("dead_letter_queue", RedriveAllowPolicy='{"redrivePermission": "allowAll"}'),
+    amended("queue", MessageRetentionPeriod="3600"),
+    with_alarm("Unsettled", Threshold=119_999.0),
+    with_alarm("Unsettled", Threshold=120_000.0, ComparisonOperator="GreaterThanOrEqualToThreshold"),
+    amended("settings", RECORDS_TABLE="arn:aws:dynamodb:us-east-1:123456789012:table/Records"),
+    replace(SHIPPED, named_table=None, named_dead_letter_queue=None),  # by --function
     with_mapping(BatchSize=10, MaximumBatchingWindowInSeconds=0),
     with_mapping(BatchSize=None, MaximumBatchingWindowInSeconds=None),
     running(900),
@@ -288,13 +392,14 @@ def test_a_function_that_reads_the_workers_queue_can_spoil_it(check: str, spoile
 def test_of_workers_whose_task_is_unknown_it_checks_what_the_queue_and_the_table_say() -> None:
     unknown = NotAnswered("give --stack")
     by_queue = replace(OUTSIDE, container=unknown, settings=unknown, denied=unknown, functions=[])
-    unchecked = ["permissions", "stop-timeout", "health-check"]
+    unchecked = ["dead-letter-queue", "permissions", "stop-timeout", "health-check"]
+    by_queue = replace(by_queue, named_table=None)
     assert examine(by_queue) == [Unchecked(name, "give --stack") for name in unchecked]
     other_names = [{**each, "Dimensions": []} for each in OUTSIDE.alarms if each.get("MetricName") == "LostClaims"]  # type: ignore[union-attr]
     others = [each for each in OUTSIDE.alarms if each.get("MetricName") != "LostClaims"]  # type: ignore[union-attr]
     assert examine(replace(by_queue, alarms=[*others, *other_names])) == examine(by_queue)
     found = [each.check for each in examine(replace(by_queue, alarms=others))]
-    assert found == ["permissions", "alarms", *unchecked[1:]]
+    assert found == [*unchecked[:2], "alarms", *unchecked[2:]]
 
 
 @pytest.mark.parametrize(
@@ -315,9 +420,11 @@ def test_a_flag_that_doctor_does_not_know_is_not_its_own() -> None:
 @pytest.mark.parametrize(("check", "place"), ALONE)
 def test_a_fault_is_found_by_its_check_alone(check: str, place: int) -> None:
     fault, says = FAULTS[check][place]
-    (found,) = examine(fault())
+    results = examine(fault())
+    assert [(type(each), each.check) for each in results] == [(Finding, check)]
+    (found,) = results
     assert isinstance(found, Finding)
-    assert (found.check, [each for each in says if each not in f"{found.text}; {found.remedy}"]) == (check, [])
+    assert [each for each in says if each not in f"{found.text}; {found.remedy}"] == []
 
 
 @pytest.mark.scenario("S34", mutant="a table in two regions is as good as one")
@@ -353,6 +460,40 @@ def test_every_check_is_documented_in_its_order_and_has_a_fault_that_it_finds() 
 
 def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
     assert examine(UNKNOWN) == [Unchecked(check_name(check), "AccessDenied") for check in CHECKS]
+
+
+@pytest.mark.parametrize(
+    ("fact", "missing", "check", "remedy"),
+    [
+        ("table", "there is no table records", "records-table", "correct RECORDS_TABLE"),
+        ("dead_letter_queue", "there is no queue dead", "dead-letter-queue", "create it, or name another"),
+    ],
+)
+def test_what_the_consumer_needs_and_is_not_there_is_a_finding(
+    fact: str, missing: str, check: str, remedy: str
+) -> None:
+    """And what rests on it could not be checked."""
+    findings = [each for each in examine(replace(SHIPPED, **{fact: Missing(missing)})) if isinstance(each, Finding)]
+
+    assert [each.check for each in findings] == [check]
+    assert missing in findings[0].text
+    assert remedy in findings[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("consumer", "unknown"),
+    [
+        (SHIPPED, False),
+        (UNKNOWN, True),
+        (replace(SHIPPED, readers=NotAnswered("AccessDenied")), True),
+        (replace(SHIPPED, table=NotAnswered("AccessDenied")), True),
+        (replace(SHIPPED, alarms=NotAnswered("AccessDenied"), account=NotAnswered("AccessDenied")), False),
+        (with_mapping(FunctionResponseTypes=[]), False),
+    ],
+)
+def test_a_promise_whose_condition_could_not_be_checked_is_told_apart(consumer: Facts, unknown: bool) -> None:
+    """It is not passed. What only an operator needs, such as alarms, is no promise."""
+    assert unknown_promises(examine(consumer)) is unknown
 
 
 def test_what_of_a_role_is_not_known_hides_nothing_that_is() -> None:
@@ -419,13 +560,13 @@ def shown(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> st
 def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
     names = [check_name(check) for check in checks_of(SHIPPED)]
     said = " ".join(shown([]).split())
-    assert said == f"passed: {', '.join(names)} 15 checks: 15 passed, 0 findings, 0 not checked."
+    assert said == f"passed: {', '.join(names)} 19 checks: 19 passed, 0 findings, 0 not checked."
 
     found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=NotAnswered("AccessDenied")))
     in_order = shown(found).partition("passed: ")[2]
     assert "partial-responses" not in in_order
     assert "alarms" not in in_order
-    assert in_order.endswith("15 checks: 13 passed, 1 finding, 1 not checked.\n")
+    assert in_order.endswith("19 checks: 17 passed, 1 finding, 1 not checked.\n")
 
 
 WITHOUT_CLAIMS = facts(Effects="transaction")
@@ -465,6 +606,7 @@ def on_totals(*denied: str) -> Facts:
             replace(SHIPPED, denied_to_the_handler={"REFUNDS_QUEUE_URL": ("refunds", ["sqs:SendMessage"])}),
             ["lacks sqs:SendMessage on refunds (variable REFUNDS_QUEUE_URL)"],
         ),
+        (facts(AlarmTopicArn=""), ["no alarm has an action", "AlarmTopicArn"]),
         (replace(UNWATCHED, dead_letter_queue=None), []),
         (replace(UNWATCHED, alarms=NotAnswered("AccessDenied")), []),
         (SHIPPED, []),

@@ -18,7 +18,7 @@ from botocore.session import get_session
 from harness.cloud import ROOT
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.description import DAY_SECONDS, Description
-from idempotent_receiver.operations.doctor.asking import NotAnswered
+from idempotent_receiver.operations.doctor.asking import Missing, NotAnswered
 from idempotent_receiver.operations.doctor.facts import DeployedConsumer, DeployedFunction, Facts, consumer_of, gather
 from idempotent_receiver.operations.doctor.roles import ON_ANY_TABLE, SEND_MESSAGE
 
@@ -105,6 +105,7 @@ class Aws:
             f"list_event_source_mappings EventSourceArn={QUEUE}": {
                 "EventSourceMappings": [READS, {**READS, "State": "Disabled"}]
             },
+            f"list_event_source_mappings EventSourceArn={DEAD}": {"EventSourceMappings": [READS]},
             "get_event_source_mapping UUID=m-1": MAPPING | with_metadata,
             f"get_function_configuration FunctionName={LIVE}": CONFIGURATION | with_metadata,
             f"get_function_configuration FunctionName={OTHER}": {"FunctionName": "audit", **with_metadata},
@@ -180,6 +181,10 @@ EXPECTED = Facts(
     queue=ATTRIBUTES,
     dead_letter_queue={"QueueArn": DEAD},
     keys={KEY: OWN_KEY},
+    readers=["audit"],
+    dead_letter_readers=["audit"],
+    named_dead_letter_queue=None,
+    named_table=None,
     table={"TableName": "records", "TableArn": TABLE},
     time_to_live={"AttributeName": "expiration"},
     denied=[],
@@ -189,6 +194,7 @@ EXPECTED = Facts(
 )
 OF_WORKERS = replace(
     EXPECTED,
+    named_table="records",
     container=WORKER,
     functions=[DeployedFunction(configuration={"FunctionName": "audit"}, instances=None, reserved=None, mapping=READS)],
 )
@@ -221,16 +227,20 @@ def unavailable(found: Facts) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("consumer", "operation", "missing"),
     [
-        (BY_NAME, "list_event_source_mappings", "mapping queue dead_letter_queue keys denied"),
+        (
+            BY_NAME,
+            "list_event_source_mappings",
+            "mapping queue dead_letter_queue keys denied readers dead_letter_readers",
+        ),
         (BY_NAME, "get_function_concurrency", "reserved"),
         (BY_NAME, "get_account_settings", "account"),
-        (BY_NAME, "get_queue_attributes", "queue dead_letter_queue keys denied"),
+        (BY_NAME, "get_queue_attributes", "queue dead_letter_queue keys denied readers dead_letter_readers"),
         (BY_NAME, "describe_table", "table time_to_live denied denied_to_the_handler"),
         (BY_NAME, "describe_time_to_live", "time_to_live"),
         (BY_NAME, "simulate_principal_policy", "denied"),
         (BY_NAME, "describe_key", "denied keys"),
         (BY_NAME, "describe_alarms", "alarms"),
-        (WORKERS, "list_event_source_mappings", "functions"),
+        (WORKERS, "list_event_source_mappings", "functions readers dead_letter_readers"),
         (WORKERS, "get_function_configuration", "configuration instances reserved"),
         (WORKERS, "describe_services", "container settings denied denied_to_the_handler retention_seconds"),
         (WORKERS, "describe_task_definition", "container settings denied denied_to_the_handler retention_seconds"),
@@ -283,13 +293,54 @@ ELSEWHERE = "http://127.0.0.1"
             "denied",
             f"an emulator cannot tell .* {KEY}$",
         ),
-        (replace(BY_NAME, table="none"), {}, "table", "EndpointConnectionError"),
+        (replace(BY_NAME, table="none"), BARE, "table", "EndpointConnectionError"),
     ],
 )
 def test_what_cannot_be_known_is_named_with_its_remedy(
     consumer: DeployedConsumer, aws: Any, fact: str, says: str
 ) -> None:
     assert re.search(says, unavailable(gather(Aws(**aws).client, consumer))[fact])
+
+
+def gone(code: str, operation: str) -> ClientError:
+    return ClientError({"Error": {"Code": code}}, operation)
+
+
+OTHER_RECORDS = {"TableName": "named", "TableArn": arn("dynamodb", "table/named")}
+NAMED = replace(BY_NAME, table="named", dead_letter_queue="https://dead")
+
+
+def test_the_table_that_is_looked_at_is_the_one_that_the_consumer_reads() -> None:
+    """Its RECORDS_TABLE, whatever the stack or --table names; that is kept beside it, to be compared."""
+    found = gather(Aws().client, NAMED)
+    assert (found.table, found.named_table) == (EXPECTED.table, "named")
+    assert found.named_dead_letter_queue == "https://dead"
+
+    without_a_variable = Aws(**{**BARE, "describe_table_of_TableName=named": {"Table": OTHER_RECORDS}})
+    assert gather(without_a_variable.client, NAMED).table == OTHER_RECORDS
+    by_queue = gather(Aws().client, replace(WORKERS, service=None))
+    assert (by_queue.table, by_queue.named_table) == (EXPECTED.table, None), "there are no variables to compare with"
+
+
+@pytest.mark.parametrize(
+    ("fact", "asked", "error", "says"),
+    [
+        ("table", "describe_table_of_TableName=records", "ResourceNotFoundException", "there is no table records"),
+        *(
+            (
+                "dead_letter_queue",
+                f"get_queue_url_of_QueueName=orders-dead QueueOwnerAWSAccountId={ACCOUNT}",
+                code,
+                f"there is no queue {DEAD}",
+            )
+            for code in ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
+        ),
+    ],
+)
+def test_what_does_not_exist_is_known_to_be_missing(fact: str, asked: str, error: str, says: str) -> None:
+    """Which is a finding, where a refusal is none."""
+    found = getattr(gather(Aws(**{asked: gone(error, "Ask")}).client, BY_NAME), fact)
+    assert (type(found), str(found)) == (Missing, says)
 
 
 # What the role may.
@@ -525,6 +576,11 @@ def test_a_stacks_function_is_found_with_its_own_mapping(mappings: list[str]) ->
 def test_a_stack_tells_the_namespace_of_its_consumers_records(outputs: dict[str, str]) -> None:
     found = consumer_of(stacked({**outputs, "ConsumerDescription": '{"namespace": "refunds"}'}, "m-1").client, "shop")
     assert found.record_id == "refunds#any"
+
+
+def test_a_stack_tells_the_dead_letter_queue_that_it_names() -> None:
+    found = consumer_of(stacked({**OUTPUTS, "DeadLetterQueueUrl": "https://dead"}, "m-1").client, "shop")
+    assert found.dead_letter_queue == "https://dead"
 
 
 def test_a_stacks_workers_are_found_by_their_service() -> None:

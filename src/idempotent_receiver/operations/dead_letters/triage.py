@@ -195,7 +195,8 @@ def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str
     if taken_back(completed) is not None:
         return Verdict.CONFLICT, "a resend that was taken back completed its key, so nothing ran or will run under it"
     if (by := resent(completed)) is not None:
-        return Verdict.RESENT, f"{by.operator} resent it as {by.new_id}: {by.why}"
+        never = "" if completed.outbox is None else ", and its new message was given up"
+        return Verdict.RESENT, f"{by.operator} resent it as {by.new_id}{never}: {by.why}"
     if completed.validation is None:
         why = "it is done, but its record has no fingerprint to compare: the consumer will recognise it"
         return _no_room(dead_letter) or (Verdict.MOVE, why)

@@ -59,6 +59,10 @@ class Bank:
     tracer: Any = None
     gone: set[str] = field(default_factory=set)
     """The queues of others that no longer exist."""
+    a_batch: int = 10
+    """The most messages in a batch. One, if some of a batch are sent from a record while others settle: each waits a
+    moment for the other, and this clock stands still.
+    """
     workers: int = 1
     """How many requests a session makes at a time. With one, their order is the same at each run."""
 
@@ -96,7 +100,8 @@ class Bank:
         """Let the consumer work until its queue is empty."""
         for _ in range(200):
             self.clock.sleep(31)
-            received = self.sqs.receive_message(QueueUrl=self.queue.url, MaxNumberOfMessages=10).get("Messages", [])
+            asked = {"QueueUrl": self.queue.url, "MaxNumberOfMessages": self.a_batch}
+            received = self.sqs.receive_message(**asked).get("Messages", [])
             if received:
                 self._acknowledge(received, self._handle(received))
             elif not self.queue.messages:

@@ -65,6 +65,7 @@ class Night(Bank):
 
     effects: str = "any"
     at_once: bool = False
+    a_batch: int = 1
     refused: frozenset[str] = frozenset()
     """Bodies that the consumer refuses until their cause is mended, too."""
 

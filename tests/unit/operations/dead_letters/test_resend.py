@@ -14,9 +14,9 @@ from idempotent_receiver.operations.dead_letters.resend import MOST_RECORD_BYTES
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.dead_letters.verbs import redrive_dispositions, resend_dispositions
-from idempotent_receiver.operations.unsent import send_from
+from idempotent_receiver.operations.unsent import give_up, send_from
 from idempotent_receiver.payload import EVERYTHING, Document
-from idempotent_receiver.protocol.outbox import STAMP, from_text
+from idempotent_receiver.protocol.outbox import STAMP, GivenUp, from_text
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, attributes, from_attributes
 from idempotent_receiver.protocol.resend import Resend, resend_of
 from idempotent_receiver.protocol.store import NotApplied, Unknown, Written
@@ -71,7 +71,7 @@ def redrive(bank: Bank, **rules: Any) -> list[DeadLetterResult]:
 
 
 def dead(*names: str, **kind: Any) -> Bank:
-    bank = Bank(**kind)
+    bank = Bank(a_batch=1, **kind)
     bank.store.send_messages = None  # type: ignore[assignment,method-assign]  # it sends with its client, to these queues
     for name in names or ("permanent",):
         bank.send(name, group="g")
@@ -230,6 +230,17 @@ def test_a_redrive_finishes_what_else_would_stay(hides: str) -> None:
     rules = {"retention_seconds": 1} if hides == "TOO_OLD" else {}
     assert [each.verdict for each in redrive(bank, **rules)] == [Verdict.UNSENT]
     ended(bank, fixed=1)
+
+
+def test_a_resend_that_can_never_be_sent_ends_once_it_is_given_up() -> None:
+    bank = killed(dead(), "fixed")
+    del bank.sqs.queues[bank.queue.url]
+    id = taken(bank).dead_letter.record_id
+    reason = GivenUp(bank.queue.url, "alice", "the queue is gone")
+    give_up(bank.store, id, 1, reason, clock=bank.clock, retention_seconds=DEFAULT_RETENTION_SECONDS)
+    (letter,) = redrive(bank)
+    assert (letter.verdict, letter.deleted) == (Verdict.RESENT, True)
+    assert "its new message was given up" in letter.why
 
 
 def test_a_body_that_differs_is_refused_with_what_is_going_out() -> None:
@@ -418,7 +429,7 @@ def test_of_two_crossed_letters_the_second_is_refused(fifo: bool, at_once: bool)
 
 
 def test_the_letters_own_key_is_refused_whether_or_not_its_record_has_a_fingerprint() -> None:
-    bank = Bank(**BY_NAME)
+    bank = Bank(a_batch=1, **BY_NAME)
     bank.send("permanent")
     bank.kill_by_receives(handle=False)  # it never ran, so it has no record
     before = dict(bank.store.items)

@@ -27,9 +27,9 @@ PERMISSIVE = frozenset(
 )
 """Accepted licences for packages that we deploy or that our users must install."""
 
-FOR_DEVELOPMENT = PERMISSIVE | {"MPL-2.0"}
-"""Also accepted for packages that only run here, because we distribute none of them: licences that require publishing
-changes.
+FOR_DEVELOPMENT = PERMISSIVE | {"MPL-2.0", "ZPL-2.1"}
+"""Also accepted for packages that only run here, because we distribute none of them: licences with conditions for
+changed copies.
 """
 
 CLASSIFIED = {

@@ -12,17 +12,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from inspect import signature
 from itertools import chain
 from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from idempotent_receiver.errors import ExcInfo, Failure, failure_of
-from idempotent_receiver.handler import outcome as ended
+from idempotent_receiver.errors import failure_of
 from idempotent_receiver.handler.outcome import Outcome
+from idempotent_receiver.log_lines import Fields, Line, call_line, fields_of, line_of
 from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
 
 COUNTS = (
@@ -73,8 +72,6 @@ SPENT = {
 }
 """The metrics that show how a batch's time was spent."""
 
-Fields = Mapping[str, Any]
-
 
 class Log(Protocol):
     """A destination for log lines: a Powertools `Logger`, a `logging.Logger`, or anything like them.
@@ -96,16 +93,6 @@ class Metrics(Protocol):
 
     def add_metric(self, name: str, unit: str, value: float) -> None: ...  # noqa: D102  # Powertools'
     def flush_metrics(self) -> None: ...  # noqa: D102
-
-
-class Line(NamedTuple):
-    """The log line of one message or call, and the metrics that count it."""
-
-    level: int
-    text: str
-    fields: Fields = MappingProxyType({})
-    counts: tuple[str, ...] = ()
-    exc_info: ExcInfo | None = None
 
 
 def metrics_factory(metrics: Metrics | None, log: Log | None) -> Callable[[], Metrics]:
@@ -202,7 +189,7 @@ class Telemetry:
 
     def report_raised(self, text: str, error: BaseException, level: int = ERROR, *, with_text: bool = False) -> None:
         """Log that a user's own callable raised, with the error's location, and its text if it may be disclosed."""
-        self._try_to_write(level, text, _fields_of(failure_of(error, with_text=with_text)))
+        self._try_to_write(level, text, fields_of(failure_of(error, with_text=with_text)))
 
     def report_error(self, text: str, error: Exception) -> None:
         """Log a problem that does not affect the outcome, with the error's text, which is the library's own."""
@@ -230,7 +217,7 @@ class Telemetry:
 
     def report_defect(self, error: Exception) -> None:
         """Log an error that should be impossible, with its location but not its text."""
-        self._try_to_write(ERROR, "unexpected error in the receiver", _fields_of(failure_of(error)))
+        self._try_to_write(ERROR, "unexpected error in the receiver", fields_of(failure_of(error)))
 
     @contextmanager
     def _defects_reported(self) -> Iterator[None]:
@@ -281,89 +268,6 @@ def counts_of(
     counts = Counter({"Claimed": claimed, "TakenOver": taken_over, "Released": released, "Requests": requests})
     counts.update(chain.from_iterable(line.counts for line in lines))
     return {name: counts[name] for name in COUNTS}
-
-
-# Created once: most of a batch's lines are these two, and are only counted.
-_COMPLETED = Line(DEBUG, "completed", counts=("Completed",))
-_DUPLICATE = Line(DEBUG, "duplicate of a completed message", counts=("Duplicates",))
-
-
-def line_of(outcome: Outcome) -> Line:
-    """The log line and metrics of an outcome. A success is logged at DEBUG, so usually not at all."""
-    match outcome:
-        case ended.Completed():
-            return _COMPLETED
-        case ended.Duplicate(lost=lost):
-            return _DUPLICATE._replace(counts=("Duplicates", "LostClaims")) if lost else _DUPLICATE
-        case ended.HeldElsewhere(until_ms):
-            return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
-        case ended.NotStarted():
-            return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
-        case ended.NotSent(why, out_of_time):
-            return _not_sent(why, out_of_time=out_of_time)
-        case ended.DeadLettered(failure):
-            text = "failed for good and sent to the dead-letter queue"
-            return Line(ERROR, text, _fields_of(failure), ("Permanent",), failure.exc_info)
-        case ended.Failed(failure, recorded):
-            return _failed(failure, recorded=recorded)
-        case ended.ClaimLost():
-            text = "the claim was lost to another worker, which has not completed yet"
-            return Line(ERROR, text, {"error_type": "ClaimLost"}, ("LostClaims", "Failed"))
-        case ended.SettleFailed(why):
-            text = "the handler ran, but its outcome could not be recorded"
-            return Line(ERROR, text, {"error_type": "SettleFailed", "why": why}, ("Unsettled", "Failed"))
-        case ended.ClaimFailed(why):
-            fields = {"error_type": "ClaimFailed", "why": why}
-            return Line(ERROR, "not run: the record could not be claimed", fields, ("ClaimFailures", "Failed"))
-        case ended.Unreadable(why):
-            fields = {"error_type": "Unreadable", "why": why}
-            return Line(ERROR, "not run: this version cannot read its record", fields, ("Failed",))
-
-
-def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
-    """The log line of one call's end."""
-    match outcome:
-        case AlreadyFailed():
-            return Line(DEBUG, "answered with an earlier call's failure", counts=("Duplicates",))
-        case OtherPayload(expected, found):
-            fields = {"expected": expected, "found": found}
-            return Line(WARNING, "not run: the key was used for another payload", fields, ("Mismatches",))
-        case ended.Duplicate(lost=True):
-            text = "the claim was lost while it ran; answered with the winner's result"
-            return Line(WARNING, text, counts=("Duplicates", "LostClaims"))
-        case ended.Duplicate():
-            return Line(DEBUG, "answered with an earlier call's result", counts=("Duplicates",))
-        case ended.NotStarted():
-            return Line(WARNING, "not run: too little time was left")
-        case ended.Failed(failure):
-            # Calls are not redelivered, so a delay means nothing here.
-            return line_of(replace(outcome, failure=replace(failure, delay_seconds=None)))
-        case _:
-            return line_of(outcome)
-
-
-def _not_sent(why: str, *, out_of_time: bool) -> Line:
-    """A delivery that goes on where this one stopped is no failure."""
-    text = "its effect took place, but its messages are not all sent and recorded: the next delivery goes on"
-    if out_of_time:
-        return Line(WARNING, text, {"why": why})
-    return Line(ERROR, text, {"error_type": "NotSent", "why": why}, ("Unsettled", "Failed"))
-
-
-def _failed(failure: Failure, *, recorded: bool) -> Line:
-    fields = {**_fields_of(failure), "recorded": recorded}
-    if failure.permanent:
-        return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"), failure.exc_info)
-    if recorded and failure.delay_seconds is not None:
-        # No `error_type`, because the dashboard counts failures by it.
-        fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
-        return Line(INFO, "will be retried later, as its handler requested", fields, ("Delayed",))
-    return Line(WARNING, "failed, will be retried", fields, ("Failed",), failure.exc_info)
-
-
-def _fields_of(failure: Failure) -> dict[str, Any]:
-    fields = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
-    return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}
 
 
 _FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in (*COUNTS, *SPENT.values())}

@@ -1,0 +1,108 @@
+"""The log line of each outcome, and the metrics that count it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from logging import DEBUG, ERROR, INFO, WARNING
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from idempotent_receiver.errors import ExcInfo, Failure
+from idempotent_receiver.handler import outcome as ended
+from idempotent_receiver.handler.outcome import Outcome
+from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
+
+Fields = Mapping[str, Any]
+
+
+class Line(NamedTuple):
+    """The log line of one message or call, and the metrics that count it."""
+
+    level: int
+    text: str
+    fields: Fields = MappingProxyType({})
+    counts: tuple[str, ...] = ()
+    exc_info: ExcInfo | None = None
+
+
+# Created once: most of a batch's lines are these two, and are only counted.
+_COMPLETED = Line(DEBUG, "completed", counts=("Completed",))
+_DUPLICATE = Line(DEBUG, "duplicate of a completed message", counts=("Duplicates",))
+
+
+def line_of(outcome: Outcome) -> Line:
+    """The log line and metrics of an outcome. A success is logged at DEBUG, so usually not at all."""
+    match outcome:
+        case ended.Completed():
+            return _COMPLETED
+        case ended.Duplicate(lost=lost):
+            return _DUPLICATE._replace(counts=("Duplicates", "LostClaims")) if lost else _DUPLICATE
+        case ended.HeldElsewhere(until_ms):
+            return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
+        case ended.NotStarted():
+            return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
+        case ended.NotSent(why, out_of_time):
+            return _not_sent(why, out_of_time=out_of_time)
+        case ended.DeadLettered(failure):
+            text = "failed for good and sent to the dead-letter queue"
+            return Line(ERROR, text, fields_of(failure), ("Permanent",), failure.exc_info)
+        case ended.Failed(failure, recorded):
+            return _failed(failure, recorded=recorded)
+        case ended.ClaimLost():
+            text = "the claim was lost to another worker, which has not completed yet"
+            return Line(ERROR, text, {"error_type": "ClaimLost"}, ("LostClaims", "Failed"))
+        case ended.SettleFailed(why):
+            text = "the handler ran, but its outcome could not be recorded"
+            return Line(ERROR, text, {"error_type": "SettleFailed", "why": why}, ("Unsettled", "Failed"))
+        case ended.ClaimFailed(why):
+            fields = {"error_type": "ClaimFailed", "why": why}
+            return Line(ERROR, "not run: the record could not be claimed", fields, ("ClaimFailures", "Failed"))
+        case ended.Unreadable(why):
+            fields = {"error_type": "Unreadable", "why": why}
+            return Line(ERROR, "not run: this version cannot read its record", fields, ("Failed",))
+
+
+def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
+    """The log line of one call's end."""
+    match outcome:
+        case AlreadyFailed():
+            return Line(DEBUG, "answered with an earlier call's failure", counts=("Duplicates",))
+        case OtherPayload(expected, found):
+            fields = {"expected": expected, "found": found}
+            return Line(WARNING, "not run: the key was used for another payload", fields, ("Mismatches",))
+        case ended.Duplicate(lost=True):
+            text = "the claim was lost while it ran; answered with the winner's result"
+            return Line(WARNING, text, counts=("Duplicates", "LostClaims"))
+        case ended.Duplicate():
+            return Line(DEBUG, "answered with an earlier call's result", counts=("Duplicates",))
+        case ended.NotStarted():
+            return Line(WARNING, "not run: too little time was left")
+        case ended.Failed(failure):
+            # Calls are not redelivered, so a delay means nothing here.
+            return line_of(replace(outcome, failure=replace(failure, delay_seconds=None)))
+        case _:
+            return line_of(outcome)
+
+
+def _not_sent(why: str, *, out_of_time: bool) -> Line:
+    """A delivery that goes on where this one stopped is no failure."""
+    text = "its effect took place, but its messages are not all sent and recorded: the next delivery goes on"
+    if out_of_time:
+        return Line(WARNING, text, {"why": why})
+    return Line(ERROR, text, {"error_type": "NotSent", "why": why}, ("Unsettled", "Failed"))
+
+
+def _failed(failure: Failure, *, recorded: bool) -> Line:
+    fields = {**fields_of(failure), "recorded": recorded}
+    if failure.permanent:
+        return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"), failure.exc_info)
+    if recorded and failure.delay_seconds is not None:
+        # No `error_type`, because the dashboard counts failures by it.
+        fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
+        return Line(INFO, "will be retried later, as its handler requested", fields, ("Delayed",))
+    return Line(WARNING, "failed, will be retried", fields, ("Failed",), failure.exc_info)
+
+
+def fields_of(failure: Failure) -> dict[str, Any]:
+    """What a line says of a failure."""
+    fields = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}

@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from idempotent_receiver import MemoryStore, Message, RetryLater, sqs_consumer
 from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.sqs.handlers import consumer_inside
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker import process as module
 from idempotent_receiver.worker.host import WorkerHost
@@ -120,9 +121,12 @@ class Worker:
             lease_seconds=self.limits.lease_seconds,
             margin_seconds=self.limits.margin_seconds,
         )
-        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency, tracer=tracer, metrics=metrics)(
-            self._coroutine if asynchronous else self._handle
+        consumer = consumer_inside(
+            sqs_consumer(self.store, concurrency=self.limits.concurrency, tracer=tracer, metrics=metrics)(
+                self._coroutine if asynchronous else self._handle
+            )
         )
+        assert consumer is not None
         queue: Any = self.queue
         reports = Reports(None, "me")
         self.process = Process(consumer, queue, leases=leases, limits=self.limits, reports=reports, clock=clock)

@@ -35,6 +35,6 @@ idempotent_handler = http_endpoint(
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances
     logger=Logger(),
-    metrics=Metrics(),
+    metrics=Metrics(namespace="IdempotentReceiver"),
 )
 lambda_handler = served(service, idempotent_handler, caller=caller)

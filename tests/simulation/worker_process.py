@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from greenlet import getcurrent, greenlet
 
+from idempotent_receiver.sqs.handlers import consumer_inside
 from idempotent_receiver.testing.world import LONG_SECONDS, World, WorldClock, WorldExecutor
 from idempotent_receiver.worker import in_flight, polling, process
 from idempotent_receiver.worker.leases import Leases
@@ -23,7 +24,7 @@ from tests.simulation.world import QUEUE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from idempotent_receiver.sqs.consumer import Consumer
+    from idempotent_receiver.sqs.consumer import LambdaHandler
     from tests.simulation.sqs_model import QueueModel
 
 QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/123456789012/transfers"
@@ -208,7 +209,7 @@ class WorkerProcess:
 
     process: Process
 
-    def __init__(self, world: World, consumer: Consumer, sqs: Any, name: str, limits: Limits) -> None:
+    def __init__(self, world: World, consumer: LambdaHandler, sqs: Any, name: str, limits: Limits) -> None:
         self.world = world
         self.name = name
         self.killed_because: str | None = None
@@ -233,7 +234,7 @@ class WorkerProcess:
         self.kill(why)
         self.world.stop()
 
-    def _work(self, consumer: Consumer, sqs: Any, limits: Limits) -> None:
+    def _work(self, consumer: LambdaHandler, sqs: Any, limits: Limits) -> None:
         _own.set(self)
         clock = WorldClock(self.world, name=self.name)
         leases = Leases(
@@ -244,9 +245,12 @@ class WorkerProcess:
             lease_seconds=limits.lease_seconds,
             margin_seconds=limits.margin_seconds,
         )
-        own = consumer.with_options(
-            replace(consumer.options, clock=clock, executor=self._executor, concurrency=limits.concurrency)
+        own = consumer_inside(
+            consumer.with_options(
+                replace(consumer.options, clock=clock, executor=self._executor, concurrency=limits.concurrency)
+            )
         )
+        assert own is not None
         queue, reports = polling.PolledQueue(sqs, QUEUE_URL, QUEUE), Reports(None, self.name)
         self.process = Process(own, queue, leases=leases, limits=limits, reports=reports, clock=clock)
         self.process.run()

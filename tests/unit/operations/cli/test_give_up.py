@@ -49,7 +49,7 @@ def test_what_a_queue_that_is_gone_holds_up_comes_to_an_end(receiver: Receiver, 
 
     ran = give_up(receiver)
 
-    assert (ran.code, ran.out) == (0, f"Message 1 is given up. Sent the messages for {KEY}.\n")
+    assert (ran.code, ran.out) == (0, f"Message 1 is given up. {KEY} has none left to send.\n")
     assert [each["Body"] for each in stack.received(queue)] == ["secret ents"]
     assert item(stack)["status"] == "COMPLETED"
     dropped = receiver.on(f"dlq redrive --key {KEY} --yes --json").json

@@ -30,6 +30,7 @@ from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.transitions import completed, failed
+from idempotent_receiver.sqs.handlers import consumer_inside
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.workflow import Closed, Unknown, Workflow, accept, recover_orphan
 from tests.simulation import handlers, operators
@@ -90,7 +91,9 @@ def _queue(worker: "ControlledWorker") -> list[str]:
     wrapped = consumer(later if setup.asynchronous else plain)
     if setup.renewals == 0:
         return [ids[id] for id in failed_ids(wrapped({"Records": records}, context()))]
-    return failed_ids(wrapped.receive({"Records": records}, context(), LEASE_MS, new_host(worker, Store(worker))))
+    inside = consumer_inside(wrapped)
+    assert inside is not None
+    return failed_ids(inside.receive({"Records": records}, context(), LEASE_MS, new_host(worker, Store(worker))))
 
 
 def _message_id(worker: "ControlledWorker", id: str) -> str:

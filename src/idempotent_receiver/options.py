@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Any, TypeVar, cast
 
 from idempotent_receiver.errors import PermanentError, UnusableKey, blames_input
@@ -63,6 +63,17 @@ def _is_coroutine_function(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 
+def _takes_one(function: Any) -> bool:
+    """Whether a callable can be called with one argument. If not, its TypeError would blame every message."""
+    try:
+        signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        pass
+    return True
+
+
 def made(what: str, source: str, make: Callable[[], Any]) -> Any:
     """What the user's `key` or `scope` callable (`what`) makes from `source`.
 
@@ -84,6 +95,8 @@ def require_key(key: object, store: Any, message_id: object) -> None:
     lacks.
     """
     why = why_not_called(key, "sqs_consumer")
+    if why is None and not _takes_one(key):
+        why = ", which does not take one argument"
     if why is not None:
         raise TypeError(
             "key must be message_id, message_attribute(name), body_field(path), payload_key(fields), event_id or a "
@@ -100,6 +113,8 @@ def require_envelope(envelope: object) -> None:
             raise TypeError(f"envelope must be a JMESPath expression or a callable from str to str; it is {envelope!r}")
         if _is_coroutine_function(envelope):
             raise TypeError(f"envelope must be a plain callable: {envelope!r} is a coroutine function, never awaited")
+        if not _takes_one(envelope):
+            raise TypeError(f"envelope must take one argument, the body as it was sent; it is {envelope!r}")
 
 
 def require_namespace(store: Any) -> None:

@@ -209,7 +209,7 @@ def test_a_coroutine_function_is_refused_at_set_up(set_up: Any, key: Any) -> Non
         set_up(key)
 
 
-@pytest.mark.parametrize("key", [partial(lambda prefix, *_: f"{prefix}-1", "k"), lambda *_: "k", Message.__str__])
+@pytest.mark.parametrize("key", [partial(lambda prefix, *_: f"{prefix}-1", "k"), lambda *_: "k", Message.__str__, str])
 @pytest.mark.parametrize("set_up", SET_UPS.values(), ids=SET_UPS)
 def test_any_other_callable_may_be_one(set_up: Any, key: Any) -> None:
     assert callable(set_up(key))

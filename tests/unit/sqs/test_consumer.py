@@ -401,10 +401,16 @@ METRICS = (("add", ""), ("flush", "s"))
 DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
 
 
+WRONGLY_CALLED = [lambda: "1", lambda message, context: "1", lambda *, message: "1"]
+"""Their TypeError for each message would blame the message."""
+
+
 @pytest.mark.parametrize(
     ("told", "wrong"),
     [
         ("key must be message_id", {"key": "order_id"}),
+        *[("key must be .*, which does not take one argument", {"key": wrong}) for wrong in WRONGLY_CALLED],
+        *[("envelope must take one argument, the body", {"envelope": wrong}) for wrong in WRONGLY_CALLED],
         ("call it with a name", {"key": message_attribute}),
         ("call it with a name", {"key": body_field}),
         ("sqs must be a boto3 client for sqs", {"sqs": DYNAMODB}),

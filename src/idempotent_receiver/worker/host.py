@@ -95,9 +95,11 @@ class WorkerHost:
         self._began_seconds = answers.clock.monotonic_seconds()
         for index, work in enumerate(works):
             works[index] = work._replace(handle=partial(self._run, index, work.handle))
+        in_flight.keying([messages[index].receipt_handle for index, work in enumerate(works) if callable(work.claim)])
 
     def keyed(self, known: Sequence[tuple[int, str]]) -> None:
         """Report which records messages' claims are for."""
+        self._in_flight.keyed([self._messages[index].receipt_handle for index, _ in known])
         self._reports.claims((self._messages[index].receipt_handle, id) for index, id in known)
 
     def ended(self, index: int, outcome: Outcome) -> None:

@@ -1,9 +1,11 @@
-"""Messages that a worker process has received but not acknowledged: waiting for a handler, or running."""
+"""Messages that a worker process has received but not acknowledged: waiting for a key or a handler, or running."""
 
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from idempotent_receiver.batch.keys import MOST_KEYING
+from idempotent_receiver.batch.settings import AHEAD_SECONDS
 from idempotent_receiver.clock import Clock
 
 
@@ -17,6 +19,8 @@ class InFlight:
         self._changed = threading.Condition()
         self._ids: dict[str, str] = {}
         self._waiting: set[str] = set()
+        self._keying: dict[str, float] = {}
+        """When messages began to wait for keys that the user's own code makes."""
         self._began: dict[str, float] = {}
         self.run_seconds: float | None = None
         """The longest recent run; it decays by a quarter with each run that ends. None before the first run ends."""
@@ -27,6 +31,17 @@ class InFlight:
             received = {record["receiptHandle"]: record["messageId"] for record in records}
             self._ids |= received
             self._waiting |= received.keys()
+
+    def keying(self, receipts: Sequence[str]) -> None:
+        """Note that these messages' keys are still to be made."""
+        with self._changed:
+            self._waiting -= set(receipts)
+            self._keying |= dict.fromkeys(receipts, self._clock.monotonic_seconds())
+
+    def keyed(self, receipts: Sequence[str]) -> None:
+        """Note that these messages have keys, and wait for a handler."""
+        with self._changed:
+            self._waiting |= {receipt for receipt in receipts if self._keying.pop(receipt, None) is not None}
 
     def started(self, receipt: str) -> None:
         """Note that this message's handler is running."""
@@ -53,6 +68,7 @@ class InFlight:
             for receipt in receipts:
                 self._ids.pop(receipt, None)
                 self._waiting.discard(receipt)
+                self._keying.pop(receipt, None)
                 self._began.pop(receipt, None)
             self._changed.notify_all()
             return running
@@ -64,7 +80,9 @@ class InFlight:
             return list(self._ids)
 
     def room(self, concurrency: int, wait_seconds: float) -> int:
-        """How many handlers could start; zero while any message waits for one. Waits up to `wait_seconds` for room."""
+        """How many handlers could start; zero while any message waits for one, or has just begun to wait for its key,
+        or many wait for keys. Waits up to `wait_seconds` for room.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._room(concurrency) > 0, wait_seconds)
             return self._room(concurrency)
@@ -86,4 +104,7 @@ class InFlight:
             self._changed.notify_all()
 
     def _room(self, concurrency: int) -> int:
-        return 0 if self._waiting else concurrency - len(self._began)
+        latest = self._clock.monotonic_seconds() - AHEAD_SECONDS
+        if self._waiting or len(self._keying) >= MOST_KEYING or any(began > latest for began in self._keying.values()):
+            return 0
+        return concurrency - len(self._began)

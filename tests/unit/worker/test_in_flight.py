@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from idempotent_receiver.batch.keys import MOST_KEYING
+from idempotent_receiver.batch.settings import AHEAD_SECONDS
 from idempotent_receiver.worker.in_flight import InFlight
 from tests.manual_clock import ManualClock
 
@@ -86,3 +88,39 @@ def test_handlers_wake_those_who_wait_only_when_one_more_could_start(in_flight: 
         in_flight.returned(handle)
 
     assert woken == ["c starts", "c returns"]
+
+
+def test_a_message_whose_key_takes_long_waits_for_no_handler(in_flight: InFlight, clock: ManualClock) -> None:
+    in_flight.hold([received("m", "slow")])
+    in_flight.keying(["slow"])
+    assert in_flight.room(2, 0) == 0
+
+    clock.seconds += AHEAD_SECONDS
+    assert in_flight.room(2, 0) == 2
+
+    in_flight.keyed(["slow"])
+    assert in_flight.room(2, 0) == 0
+    in_flight.started("slow")
+    assert in_flight.room(2, 0) == 1
+
+
+def test_a_process_holds_few_messages_whose_keys_take_long(in_flight: InFlight, clock: ManualClock) -> None:
+    """Each keeps a thread."""
+    handles = [str(place) for place in range(MOST_KEYING)]
+    in_flight.hold([received(handle, handle) for handle in handles])
+    in_flight.keying(handles)
+    clock.seconds += AHEAD_SECONDS
+    assert in_flight.room(2, 0) == 0
+
+    in_flight.answered(handles[:1])
+    assert in_flight.room(2, 0) == 2
+
+
+def test_a_key_may_be_made_after_its_message_was_answered(in_flight: InFlight) -> None:
+    in_flight.hold([received("m", "a")])
+    in_flight.keying(["a"])
+    in_flight.answered(["a"])
+
+    in_flight.keyed(["a"])
+
+    assert in_flight.room(1, 0) == 1

@@ -15,7 +15,7 @@ import pytest
 from aws_lambda_powertools.metrics import EphemeralMetrics
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from idempotent_receiver import MemoryStore, Message, RetryLater, sqs_consumer
+from idempotent_receiver import MemoryStore, Message, RetryLater, message_id, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.sqs.handlers import consumer_inside
 from idempotent_receiver.sqs.visibility import Backoff
@@ -103,11 +103,19 @@ class NoTimer:
 class Worker:
     """A process at work on its own thread. Its handlers wait until they may return."""
 
-    def __init__(self, *, asynchronous: bool = False, tracer: Any = None, metrics: Any = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        *,
+        asynchronous: bool = False,
+        tracer: Any = None,
+        metrics: Any = None,
+        key: Any = message_id,
+        **limits: Any,
+    ) -> None:
         self.at_once: list[int] = []
         self.begins: Callable[[], object] = lambda: None
         self._running: set[str] = set()
-        self.queue, self.store = Queue(), MemoryStore()
+        self.queue, self.store = Queue(), MemoryStore(namespace=None if key is message_id else "orders")
         self.lost: SimpleQueue[str] = SimpleQueue()
         self.started: SimpleQueue[str] = SimpleQueue()
         self.may_return: dict[str, threading.Event] = {}
@@ -122,7 +130,7 @@ class Worker:
             margin_seconds=self.limits.margin_seconds,
         )
         consumer = consumer_inside(
-            sqs_consumer(self.store, concurrency=self.limits.concurrency, tracer=tracer, metrics=metrics)(
+            sqs_consumer(self.store, key=key, concurrency=self.limits.concurrency, tracer=tracer, metrics=metrics)(
                 self._coroutine if asynchronous else self._handle
             )
         )
@@ -350,6 +358,26 @@ def test_a_renewal_that_is_under_way_undoes_no_give_back(
     until(lambda: ("1", 3600) in worker.queue.changed)
     until(lambda: ("1", 1) in worker.queue.changed)
     assert worker.queue.changed[-1] == ("1", 3600)
+
+
+def test_a_key_that_is_never_made_keeps_no_process_from_receiving(start: Callable[..., Worker]) -> None:
+    """Its message waits, as one whose handler hangs would, and takes no handler from the others."""
+    may_end = threading.Event()
+
+    def key(message: Message) -> str:
+        if message.id == "hangs":
+            may_end.wait(SOON)
+        return message.id
+
+    worker = start(key=key, concurrency=2)
+    worker.receives(("hangs", "a"))
+    until(lambda: len(worker.queue.most) > 1)
+    worker.receives(("next", "b"))
+
+    try:
+        assert worker.started.get(timeout=SOON / 2) == "next"
+    finally:
+        may_end.set()
 
 
 def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., Worker]) -> None:

@@ -42,10 +42,11 @@ def send_stored(
         left = done.left
     why = send_from(store, deployment.client("sqs"), id, clock, deployment.retention_seconds) if left else None
     before = found[id]
-    if why is None and isinstance(before, Record) and resending(before) is not None:
+    resend = isinstance(before, Record) and resending(before) is not None
+    if why is None and resend and left:
         dropped = drop_resent(deployment.key_of(id), deployment, terminal)
-        _end(key, terminal, why=why, gave_up=number, left=left, dropped=dropped.acted, complete=not dropped.left)
-    _end(key, terminal, why=why, gave_up=number, left=left)
+        _end(key, terminal, why=why, dropped=dropped.acted, complete=not dropped.left)
+    _end(key, terminal, why=why, gave_up=number, left=left, stays=resend)
 
 
 def _end(
@@ -55,6 +56,7 @@ def _end(
     why: str | None,
     gave_up: int | None = None,
     left: bool = True,
+    stays: bool = False,
     dropped: int | None = None,
     complete: bool = True,
 ) -> NoReturn:
@@ -63,6 +65,7 @@ def _end(
     values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
     if gave_up is not None:
         told, values = f"Message {gave_up} is given up. {told}", {**values, "gave_up": gave_up}
+        told += " Its dead letter stays: resend it with another body, archive or delete it." if stays else ""
     if dropped is not None:
         told = f"{told} Its resend is complete: {counted(dropped, 'dead letter')} dropped."
         values = {**values, "dropped": dropped}

@@ -130,7 +130,7 @@ class Resends:
         letter = decision.dead_letter
         found = self._read(letter.record_id) if decision.verdict in OWN_RECORD else None
         begun = None if found is None else resending(found)
-        if self.body is None and found is not None and (done := resent(found)) is not None:
+        if self.body is None and found is not None and (done := resent(found)) is not None and found.outbox is None:
             return PlannedResend(done.new_id, letter.key_of(done.new_id))
         if found is not None and begun is not None and not begun.old_id:
             return self._going_out(letter, found, begun) or self._new(letter, found, refused=found.version)

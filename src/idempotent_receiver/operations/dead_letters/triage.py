@@ -14,7 +14,7 @@ whose record has a different fingerprint, in any status                      CON
 whose resend somebody is finishing: its record is SENDING, lease live        RESENDING: stays
 whose resend has begun                                                       UNSENT: sent, marked and dropped
 whose record a resend has completed                                          RESENT: dropped
-whose record was completed by a resend taken back                            CONFLICT: nothing ran under its key
+whose record was completed by a resend taken back or given up                CONFLICT: nothing ran under its key
 whose record is COMPLETED, with the same fingerprint                         DONE: dropped
 whose record is COMPLETED, without a fingerprint                             MOVE: the consumer recognises it
 that failed for good, according to its stamp or record, and is not SENDING   PERMANENT: stays, unless included
@@ -195,8 +195,13 @@ def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str
     if taken_back(completed) is not None:
         return Verdict.CONFLICT, "a resend that was taken back completed its key, so nothing ran or will run under it"
     if (by := resent(completed)) is not None:
-        never = "" if completed.outbox is None else ", and its new message was given up"
-        return Verdict.RESENT, f"{by.operator} resent it as {by.new_id}{never}: {by.why}"
+        if completed.outbox is not None:
+            ends = "dlq resend it with another body, dlq archive or dlq delete it"
+            return (
+                Verdict.CONFLICT,
+                f"its resend as {by.new_id} was given up, so neither body runs, unless SQS had it before: {ends}",
+            )
+        return Verdict.RESENT, f"{by.operator} resent it as {by.new_id}: {by.why}"
     if completed.validation is None:
         why = "it is done, but its record has no fingerprint to compare: the consumer will recognise it"
         return _no_room(dead_letter) or (Verdict.MOVE, why)

@@ -108,6 +108,18 @@ def test_stuck_send_finishes_a_resend_and_drops_its_dead_letter(receiver: Receiv
     assert ("dropped", "done") in {(each["verb"], each.get("outcome")) for each in stack.acts}
 
 
+def test_giving_up_a_resend_keeps_its_dead_letter_and_says_so(receiver: Receiver, stack: Stack) -> None:
+    Path("new").write_text("{}", "utf-8")
+    with denied("SendMessageBatch"):
+        receiver.on(f"{RESEND} --yes")
+    ran = receiver.on(f"stuck --send {FLAKY} --give-up 1 --because unwanted --yes")
+    assert (ran.code, "Its dead letter stays" in ran.said, "complete" in ran.said) == (Exit.OK, True, False)
+    redriven = receiver.on(f"dlq redrive --key {FLAKY} --yes")
+    assert (redriven.code, "CONFLICT" in redriven.said) == (Exit.LEFT, True)
+    assert receiver.on(f"dlq delete --key {FLAKY} --because unwanted --yes").code == Exit.OK
+    assert (stack.keys_in(stack.dead), stack.received(stack.queue)) == (DEAD - {FLAKY}, [])
+
+
 def test_the_plan_says_how_much_of_the_record_the_new_body_takes(receiver: Receiver, stack: Stack) -> None:
     Path("new").write_text(json.dumps({"a": "b" * 1000}), "utf-8")
     small = re.search(r"until SQS has confirmed it: (\d+) bytes of at most 408576", receiver.on(RESEND).said)

@@ -232,15 +232,35 @@ def test_a_redrive_finishes_what_else_would_stay(hides: str) -> None:
     ended(bank, fixed=1)
 
 
-def test_a_resend_that_can_never_be_sent_ends_once_it_is_given_up() -> None:
-    bank = killed(dead(), "fixed")
-    del bank.sqs.queues[bank.queue.url]
-    id = taken(bank).dead_letter.record_id
-    reason = GivenUp(bank.queue.url, "alice", "the queue is gone")
+def given_up(bank: Bank) -> None:
+    reason = GivenUp(bank.queue.url, "alice", "nobody wants it")
+    id = next(id for id, item in bank.store.items.items() if item["status"] == "SENDING")
     give_up(bank.store, id, 1, reason, clock=bank.clock, retention_seconds=DEFAULT_RETENTION_SECONDS)
+
+
+@by_message_or_body
+def test_a_letter_whose_resend_was_given_up_stays_until_another_body_is_sent(by: dict[str, Any]) -> None:
+    """Neither of its bodies ran, so a redrive of everything must not drop it."""
+    bank = killed(dead(**by), "fixed")
+    given_up(bank)
     (letter,) = redrive(bank)
-    assert (letter.verdict, letter.deleted) == (Verdict.RESENT, True)
-    assert "its new message was given up" in letter.why
+    assert (letter.verdict, letter.deleted) == (Verdict.CONFLICT, False)
+    assert "was given up, so neither body runs" in letter.why
+    assert resend(bank, "fixed").deleted
+    ended(bank, fixed=1)
+
+
+def test_whoever_planned_to_finish_a_resend_that_was_given_up_meanwhile_keeps_the_letter() -> None:
+    bank = killed(dead(), "fixed")
+    bank.clock.sleep(HOLD_SECONDS + 1)
+    with bank.session() as session:
+        dispositions = redrive_dispositions(bank.queue.url, resending(session, bank, None))
+        run = bank.run(session, dispositions=dispositions, rate=ONE_BY_ONE)
+        plan = run.plan()
+        given_up(bank)
+        run.carry_out(plan)
+    assert not run.summary.letters[0].deleted
+    assert taken(bank).verdict is Verdict.CONFLICT
 
 
 def test_a_body_that_differs_is_refused_with_what_is_going_out() -> None:

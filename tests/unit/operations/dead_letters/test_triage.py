@@ -110,7 +110,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (BEGUN._replace(expiration=GONE), Verdict.MOVE, "expired"),
         (CLAIMED_BEFORE, Verdict.UNSENT, "a version before began it: finish it by `dlq resend` with the same --body"),
         (CLAIMED_BEFORE._replace(in_progress_expiration=NOW_MS), Verdict.MOVE, "its claim was never settled"),
-        (GONE_ON._replace(outbox="[{}]"), Verdict.RESENT, "resent it as m-2, and its new message was given up: a typo"),
+        (GONE_ON._replace(outbox="[{}]"), Verdict.CONFLICT, "its resend as m-2 was given up, so neither body runs"),
         (DONE_BEFORE, Verdict.RESENT, "alice resent it as m-2: a typo"),
         (TAKEN_BACK, Verdict.CONFLICT, "a resend that was taken back completed its key"),
         (GONE_ON, Verdict.RESENT, "alice resent it as m-2: a typo"),

@@ -93,7 +93,8 @@ def _resent(record: Record, key_of: KeyOf) -> str:
     if (found := resending(record)) is not None:
         return f"RESENDING as {key_of(found.new_id)}, by {found.operator}: {found.why}"
     if (found := resent(record)) is not None:
-        return f"RESENT as {key_of(found.new_id)}, by {found.operator}: {found.why}"
+        never = "" if record.outbox is None else ", but it was given up"
+        return f"RESENT as {key_of(found.new_id)}{never}, by {found.operator}: {found.why}"
     if (found := taken_back(record)) is not None:
         return f"TAKEN_BACK by {found.operator}: {found.why} (no handler ran; {key_of(found.old_id)} can run again)"
     return ""

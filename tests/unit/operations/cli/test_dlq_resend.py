@@ -114,6 +114,7 @@ def test_giving_up_a_resend_keeps_its_dead_letter_and_says_so(receiver: Receiver
         receiver.on(f"{RESEND} --yes")
     ran = receiver.on(f"stuck --send {FLAKY} --give-up 1 --because unwanted --yes")
     assert (ran.code, "Its dead letter stays" in ran.said, "complete" in ran.said) == (Exit.OK, True, False)
+    assert "but it was given up" in receiver.on(f"trace {FLAKY}").said
     redriven = receiver.on(f"dlq redrive --key {FLAKY} --yes")
     assert (redriven.code, "CONFLICT" in redriven.said) == (Exit.LEFT, True)
     assert receiver.on(f"dlq delete --key {FLAKY} --because unwanted --yes").code == Exit.OK

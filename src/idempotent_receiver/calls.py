@@ -7,7 +7,7 @@ what a call's ending means for the caller.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -29,12 +29,12 @@ from idempotent_receiver.handler.attempt import (
 from idempotent_receiver.handler.outcome import Ending, NotStarted
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept, why_dropped
 from idempotent_receiver.handler.return_type import ReturnType
-from idempotent_receiver.payload import Payload
+from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import answers, transitions
 from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.answers import ClaimLost, HeldElsewhere, Settled, SettleResult
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask, commit
-from idempotent_receiver.protocol.record import Unread, record_id, usable
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Unread, record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Settlement
 
@@ -49,26 +49,24 @@ _LONGEST_WAIT_SECONDS = 0.5
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class CallOptions:
-    """Options shared by all calls of one function.
+    """The options that `http_endpoint` and `idempotent` have in common, for all calls of one function.
 
     A call's lease lasts until its deadline plus `lease_margin_seconds`; nothing starts with less than
-    `stop_margin_seconds` left. `failures_are_answers` makes a FAILED record the answer, not a reason to retry.
-    `return_type` is how a replay reads the result; None if it is replayed as it is stored.
+    `stop_margin_seconds` left.
     """
 
     store: RecordStore
+    _: KW_ONLY
     key: CallKey
-    payload: Payload | None
-    results: Results | None
-    retention_seconds: int
-    lease_margin_seconds: float
-    stop_margin_seconds: float
-    error_texts: bool
-    clock: Clock | None
-    failures_are_answers: bool = False
-    return_type: ReturnType | None = None
+    payload: Payload | None = EVERYTHING
+    results: Results | None = None
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS
+    lease_margin_seconds: float = 3.0
+    stop_margin_seconds: float = 1.0
+    error_texts: bool = False
+    clock: Clock | None = None
 
     def check(self, way_in: str) -> None:
         """Raise TypeError or ValueError for an option that cannot work."""
@@ -83,29 +81,46 @@ class CallOptions:
             lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )
 
+    @property
+    def failures_are_answers(self) -> bool:
+        """Whether a FAILED record is the answer, not a reason to retry."""
+        return False
+
     def usable(self, key: object) -> str:
         """The key, if DynamoDB can store its record's id. Raises UnusableKey otherwise."""
         return usable(key, partial(record_id, self.store.namespace))
 
-    def begin(self, key: str, fingerprint: str | None, context: Any) -> "KeyedCall":
+    def begin(
+        self, key: str, fingerprint: str | None, context: Any, *, return_type: ReturnType | None = None
+    ) -> "KeyedCall":
         """A call under a usable key, in the invocation with this Lambda context."""
         owner = str(getattr(context, "aws_request_id", "unknown"))
-        return KeyedCall(
-            self, key, fingerprint, Deadline.after(self.clock, context.get_remaining_time_in_millis()), owner
-        )
+        deadline = Deadline.after(self.clock, context.get_remaining_time_in_millis())
+        return KeyedCall(self, key, fingerprint, deadline, owner, return_type=return_type)
 
 
 class KeyedCall:
-    """One call under a valid `key`, within the deadline of the invocation `owner`.
+    """One call under a valid `key`, within the deadline of the invocation `owner`. `return_type` is how a replay reads
+    the result; None if it is replayed as it is stored.
 
     `run` performs all steps. Async code performs them one by one, so that steps that wait for the store can run on
     another thread.
     """
 
-    def __init__(self, calls: CallOptions, key: str, fingerprint: str | None, deadline: Deadline, owner: str) -> None:
+    def __init__(
+        self,
+        calls: CallOptions,
+        key: str,
+        fingerprint: str | None,
+        deadline: Deadline,
+        owner: str,
+        *,
+        return_type: ReturnType | None = None,
+    ) -> None:
         self.key = key
         self.deadline = deadline
         self._calls = calls
+        self._return_type = return_type
         self._claim = Claim(
             id=record_id(calls.store.namespace, key),
             fingerprint=fingerprint,
@@ -217,7 +232,7 @@ class KeyedCall:
         """The record's `data` for a result: none of it if a replay would return another value. If the result is not
         kept, the log says why: its caller is the only one to get it.
         """
-        data, type_ = returned.data, self._calls.return_type
+        data, type_ = returned.data, self._return_type
         if data is not None and type_ is not None and marked(data) is None:
             difference = type_.difference(returned.result, data)
             data = data if difference is None else dropped(difference)

@@ -8,45 +8,33 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from typing import Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
 from idempotent_receiver.arguments import Arguments, Given, is_context
-from idempotent_receiver.calls import CallKey, CallOptions, KeyedCall
-from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.calls import CallOptions, KeyedCall
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.durable import durable_refusal, is_durable_context
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
 from idempotent_receiver.handler.outcome import Ending
-from idempotent_receiver.handler.results import ResultGone, Results, fetched
+from idempotent_receiver.handler.results import ResultGone, fetched
 from idempotent_receiver.handler.return_type import ReturnType
 from idempotent_receiver.one_argument import OneArgumentKey
 from idempotent_receiver.options import Function
-from idempotent_receiver.payload import EVERYTHING, Payload
+from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
-from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.protocol.record import Record
 
 Result = TypeVar("Result")
 
 
-def idempotent(
-    store: RecordStore,
-    *,
-    key: CallKey,
-    payload: Payload | None = EVERYTHING,
-    lease_seconds: float | None = None,
-    results: Results | None = None,
-    retention_seconds: int = DEFAULT_RETENTION_SECONDS,
-    lease_margin_seconds: float = 3.0,
-    stop_margin_seconds: float = 1.0,
-    error_texts: bool = False,
-    clock: Clock | None = None,
-) -> Callable[[Function], Function]:
+@dataclass(frozen=True, kw_only=True)
+class idempotent(CallOptions):  # noqa: N801  # a decorator
     """Make a function take effect once for each key: every later call returns its first result.
 
     `key` is called with the function's arguments and returns the key, or is a `payload_key(...)`. The store needs a
@@ -74,36 +62,28 @@ def idempotent(
     raises an error that blames its input, such as KeyError or ValueError; any other error of `key` reaches the caller.
     `idempotent` itself raises TypeError or ValueError at set-up for options that cannot work.
     """
-    if lease_seconds is not None:
-        options.require_lease(lease_seconds)
-    calls = CallOptions(
-        store=store,
-        key=key,
-        payload=payload,
-        results=results,
-        retention_seconds=retention_seconds,
-        lease_margin_seconds=lease_margin_seconds,
-        stop_margin_seconds=stop_margin_seconds,
-        error_texts=error_texts,
-        clock=clock,
-    )
-    calls.check("idempotent")
 
-    def wrap(function: Function) -> Function:
-        wrapped = _Wrapped(function, calls, lease_seconds)
-        namespaces.take(store, *namespaces.user_of("idempotent", function))
+    lease_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.lease_seconds is not None:
+            options.require_lease(self.lease_seconds)
+        self.check("idempotent")
+
+    def __call__(self, function: Function) -> Function:
+        """Decorate a function."""
+        wrapped = _Wrapped(function, self)
+        namespaces.take(self.store, *namespaces.user_of("idempotent", function))
         called = update_wrapper(wrapped.coroutine() if wrapped.asynchronous else wrapped.plain(), function)
         called.__signature__ = wrapped.signature  # type: ignore[attr-defined]  # where inspect looks for it
         return cast(Function, called)
-
-    return wrap
 
 
 class _Wrapped:
     """A wrapped function and its options."""
 
-    def __init__(self, function: Callable[..., Any], calls: CallOptions, lease_seconds: float | None) -> None:
-        self.function, self.lease_seconds = function, lease_seconds
+    def __init__(self, function: Callable[..., Any], calls: idempotent) -> None:
+        self.function, self.calls = function, calls
         self.name = runnable(function)
         if isinstance(function, type | staticmethod | classmethod):
             raise TypeError(f"{self.name}: put @idempotent below @staticmethod or @classmethod, on the function itself")
@@ -115,7 +95,9 @@ class _Wrapped:
         self.arguments = Arguments(function, self.name, self.signature)
         self.arguments.check(calls.key, calls.payload)
         self.return_type = ReturnType(_return_hint(function, self.name), self.name)
-        self.calls = replace(calls, return_type=self.return_type)
+        # Nothing ends a process outside Lambda at the deadline, so the lease ends there and fences off a call that is
+        # still running.
+        self.calls_outside = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
 
     def plain(self) -> Callable[..., Any]:
         """The wrapper of a plain function."""
@@ -171,22 +153,19 @@ class _Wrapped:
         key, fingerprint = self._key_and_fingerprint(bound, args, kwargs)
         context = next(filter(is_context, (*args, *kwargs.values())), None)
         if context is not None:
-            return calls.begin(key, fingerprint, context)
+            return calls.begin(key, fingerprint, context, return_type=self.return_type)
         outer = current_attempt.get()
         if outer is not None:
-            return KeyedCall(calls, key, fingerprint, outer.deadline, outer.owner)
-        if self.lease_seconds is None:
+            return KeyedCall(calls, key, fingerprint, outer.deadline, outer.owner, return_type=self.return_type)
+        if calls.lease_seconds is None:
             text = (
                 f"{self.name} has no time limit: it was called outside Lambda and outside another "
                 "claim. Pass lease_seconds to idempotent(...); inside Lambda, pass Lambda's context to the function, "
                 "which in a durable function's step is its context.lambda_context"
             )
             raise errors.misuse(TypeError(text))
-        # Nothing ends this process at the deadline, so the lease ends there and fences off a call that is still
-        # running.
-        calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
-        deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
-        return KeyedCall(calls, key, fingerprint, deadline, "outside Lambda")
+        deadline = Deadline.after(calls.clock, int(calls.lease_seconds * 1000))
+        return KeyedCall(self.calls_outside, key, fingerprint, deadline, "outside Lambda", return_type=self.return_type)
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -23,7 +23,7 @@ a record that this version cannot read                 500
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import update_wrapper
 from http import HTTPStatus
 from inspect import iscoroutinefunction, signature
@@ -32,13 +32,13 @@ from urllib.parse import quote
 
 from idempotent_receiver import options
 from idempotent_receiver.calls import NOT_FINAL, CallKey, CallOptions
-from idempotent_receiver.clock import Clock, require_context
+from idempotent_receiver.clock import require_context
 from idempotent_receiver.errors import MissingKey, PermanentError, UnusableKey, text_of
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import refuse_method, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import Ending
-from idempotent_receiver.handler.results import ResultGone, Results, fetched
+from idempotent_receiver.handler.results import ResultGone, fetched
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.fronts import HttpResponse, in_form_of
 from idempotent_receiver.http.request import Request, copied_event, header, made_by, request_of, scope_of
@@ -47,7 +47,7 @@ from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.answers import AlreadyFailed
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
+from idempotent_receiver.protocol.record import Record, usable
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
@@ -72,28 +72,8 @@ _WITHOUT_A_KEY = (
 )
 
 
-def http_endpoint(
-    store: RecordStore,
-    *,
-    key: CallKey = IDEMPOTENCY_KEY,
-    scope: Callable[[Any], str] | None = _NOT_SAID,
-    required: bool = True,
-    wait_seconds: float = 0,
-    retry_after_seconds: int = responses.RETRY_AFTER_SECONDS,
-    on_exception: Literal["retry", "replay"] = "retry",
-    is_final: Callable[[int], bool] = lambda status: status not in (401, 403, 408, 429, 503),
-    headers: Headers | None = None,
-    payload: Payload | None = EVERYTHING,
-    results: Results | None = None,
-    retention_seconds: int = DEFAULT_RETENTION_SECONDS,
-    lease_margin_seconds: float = 3.0,
-    stop_margin_seconds: float = 1.0,
-    error_texts: bool = False,
-    end_process_at_deadline: bool = False,
-    logger: Log | None = None,
-    metrics: Metrics | None = None,
-    clock: Clock | None = None,
-) -> Callable[[Callable[..., HandlerResponse]], HttpHandler]:
+@dataclass(frozen=True, kw_only=True)
+class http_endpoint(CallOptions):  # noqa: N801  # a decorator
     """Make a handler `(event, context)` behind API Gateway, a Function URL or an Application Load Balancer take effect
     once for each key.
 
@@ -126,60 +106,55 @@ def http_endpoint(
     Raises TypeError or ValueError at set-up for invalid options, and RuntimeError on a system where a process cannot be
     made to end at its deadline.
     """
-    if isinstance(key, Payload) and payload is EVERYTHING:
-        # A parameter outside the key must not cause a mismatch either.
-        payload = Payload(without_query=key.without_query)
-    calls = CallOptions(
-        store=store,
-        key=key,
-        payload=payload,
-        results=results,
-        retention_seconds=retention_seconds,
-        lease_margin_seconds=lease_margin_seconds,
-        stop_margin_seconds=stop_margin_seconds,
-        error_texts=error_texts,
-        clock=clock,
-        failures_are_answers=on_exception == "replay",
-    )
-    calls.check("http_endpoint")
-    options.require_kind(logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
-    options.require_kind(metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
-    options.require_numbers(wait_seconds=wait_seconds)
-    options.require_count(retry_after_seconds, "retry_after_seconds")
-    options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)
-    if scope is _NOT_SAID:
-        if isinstance(key, Payload):
-            raise ValueError(
-                "a key made from the payload needs a scope, or one client gets the response to another's identical "
-                "request: scope=lambda event: ... for the request's owner; scope=None if all clients share responses"
-            )
-        scope = None
-    options.require_callables(is_final=is_final)
-    options.require_scope(scope, "http_endpoint")
-    options.require_kind(headers, "headers", "a callable", "__call__")
-    if on_exception not in ("retry", "replay"):
-        raise ValueError(f"on_exception must be 'retry' or 'replay'; it is {on_exception!r}")
-    ends = lifetime(end_process_at_deadline=end_process_at_deadline)
-    telemetry = Telemetry(logger, None if metrics is None else metrics_factory(metrics, logger))
 
-    def wrap(function: Callable[..., HandlerResponse]) -> HttpHandler:
+    key: CallKey = IDEMPOTENCY_KEY
+    scope: Callable[[Any], str] | None = _NOT_SAID
+    required: bool = True
+    wait_seconds: float = 0
+    retry_after_seconds: int = responses.RETRY_AFTER_SECONDS
+    on_exception: Literal["retry", "replay"] = "retry"
+    is_final: Callable[[int], bool] = lambda status: status not in (401, 403, 408, 429, 503)
+    headers: Headers | None = None
+    end_process_at_deadline: bool = False
+    logger: Log | None = None
+    metrics: Metrics | None = None
+
+    lifetime: Lifetime = field(init=False, repr=False, compare=False)
+    telemetry: Telemetry = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.key, Payload) and self.payload is EVERYTHING:
+            # A parameter outside the key must not cause a mismatch either.
+            object.__setattr__(self, "payload", Payload(without_query=self.key.without_query))
+        self.check("http_endpoint")
+        options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
+        options.require_kind(self.metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
+        options.require_numbers(wait_seconds=self.wait_seconds)
+        options.require_count(self.retry_after_seconds, "retry_after_seconds")
+        options.require_flags(required=self.required, end_process_at_deadline=self.end_process_at_deadline)
+        if self.scope is _NOT_SAID:
+            if isinstance(self.key, Payload):
+                raise ValueError(
+                    "a key made from the payload needs a scope, or one client gets the response to another's identical "
+                    "request: scope=lambda event: ... for the request's owner; scope=None if all clients share "
+                    "responses"
+                )
+            object.__setattr__(self, "scope", None)
+        options.require_callables(is_final=self.is_final)
+        options.require_scope(self.scope, "http_endpoint")
+        options.require_kind(self.headers, "headers", "a callable", "__call__")
+        if self.on_exception not in ("retry", "replay"):
+            raise ValueError(f"on_exception must be 'retry' or 'replay'; it is {self.on_exception!r}")
+        new_metrics = None if self.metrics is None else metrics_factory(self.metrics, self.logger)
+        object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
+        object.__setattr__(self, "telemetry", Telemetry(self.logger, new_metrics))
+
+    def __call__(self, function: Callable[..., HandlerResponse]) -> HttpHandler:
+        """Decorate a handler."""
         if iscoroutinefunction(function):
             raise TypeError(f"{function.__qualname__} is a coroutine function, which Lambda never awaits: use def")
-        transaction = _transaction_of(function, store)
-        endpoint = _Endpoint(
-            calls=calls,
-            function=function,
-            transaction=transaction,
-            scope=scope,
-            required=required,
-            wait_seconds=wait_seconds,
-            retry_after_seconds=retry_after_seconds,
-            is_final=is_final,
-            headers=headers,
-            lifetime=ends,
-            telemetry=telemetry,
-        )
-        namespaces.take(store, *namespaces.user_of("http_endpoint", function))
+        endpoint = _Endpoint(self, function, _transaction_of(function, self.store))
+        namespaces.take(self.store, *namespaces.user_of("http_endpoint", function))
 
         def lambda_handler(event: Any, context: Any) -> HandlerResponse:
             require_context(context)
@@ -187,7 +162,10 @@ def http_endpoint(
 
         return update_wrapper(lambda_handler, function)
 
-    return wrap
+    @property
+    def failures_are_answers(self) -> bool:
+        """Whether a FAILED record is the answer."""
+        return self.on_exception == "replay"
 
 
 def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore) -> str | None:
@@ -203,21 +181,13 @@ def _transaction_of(function: Callable[..., HandlerResponse], store: RecordStore
     return transaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """A handler and `http_endpoint`'s options. `transaction` names the parameter that takes a transaction."""
+    """A handler and its options. `transaction` names the parameter that takes a transaction."""
 
-    calls: CallOptions
+    options: http_endpoint
     function: Callable[..., HandlerResponse]
     transaction: str | None
-    scope: Callable[[Any], str] | None
-    required: bool
-    wait_seconds: float
-    retry_after_seconds: int
-    is_final: Callable[[int], bool]
-    headers: Headers | None
-    lifetime: Lifetime
-    telemetry: Telemetry
 
     def response(self, event: Any, context: Any, request: Request) -> HandlerResponse:
         """The response to a request. Raises the handler's exception if the request may be retried."""
@@ -227,13 +197,13 @@ class _Endpoint:
             key = self._key_of(event, request)
             fingerprint = self._fingerprint_of(request)
         except (UnusableKey, PermanentError) as error:
-            if isinstance(error, MissingKey) and not self.required:
+            if isinstance(error, MissingKey) and not self.options.required:
                 return self._unprotected(event, context, _WITHOUT_A_KEY)
-            self.telemetry.report_unusable(error, with_text=self.calls.error_texts)
+            self.options.telemetry.report_unusable(error, with_text=self.options.error_texts)
             return self._own(responses.unusable_key_response(error), event, request)
         except Exception as error:  # noqa: BLE001  # a user's key may ask another service, which may not answer now
             text = "not run: the key could not be made now, and the client got 503"
-            self.telemetry.report_raised(text, error, with_text=self.calls.error_texts)
+            self.options.telemetry.report_raised(text, error, with_text=self.options.error_texts)
             return self._own(responses.unsettled(), event, request)
 
         def handle(attempt: Attempt) -> HandlerResponse:
@@ -242,10 +212,10 @@ class _Endpoint:
             # The handler runs again if data that it read has changed, and it may have modified its event.
             return with_numbers(self.function(copied_event(event), context, **{self.transaction: attempt.transaction}))
 
-        call = self.calls.begin(key, fingerprint, context)
-        with self.lifetime(call.deadline):
-            ended, result = call.run(handle, wait_seconds=self.wait_seconds, is_final=self._is_final)
-            self.telemetry.report_call(ended, key)
+        call = self.options.begin(key, fingerprint, context)
+        with self.options.lifetime(call.deadline):
+            ended, result = call.run(handle, wait_seconds=self.options.wait_seconds, is_final=self._is_final)
+            self.options.telemetry.report_call(ended, key)
             return self._response_to(ended, result, event, request, call.deadline.now_ms)
 
     def _unprotected(self, event: Any, context: Any, why: str) -> HandlerResponse:
@@ -258,19 +228,19 @@ class _Endpoint:
 
     def _key_of(self, event: Any, request: Request) -> str:
         """The key, within its scope. Raises UnusableKey."""
-        key = self.calls.key
+        key = self.options.key
         made = request.fingerprint(key) if isinstance(key, Payload) else made_by(key, event, "key")
         if made is None:
             raise MissingKey("the request has no key")
-        if self.scope is None:
-            return self.calls.usable(made)
-        scope = scope_of(self.scope, event)
+        if self.options.scope is None:
+            return self.options.usable(made)
+        scope = scope_of(self.options.scope, event)
         # Quoting removes `#` from the scope, so no two pairs of scope and key collide.
-        return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
+        return self.options.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
 
     def _fingerprint_of(self, request: Request) -> str | None:
         """The fingerprint to compare under the key. Raises UnusableKey."""
-        payload = self.calls.payload
+        payload = self.options.payload
         try:
             return None if payload is None else request.fingerprint(payload)
         except MissingKey as error:
@@ -279,14 +249,14 @@ class _Endpoint:
 
     def _is_final(self, result: HandlerResponse) -> bool:
         try:
-            return bool(self.is_final(_status_of(result)))
+            return bool(self.options.is_final(_status_of(result)))
         except Exception as error:  # noqa: BLE001  # a user's policy may raise anything, perhaps after an effect
-            self.telemetry.report_raised("is_final raised: the response is stored", error)
+            self.options.telemetry.report_raised("is_final raised: the response is stored", error)
             return True
 
     def _own(self, response: HttpResponse, event: Any, request: Request) -> HttpResponse:
         """One of the library's own responses, with the user's headers, in the form that the request's front takes."""
-        return in_form_of(request.front, with_headers(response, self.headers, event, self.telemetry))
+        return in_form_of(request.front, with_headers(response, self.options.headers, event, self.options.telemetry))
 
     def _response_to(
         self, ended: Ending, result: HandlerResponse, event: Any, request: Request, now_ms: int
@@ -302,19 +272,20 @@ class _Endpoint:
             case outcome.Failed(failure) if failure is NOT_FINAL:
                 return result
             case outcome.Failed(_, recorded, error) if error is not None:
-                if not (self.calls.failures_are_answers and isinstance(error, Exception)):
+                if not (self.options.failures_are_answers and isinstance(error, Exception)):
                     raise error
                 response = responses.generic_failure() if recorded else responses.unsettled()
                 return self._own(response, event, request)
             case _:
-                return self._own(responses.without_answer(ended, now_ms, self.retry_after_seconds), event, request)
+                response = responses.without_answer(ended, now_ms, self.options.retry_after_seconds)
+                return self._own(response, event, request)
 
     def _replayed(self, record: Record, event: Any, request: Request) -> HandlerResponse:
         try:
-            data = fetched(record, self.calls.results)
+            data = fetched(record, self.options.results)
             response = None if data is None else json.loads(data)
         except (ResultGone, ValueError) as error:
-            self.telemetry.report_error("the stored response cannot be read", error)
+            self.options.telemetry.report_error("the stored response cannot be read", error)
             retry = isinstance(error, ResultGone) and error.retry
             return self._own(responses.unread() if retry else responses.gone(), event, request)
         return replay_of(response, request.front)

@@ -4,12 +4,11 @@ Options take precedence; the stack's outputs supply the rest. If a name is in ne
 guess.
 """
 
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, is_dataclass
-from functools import cached_property, partial, wraps
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -29,7 +28,7 @@ from idempotent_receiver.operations.cli.common_options import Options
 from idempotent_receiver.operations.cli.describe import description_of
 from idempotent_receiver.operations.cli.terminal import Terminal, flag, typed
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.history import History, NotKept
+from idempotent_receiver.operations.dead_letters.history import History
 from idempotent_receiver.operations.description import OUTPUT, Description, InCode, differences, stated
 from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
@@ -325,37 +324,3 @@ class Deployment:
 def _name(queue: str) -> str:
     """A queue's name, from its URL, ARN or name."""
     return re.split("[/:]", queue)[-1]
-
-
-def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the common options to a command that takes a `deployment` and a `terminal`.
-
-    Any other parameter that is a dataclass becomes one option per field.
-    """
-    asked = {
-        name: each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, each in inspect.signature(command).parameters.items()
-        if name not in ("deployment", "terminal")
-    }
-    kinds = {name: each.annotation for name, each in asked.items()}
-    made = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
-    fields = {name: inspect.signature(kind).parameters for name, kind in made.items()}
-    own = [each for name, asks in asked.items() for each in fields.get(name, {name: asks}).values()]
-    shared = inspect.signature(Options).parameters
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        terminal = Terminal(as_json=given["json"])
-        try:
-            options = Options(**{name: given.pop(name) for name in shared})
-            for name, kind in made.items():
-                given[name] = kind(**{each: given.pop(each) for each in fields[name]})
-            command(deployment=Deployment(options), terminal=terminal, **given)
-        except (UsageError, NotKept, ClientError, BotoCoreError) as error:
-            if terminal.as_json and not terminal.answered:
-                terminal.answer({"error": str(error)}, "")
-            raise
-
-    run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *shared.values())}
-    return run

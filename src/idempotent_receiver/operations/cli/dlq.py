@@ -8,8 +8,9 @@ import typer
 from typer.core import TyperCommand
 
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.dlq_act import act, queue_session, session_with
 from idempotent_receiver.operations.cli.dlq_options import Acting, Filters, Named, Task
 from idempotent_receiver.operations.cli.dlq_resend import resend_task, resends_of

@@ -14,8 +14,9 @@ import typer
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.dlq_act import note_held, queue_session
 from idempotent_receiver.operations.cli.dlq_options import Filters, Hold, none_of
 from idempotent_receiver.operations.cli.dlq_page import Page, acts_of

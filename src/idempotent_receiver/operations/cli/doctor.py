@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError, require_table
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
 from idempotent_receiver.operations.doctor.checks import (
     Finding,

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.dlq_options import TIMES, epoch_ms
 from idempotent_receiver.operations.cli.terminal import Terminal, clean, command, counted, listing, moment
 from idempotent_receiver.operations.dead_letters.history import Act, History, Verb, in_doubt

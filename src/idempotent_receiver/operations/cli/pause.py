@@ -10,8 +10,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import CONSUMER, UsageError
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE, Yes
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, typed
 from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, History, NotKept, Verb
 from idempotent_receiver.operations.mappings import (

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import sends
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE, Yes
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import (
     BETWEEN_COLUMNS,

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.records import record_table, record_values
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, listing, moment
 from idempotent_receiver.operations.dead_letters.cause import cause_of

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from idempotent_receiver.operations.cli.command import of_a_deployment
 from idempotent_receiver.operations.cli.common_options import Options
-from idempotent_receiver.operations.cli.deployment import of_a_deployment
 from idempotent_receiver.payload import EVERYTHING, Document
 from tests.unit.operations.cli.stack import CONSUMERS, DONE, Receiver, Stack
 

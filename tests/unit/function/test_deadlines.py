@@ -36,6 +36,15 @@ def test_inside_lambda_the_lease_ends_with_the_invocation(
     assert record(store)["status"] == "COMPLETED"
 
 
+def test_outside_lambda_a_lease_keeps_its_parts_of_a_second(store: CountingStore, within: Any) -> None:
+    @within(lease_seconds=0.75)
+    def work(order: dict[str, Any]) -> None:
+        assert record(store)["in_progress_expiration"] == START_MS + 750
+
+    work(ORDER)
+    assert record(store)["status"] == "COMPLETED"
+
+
 @pytest.mark.scenario("S44", mutant="a nested claim stays the current one")
 def test_a_nested_call_has_the_outer_ones_deadline_and_lease_and_a_key_of_its_own(
     store: CountingStore, clock: ManualClock, within: Any

@@ -41,6 +41,24 @@ def test_a_transaction_commits_with_the_completion_or_not_at_all(store: Counting
     assert store.asked == ["insert", "commit", "insert", "commit", "replace"]
 
 
+@pytest.mark.parametrize("texts", [True, False])
+def test_the_text_of_a_refused_commit_is_stored_only_where_texts_are_on(
+    store: CountingStore, once: Any, texts: bool
+) -> None:
+    @once(error_texts=texts)
+    def post(order: dict[str, Any], tx: Transaction) -> None:
+        tx.check(
+            TableName="entries",
+            Key={"id": "none"},
+            ConditionExpression="attribute_exists(id)",
+            otherwise=ConnectionError("the ledger is down"),
+        )
+
+    with pytest.raises(ConnectionError):
+        post(ORDER)
+    assert ("the ledger is down" in record(store)["error"]) is texts
+
+
 def first(tx: Transaction, order: str, note: str = "") -> str:
     return f"{type(tx).__name__} {order} {note}"
 

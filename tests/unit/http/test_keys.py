@@ -45,6 +45,11 @@ def test_what_looks_like_a_parameter_elsewhere_is_part_of_the_key(api: Api, key:
     assert len(api.store.items) == 2
 
 
+def test_a_key_may_have_255_characters(api: Api) -> None:
+    assert api(request("x" * 255))["statusCode"] == 201
+    assert list(api.store.items) == [f"tests#{'x' * 255}"]
+
+
 NONE, UNUSABLE, TWO = "No idempotency key", "The idempotency key cannot be used", "more than once"
 TWICE = {"Idempotency-Key": "k-1", "idempotency-key": "k-2"}
 

@@ -227,6 +227,17 @@ def test_all_messages_of_a_transaction_share_the_room() -> None:
     assert len(tx.sends) == 2
 
 
+@pytest.mark.parametrize("character", ["a", "é", "€"])
+def test_the_room_is_counted_in_bytes_to_the_last_one(character: str) -> None:
+    room = MOST_OUTBOX_BYTES - len(to_text([sent(MessageBody="a")])) + 1
+    count, rest = divmod(room, len(character.encode()))
+    body = character * count + "a" * rest
+
+    Transaction().send(QueueUrl=QUEUE, MessageBody=body)
+    with pytest.raises(ValueError, match="exceed 64 KB"):
+        Transaction().send(QueueUrl=QUEUE, MessageBody=body + "a")
+
+
 @pytest.mark.parametrize("why", [NO_CLIENT, NOBODY_REDELIVERS])
 def test_where_nobody_would_send_it_is_refused(why: str) -> None:
     tx = Transaction(no_sends=why)

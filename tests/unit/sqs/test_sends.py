@@ -576,8 +576,8 @@ def test_a_message_for_which_sqs_refuses_a_whole_request_keeps_no_other_back(eff
             return super().send_message_batch(QueueUrl=QueueUrl, Entries=Entries)
 
     store, sqs = Orders(), Strict()
-    assert deliver(store, sqs, post, *messages(20), effects=effects) == ["m1"]
-    assert len(sqs.sent) == 19
+    assert deliver(store, sqs, post, *messages(20), effects=effects, dead_letter_queue=f"{SHIPMENTS}-dead") == ["m1"]
+    assert (len(sqs.sent), sqs.dead) == (19, [])
 
 
 @both_modes

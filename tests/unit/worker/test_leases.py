@@ -119,6 +119,16 @@ def test_a_lease_runs_from_its_writing_and_each_renewal_gives_it_its_length_anew
     assert world.store.items["k"]["attempts"] == 1
 
 
+def test_a_renewed_lease_keeps_its_parts_of_a_second(world: World) -> None:
+    world.leases._lease_seconds = LEASE + 0.75
+    world.claim()
+    world.clock.seconds += 3
+
+    world.leases.renew()
+
+    assert world.store.items["k"]["in_progress_expiration"] == world.clock.epoch_ms() + LEASE * 1000 + 750
+
+
 def test_a_renewal_is_not_tried_beyond_the_earliest_lease(world: World) -> None:
     """The process would be ended in the middle of it, though another lease lasts longer."""
     sent: list[Sequence[Change]] = []
@@ -399,9 +409,12 @@ def test_a_batch_that_ends_before_its_claims_are_answered_lets_the_process_live(
     assert world.lost == []
 
 
-def test_a_batch_that_fails_as_a_whole_loses_what_it_held(world: World) -> None:
+@pytest.mark.parametrize("renewals", [0, 1])
+def test_a_batch_that_fails_as_a_whole_loses_what_it_held(world: World, renewals: int) -> None:
     """Nobody would settle it, and its lease would be renewed for ever."""
     world.claim()
+    for _ in range(renewals):
+        world.leases.renew()
 
     world.leases.ended("another")
     assert world.lost == []

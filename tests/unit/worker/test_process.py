@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -607,6 +608,22 @@ def test_batches_that_overlap_share_the_handlers_that_may_run_at_once(
     until(lambda: len(worker.at_once) == 4)
 
     assert worker.at_once == [1, 2, 3, 3]
+
+
+def test_a_lease_and_a_time_limit_keep_their_parts_of_a_second(start: Callable[..., Worker]) -> None:
+    worker = start(lease_seconds=60.75, time_limit_seconds=100.95)
+    given: SimpleQueue[tuple[int, int]] = SimpleQueue()
+    consumer: Any = SimpleNamespace(
+        options=worker.process._consumer.options,
+        receive=lambda event, context, lease_ms, host: given.put((lease_ms, context.get_remaining_time_in_millis())),
+    )
+    worker.process._consumer = consumer
+
+    worker.receives(("m", "1"))
+    lease_ms, left_ms = given.get(timeout=SOON)
+
+    assert lease_ms == 60_750
+    assert 100_000 < left_ms <= 100_950
 
 
 def test_a_handler_that_outlives_the_time_limit_ends_the_process(

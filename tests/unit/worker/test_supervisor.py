@@ -210,6 +210,19 @@ def test_what_was_running_when_a_process_died_is_suspected_whatever_dies_next(su
     assert suspects(supervisor) == {"a", "b"}
 
 
+def test_what_had_not_started_when_a_process_died_is_not_suspected(supervisor: Supervisor) -> None:
+    """It would run alone, and so would hold up all that comes after it."""
+    supervisor._start()
+    [child] = supervisor._children
+    for event in (("works",), ("received", "a", "1", 1), ("received", "b", "2", 1), ("started", "1")):
+        child._take_in(*event)
+
+    supervisor._ended(child, -9)
+
+    assert suspects(supervisor) == {"a"}
+    child.process.stdin.close()  # type: ignore[union-attr]
+
+
 def test_processes_that_live_are_told_at_once(supervisor: Supervisor) -> None:
     supervisor._start()
     [living] = supervisor._children
@@ -353,6 +366,17 @@ def test_what_could_work_once_is_tried_again(supervisor: Supervisor, *, works: b
     child.process.stdin.close()  # type: ignore[union-attr]  # as a dead process does
 
     assert supervisor._ended(child, WRONG_USAGE) is all_end
+
+
+def test_a_worker_that_has_worked_outlives_replacements_that_could_not_start(supervisor: Supervisor) -> None:
+    """Its credentials may have been refused for a moment, twice in a row, while no other process works."""
+    for status, works in ((-9, True), (WRONG_USAGE, False), (WRONG_USAGE, False)):
+        supervisor._start()
+        [child] = supervisor._children
+        child.works = works
+        child.process.stdin.close()  # type: ignore[union-attr]
+
+        assert supervisor._ended(child, status) is False
 
 
 def test_a_process_that_cannot_be_started_is_tried_again_later(

@@ -37,9 +37,9 @@ def test_inside_lambda_the_lease_ends_with_the_invocation(
 
 
 def test_outside_lambda_a_lease_keeps_its_parts_of_a_second(store: CountingStore, within: Any) -> None:
-    @within(lease_seconds=0.75)
+    @within(lease_seconds=1.75)
     def work(order: dict[str, Any]) -> None:
-        assert record(store)["in_progress_expiration"] == START_MS + 750
+        assert record(store)["in_progress_expiration"] == START_MS + 1_750
 
     work(ORDER)
     assert record(store)["status"] == "COMPLETED"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,9 +234,12 @@ def test_the_room_is_counted_in_bytes_to_the_last_one(character: str) -> None:
     count, rest = divmod(room, len(character.encode()))
     body = character * count + "a" * rest
 
-    Transaction().send(QueueUrl=QUEUE, MessageBody=body)
-    with pytest.raises(ValueError, match="exceed 64 KB"):
-        Transaction().send(QueueUrl=QUEUE, MessageBody=body + "a")
+    def fits(body: str) -> bool:
+        with suppress(ValueError):
+            return bool(sent(MessageBody=body))
+        return False
+
+    assert [fits(body), fits(body + "a")] == [True, False]
 
 
 @pytest.mark.parametrize("why", [NO_CLIENT, NOBODY_REDELIVERS])

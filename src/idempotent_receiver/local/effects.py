@@ -1,5 +1,7 @@
 """Determines the effects of messages on tables by comparison with fault-free runs. Pure.
 
+What else a stack holds has a table's form here: see content.py.
+
 Two fault-free runs show what can be compared. Differences between them, such as times, random values or order, say
 nothing about faults. Everything else must be the same after a run with faults.
 """
@@ -11,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 TypedItem = Mapping[str, Mapping[str, Any]]
@@ -18,7 +21,7 @@ TypedItem = Mapping[str, Mapping[str, Any]]
 
 
 class TableContent(NamedTuple):
-    """A table's items, and its key attributes."""
+    """A table's items, and its key attributes. Without a key, equal items are told apart only by their number."""
 
     key: tuple[str, ...]
     items: Sequence[TypedItem]
@@ -108,10 +111,8 @@ class Reference:
         found: dict[ItemPlace, Counter[Content]] = {}
         for name, table in tables.items():
             for item in () if Attribute(name) in self.incomparable else table.items:
-                content = frozenset(
-                    each for each in _flat(item) if self.incomparable.isdisjoint(_covering(name, each[0]))
-                )
-                place = _place(name, table, item)
+                content = _comparable(name, item, self.incomparable)
+                place = _place(name, table, item, self.incomparable)
                 found.setdefault(place if place in self.places else ItemPlace(name, ()), Counter())[content] += 1
         return found
 
@@ -125,10 +126,14 @@ def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
     }
     both = {inner for path in {*one} & {*other} for inner in _inner(path)}
     incomparable = frozenset(_general(each, both) for each in differing)
-    reference = Reference(last, incomparable, frozenset(_places(last) & _places(again)))
+
+    def compared(incomparable: frozenset[Attribute]) -> Reference:
+        return Reference(last, incomparable, frozenset(_places(last, incomparable) & _places(again, incomparable)))
+
+    reference = compared(incomparable)
     # The same values may end up in different items: for example, running balances depend on the order.
     while swapped := {_general(Attribute(each.place.table, each.path), both) for each in reference.differences(again)}:
-        reference = replace(reference, incomparable=reference.incomparable | swapped)
+        reference = compared(reference.incomparable | swapped)
     changes: dict[str, dict[ItemPlace, Mapping[str, Decimal]]] = {}
     for step in steps:
         for name in step.names:
@@ -178,11 +183,17 @@ def _values(tables: ContentByTable) -> dict[Attribute, Counter[Hashable]]:
     return found
 
 
-def _places(tables: ContentByTable) -> set[ItemPlace]:
-    return {_place(name, table, item) for name, table in tables.items() for item in table.items}
+def _comparable(name: str, item: TypedItem, incomparable: AbstractSet[Attribute]) -> Content:
+    return frozenset(each for each in _flat(item) if incomparable.isdisjoint(_covering(name, each[0])))
 
 
-def _place(name: str, table: TableContent, item: TypedItem) -> ItemPlace:
+def _places(tables: ContentByTable, incomparable: AbstractSet[Attribute]) -> set[ItemPlace]:
+    return {_place(name, table, item, incomparable) for name, table in tables.items() for item in table.items}
+
+
+def _place(name: str, table: TableContent, item: TypedItem, incomparable: AbstractSet[Attribute]) -> ItemPlace:
+    if not table.key:  # its content is its place, so that a second one is blamed on who wrote the first
+        return ItemPlace(name, tuple(sorted(_comparable(name, item, incomparable), key=itemgetter(0))))
     values = dict(_flat(item))
     return ItemPlace(name, tuple((part, values[part]) for part in table.key))
 

@@ -16,8 +16,9 @@ from typing import Any
 from idempotent_receiver.local import witness
 from idempotent_receiver.local.cloud import Cloud
 from idempotent_receiver.local.consumers import QueueConsumer
-from idempotent_receiver.local.deployment import DeployError, Stack, resources_of
-from idempotent_receiver.local.effects import ContentByTable, Reference, TableContent
+from idempotent_receiver.local.content import StackContent
+from idempotent_receiver.local.deployment import DeployError, Stack
+from idempotent_receiver.local.effects import ContentByTable, Reference
 from idempotent_receiver.local.project import HANDLER
 from idempotent_receiver.local.samples import Sample
 from idempotent_receiver.local.verdict import Evidence, WitnessLine
@@ -50,39 +51,69 @@ class Trial:
     _samples: dict[str, Sample] = field(default_factory=dict)
     _copied: set[str] = field(default_factory=set)
     _offered: int = 0
+    _observed: dict[str, Path] = field(default_factory=dict)
+    """For other functions' queues, the folder with the notes on what arrived."""
 
     def prepare(self) -> int:
         """Wrap the handler in a `Witness`; return the function's timeout. Raises DeployError if the handler does not
         start.
         """
-        functions, name = self.cloud.client("lambda"), self.consumer.function
-        was = functions.get_function_configuration(FunctionName=name)
-        # The local cloud returns template parameters as strings.
-        timeout = min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)
-        settings = {
-            "handler": was["Handler"],
-            "folder": str(self.folder),
-            "queue_url": self.consumer.queue_url,
-            "partial": self.consumer.partial,
-            "faults": self.faults,
-        }
-        variables = was.get("Environment", {}).get("Variables", {}) | {witness.VARIABLE: json.dumps(settings)}
-        functions.update_function_configuration(
-            FunctionName=name,
-            Handler=f"{HANDLER}.lambda_handler",
-            Timeout=timeout,
-            Environment={"Variables": variables},
-        )
-        functions.get_waiter("function_updated_v2").wait(FunctionName=name, WaiterConfig={"Delay": 1})
+        told, timeout = self._wrap(self.consumer, self.folder, faults=self.faults)
+        if "errorMessage" in told:
+            raise DeployError(f"{told['handler']} does not start: {told['errorMessage']}")
         self.cloud.client("sqs").set_queue_attributes(
             QueueUrl=self.consumer.queue_url, Attributes={"VisibilityTimeout": str(timeout + LEASE_MARGIN_SECONDS)}
         )
+        self.inside, self.named = told["consumer"], told["named"]
+        self._content.subscribe()
+        for each in self.others:
+            folder = self.folder / each.function
+            folder.mkdir(exist_ok=True)
+            if "errorMessage" not in self._wrap(each, folder, faults=witness.NONE)[0]:
+                self._observed[each.queue_url] = folder
+        return timeout
+
+    @property
+    def others(self) -> list[QueueConsumer]:
+        """The consumers of other queues, to which the function may send."""
+        return [
+            each
+            for each in self.consumers
+            if each.queue_url != self.consumer.queue_url and each.function != self.consumer.function
+        ]
+
+    def _wrap(self, consumer: QueueConsumer, folder: Path, *, faults: str) -> tuple[dict[str, Any], int]:
+        """Wrap a function in a witness. Returns what it answers to a ping, and its timeout; another function that does
+        not start with a witness stays as it is.
+        """
+        functions, name, other = self.cloud.client("lambda"), consumer.function, consumer is not self.consumer
+        was = functions.get_function_configuration(FunctionName=name)
+        variables = was.get("Environment", {}).get("Variables", {})
+        # The local cloud returns template parameters as strings.
+        timeout = int(was["Timeout"]) if other else min(int(was["Timeout"]), LONGEST_FUNCTION_SECONDS)
+        settings = {
+            "handler": was["Handler"],
+            "folder": str(folder),
+            "queue_url": consumer.queue_url,
+            "partial": consumer.partial,
+            "faults": faults,
+            "observed": other,
+        }
+
+        def configure(handler: str, variables: Mapping[str, str]) -> None:
+            functions.update_function_configuration(
+                FunctionName=name, Handler=handler, Timeout=timeout, Environment={"Variables": variables}
+            )
+            functions.get_waiter("function_updated_v2").wait(FunctionName=name, WaiterConfig={"Delay": 1})
+
+        configure(f"{HANDLER}.lambda_handler", {**variables, witness.VARIABLE: json.dumps(settings)})
         answer = functions.invoke(FunctionName=name, Payload=json.dumps(witness.PING))
         told = json.loads(answer["Payload"].read())
-        if "FunctionError" in answer:
-            raise DeployError(f"{was['Handler']} does not start: {told.get('errorMessage', told)}")
-        self.inside, self.named = told["consumer"], told["named"]
-        return int(timeout)
+        if "FunctionError" not in answer:
+            return told, timeout
+        if other:
+            configure(was["Handler"], variables)
+        return {"handler": was["Handler"], "errorMessage": str(told.get("errorMessage", told))}, timeout
 
     # Sending and waiting.
 
@@ -132,11 +163,17 @@ class Trial:
                 for line in self.lines()
                 if line["what"] in ("answered", "raised")
             ):
-                return True
+                return self._others_have_ended(ends)
             if self.fifo:
                 self._offer_again()
             time.sleep(QUEUE_POLL_SECONDS)
         return False
+
+    def _others_have_ended(self, ends: float) -> bool:
+        """Wait until `ends`, or until other functions have handled what was sent to their queues. Returns True."""
+        while any(map(self._left_in, {each.queue_url for each in self.others})) and time.monotonic() < ends:
+            time.sleep(QUEUE_POLL_SECONDS)
+        return True
 
     def _copy(self) -> None:
         """Send each message again, as its producer might, if its key comes from the body rather than the messageId."""
@@ -178,41 +215,46 @@ class Trial:
 
     def lines(self) -> list[WitnessLine]:
         """The witness's notes."""
-        path = self.folder / "log.jsonl"
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        return notes_in(self.folder)
 
     def left(self) -> int:
         """The number of messages in the queue, and in other functions' queues, to which the function may send."""
-        counts = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
-        attributes = [self._attributes(url) for url in {each.queue_url for each in self.consumers}]
-        return sum(
-            int(found.get(each, 0)) for found in attributes for each in (*counts, "ApproximateNumberOfMessagesDelayed")
-        )
+        return sum(map(self._left_in, {each.queue_url for each in self.consumers}))
+
+    def _left_in(self, queue_url: str) -> int:
+        counts = ("", "NotVisible", "Delayed")
+        found = self._attributes(queue_url)
+        return sum(int(found.get(f"ApproximateNumberOfMessages{each}", 0)) for each in counts)
 
     def tables(self) -> ContentByTable:
-        """The content of the stack's tables, except the consumer's records."""
-        lines, dynamodb = self.lines(), self.cloud.client("dynamodb")
-        records = {line["table"] for line in lines if line["what"] == "consumer"}
-        found = {}
-        for id, name, key in self._own_tables:
-            if name not in records:
-                pages = dynamodb.get_paginator("scan").paginate(TableName=name, ConsistentRead=True)
-                found[id] = TableContent(key, [item for page in pages for item in page["Items"]])
-        return found
+        """The stack's content, except the consumer's records."""
+        apart = {line["table"] for line in self.lines() if line["what"] == "consumer"}
+        return self._content.read(apart=apart, keys=self._idempotency_keys(), delivered=[*self._delivered()])
 
     @cached_property
-    def _own_tables(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """The stack's tables, each as logical id, name and key attributes."""
-        made = resources_of(self.cloud, self.stack.name)
-        tables = [each for each in made if each["ResourceType"] == "AWS::DynamoDB::Table"]
-        return [
-            (each["LogicalResourceId"], each["PhysicalResourceId"], self._key(each["PhysicalResourceId"]))
-            for each in tables
-        ]
+    def _content(self) -> StackContent:
+        consumed = frozenset(each.queue_url for each in self.others)
+        return StackContent(self.cloud, self.stack, self.consumer.queue_url, consumed)
 
-    def _key(self, table: str) -> tuple[str, ...]:
-        described = self.cloud.client("dynamodb").describe_table(TableName=table)["Table"]
-        return tuple(each["AttributeName"] for each in described["KeySchema"])
+    def _idempotency_keys(self) -> dict[str, str]:
+        """A name for each message's idempotency key that is the same in every run."""
+        lines = self.lines()
+        ids = {line["key"]: line["id"] for line in lines if line["what"] == "keyed"}
+        keys = {line["idempotency_key"]: line["key"] for line in lines if line.get("idempotency_key")}
+        return {found: f"key of {self.sent.get(ids.get(key, key), key)}" for found, key in keys.items()}
+
+    def _delivered(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The messages that other functions received, each with its queue's URL."""
+        for url, folder in self._observed.items():
+            lines = notes_in(folder)
+            keys = {line["id"]: line["key"] for line in lines if line["what"] == "keyed"}
+            for each in (message for line in lines if line["what"] == "delivered" for message in line["messages"]):
+                attributes = {
+                    name: {"StringValue": value.get("stringValue") or value.get("binaryValue")}
+                    for name, value in (each.get("messageAttributes") or {}).items()
+                }
+                id = each["messageId"]
+                yield url, {"MessageId": id, "Body": each["body"], "MessageAttributes": attributes, "key": keys.get(id)}
 
     def _attributes(self, queue_url: str) -> dict[str, str]:
         sqs = self.cloud.client("sqs")
@@ -264,6 +306,12 @@ class Trial:
                 yield json.loads(stamp).get("original_id", each["MessageId"])
             if not messages:
                 return
+
+
+def notes_in(folder: Path) -> list[WitnessLine]:
+    """A witness's notes."""
+    path = folder / "log.jsonl"
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
 def _plain(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

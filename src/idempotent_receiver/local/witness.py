@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "RECEIVER_LOCAL"
-"""The environment variable with the settings, as JSON: `handler`, `folder`, `queue_url`, `faults`, and `partial`, which
-says whether the mapping uses partial batch responses.
+"""The environment variable with the settings, as JSON: `handler`, `folder`, `queue_url`, `faults`; `partial`, which
+says whether the mapping uses partial batch responses; and `observed`, which says that messages are noted whole, because
+this is another function, to whose queue the one under trial may send.
 """
 NONE, ONE_FAILS, KILLS = "none", "one fails", "kills"
 """The values of `faults`."""
@@ -139,6 +140,7 @@ class Deliveries:
             ids=list(self.handles),
             handles=self.handles,
             until_ms=time.time_ns() // 1_000_000 + remaining_ms,
+            messages=[*map(dict, records)] if settings.get("observed") else [],
         )
 
     def read_stamps(self, records: Iterable[Mapping[str, Any]]) -> None:
@@ -176,7 +178,13 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
         if settings["faults"] == ONE_FAILS and first("failed"):
             note("spoiled", key=claim.key, record=claim.id)
             raise Planned("`receiver local` makes this message fail once")
-        note("started", key=claim.key, record=claim.id, attempt=claim.attempt)
+        note(
+            "started",
+            key=claim.key,
+            record=claim.id,
+            attempt=claim.attempt,
+            idempotency_key=getattr(claim, "idempotency_key", None),
+        )
         id = deliveries.ids.get(claim.key, claim.key)
         if settings["faults"] == KILLS and id in deliveries.handles and first("met"):
             meet(id, deliveries.handles[id], min(LONGEST_MEETING_SECONDS, claim.remaining_time_ms() / 2000))

@@ -49,6 +49,8 @@ class Found:
     """Differences in the tables in items or attributes that no message writes in fault-free runs."""
     missing: Sequence[str] = ()
     """What the template lacks."""
+    accepts_unseen: bool = False
+    """Whether the caller knows that what this handler does cannot be seen here."""
 
     @property
     def fine(self) -> bool:
@@ -56,7 +58,9 @@ class Found:
         the events do not suit the handler, and this is False.
         """
         verdicts = {each.verdict for each in self.messages}
-        return verdicts <= FINE and EffectVerdict.ONCE in verdicts and not self.missing and not self.unexplained
+        took_effect = {EffectVerdict.ONCE, EffectVerdict.UNSEEN} if self.accepts_unseen else {EffectVerdict.ONCE}
+        fine = verdicts <= took_effect | FINE and bool(verdicts & took_effect)
+        return fine and not self.missing and not self.unexplained
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Judges how each message in a run ended, from its record, its handler's runs, and the tables. Pure."""
+"""Judges how each message in a run ended, from its record, its handler's runs, and its effects. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ class EffectVerdict(StrEnum):
 
     ONCE = "once"
     DEAD_LETTER = "dead letter"
+    UNSEEN = "ran twice, effects unseen"
     UNFINISHED = "not done yet"
     UNRECORDED = "NOT RECORDED"
     TWICE = "TWICE"
@@ -51,7 +52,7 @@ class Evidence:
     partial: bool = True
     """Whether the mapping uses partial batch responses."""
     tables: ContentByTable = field(default_factory=dict)
-    """The content of the stack's tables, except the records table."""
+    """The stack's content, except the records table: see content.py."""
     reference: Reference | None = None
     """The tables' content after fault-free runs."""
 
@@ -84,7 +85,7 @@ class Ended:
     """Runs that began after the message was done, or while another run was in progress."""
     record: str | None
     tables: EffectVerdict | None
-    """The verdict from the tables, if the message writes anything comparable: once, TWICE or NEVER."""
+    """The verdict from what the stack holds, if the message leaves anything comparable there: once, TWICE or NEVER."""
     verdict: EffectVerdict
     why: str | None = None
     differs: tuple[str, ...] = ()
@@ -270,7 +271,9 @@ class _Message:
         if tables is EffectVerdict.TWICE or (self._twice() and judged_by_runs):
             return EffectVerdict.TWICE
         if self.finished:
-            return EffectVerdict.ONCE if tables is None else tables
+            # Until there is something to compare with, the runs say nothing about effects.
+            unseen = self.ran_again and self.evidence.reference is not None
+            return tables or (EffectVerdict.UNSEEN if unseen else EffectVerdict.ONCE)
         if self.evidence.dead & {*self.ids}:
             return EffectVerdict.NEVER if self._overran() else EffectVerdict.DEAD_LETTER  # not an intended dead letter
         if not self._acknowledged():
@@ -296,7 +299,7 @@ class _Message:
             return reason and f"its handler fails: {reason}"
         if verdict is EffectVerdict.UNFINISHED:
             return f"its handler fails: {reason}" if reason else "its handler has not run"
-        if self.ran_again and verdict is EffectVerdict.ONCE:
+        if self.ran_again and verdict in (EffectVerdict.ONCE, EffectVerdict.UNSEEN):
             return self._why_again(failures)
         return None
 

@@ -175,6 +175,22 @@ def test_a_run_after_one_whose_time_was_up_is_none() -> None:
         assert (message.verdict, message.why) == (verdict, f"its handler fails: {OVERRAN}")
 
 
+def test_what_ran_again_with_nothing_to_see_is_told_apart() -> None:
+    """Also if two workers ran it without claims, or its own first run failed. One run is one effect, seen or not."""
+    nothing = referred([Step(["order.json"], {}, {})], {})
+    found: dict[str, Any] = {"records": COMPLETED, "reference": nothing}
+    done = [*run(20, "m", 2), answered(30, "m", process=2)]
+    for lines in (
+        [CONSUMER, run(1, "m"), killed(7)],
+        [CONSUMER, run(1, "m", error="ValueError")],
+        [{**CONSUMER, "claims": False}, run(18, "m")],
+    ):
+        message = ended(*lines, done, **found)
+        assert (message.verdict, message.tables) == (EffectVerdict.UNSEEN, None)
+        assert message.why is not None
+    assert ended(CONSUMER, done, **found).verdict is EffectVerdict.ONCE
+
+
 @pytest.mark.parametrize(("at", "times"), [(30, 1), (50, 0)])
 def test_a_runs_time_is_that_of_its_own_batch(at: int, times: int) -> None:
     """Its process had earlier batches, whose time was up before."""

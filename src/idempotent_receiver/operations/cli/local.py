@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,13 +27,14 @@ from idempotent_receiver.local.verdict import EffectVerdict
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, interruptible, listing
 
-RUN_AGAIN = (
-    "After a kill, a new run repeats everything outside its Transaction: pass\n"
-    "current_claim().idempotency_key on, so that the other service can deduplicate."
+UNSEEN = (
+    "A message that ran twice left nothing to compare in the stack's tables, buckets,\n"
+    "topics and other queues. If what it does elsewhere may be repeated, or is given\n"
+    "current_claim().idempotency_key, say so with --accept-unseen."
 )
 CLAIMLESS = (
     "With effects='transaction', two workers may process a message, but only one\n"
-    "commits. Outside the Transaction, this command sees only effects on tables."
+    "commits. Outside the Transaction, this command sees only what is in the stack."
 )
 PLAIN = (
     "This handler does not seem to be decorated with sqs_consumer, so every delivery\n"
@@ -80,14 +81,18 @@ def local(
     port: Annotated[
         int | None, typer.Option(min=1, max=65_535, help=f"With --stay: the port; {PORT} by default.")
     ] = None,
+    accept_unseen: Annotated[
+        bool, typer.Option("--accept-unseen", help="Succeed though effects of messages that ran twice are unseen.")
+    ] = False,
     logs: Annotated[bool, typer.Option("--logs", help="Show the function's output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Try a consumer on a local cloud, with duplicates and crashes.
 
     Deploys the template on this machine and sends the sample events three times: without faults, with one failure in a
-    batch, and with duplicates and killed workers. From the records and tables, it reports whether each message took
-    effect once, twice or never. It takes about a minute and leaves nothing behind.
+    batch, and with duplicates and killed workers. From the records, and the stack's tables, buckets, topics and other
+    queues, it reports whether each message took effect once, twice or never. It takes about a minute and leaves nothing
+    behind.
 
     With --stay, it only deploys, prints commands to try, and runs until Ctrl-C.
     """
@@ -110,6 +115,7 @@ def local(
     except ServerError as error:
         terminal.note(f"receiver: {error}")
         raise typer.Exit(Exit.AWS) from None
+    found = replace(found, accepts_unseen=accept_unseen)
     values = {
         "messages": [asdict(each) for each in found.messages],
         "workers_killed": found.killed,
@@ -192,22 +198,21 @@ def verdict_text(found: Found) -> RenderableType:
     ]
     counts = Counter(each.verdict for each in found.messages)
     summary = ", ".join(f"{counts[each]} {each}" for each in EffectVerdict if counts[each])
-    again = any(each.runs > 1 and each.tables is None and each.verdict is EffectVerdict.ONCE for each in found.messages)
     return Group(
-        listing(("message", "sent", "delivered", "runs", "record", "tables", "took effect"), rows),
+        listing(("message", "sent", "delivered", "runs", "record", "effects", "took effect"), rows),
         Text(),
         Text(f"{counted(len(found.killed), 'worker')} killed: {'; '.join(found.killed) or 'no handler finished'}"),
-        *map(Text, remarks(found, again=again)),
+        *map(Text, remarks(found, unseen=EffectVerdict.UNSEEN in counts)),
         Text(f"{counted(len(found.messages), 'message')}: {summary}", style="bold green" if found.fine else "bold red"),
         *([Text(NOTHING)] if {*counts} == {EffectVerdict.DEAD_LETTER} else []),
     )
 
 
-def remarks(found: Found, *, again: bool) -> list[str]:
+def remarks(found: Found, *, unseen: bool) -> list[str]:
     """Remarks that the verdicts do not cover."""
     compared = ", ".join(map(str, found.incomparable))
     return [
-        *([RUN_AGAIN] if again and found.inside else []),
+        *([UNSEEN] if unseen else []),
         *([] if found.inside else [IN_ITS_MODULE.format(names=", ".join(found.named)) if found.named else PLAIN]),
         *([] if found.claims else [CLAIMLESS]),
         *([f"{NOT_COMPARED} {compared}"] if compared else []),

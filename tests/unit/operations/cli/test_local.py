@@ -130,10 +130,10 @@ def test_it_makes_the_runs_and_tells_how_each_message_ended(
         ran.err
     )
     assert ran.code == Exit.OK
-    lines = ["order.json 1 2 2 COMPLETED -", "bad.json 1 2 5 -", "1", "current_claim().idempotency_key", "2 1 1"]
+    lines = ["order.json 1 2 2 COMPLETED -", "bad.json 1 2 5 -", "1", "2 1 1"]
     assert figures(ran.out) == lines
     assert "1 worker killed: before recording the result" in ran.out
-    assert (local.RUN_AGAIN in ran.out, ran.err) == (True, "building\n")
+    assert ran.err == "building\n"
     assert bars == [["out of queue", 2, (1, 2)]]
     local.local(function="Returns", events=Path("others"))
     assert figures(capsys.readouterr().out) == lines
@@ -147,7 +147,7 @@ def test_it_answers_scripts_too_and_fails_where_a_message_took_effect_twice(rece
     ran = receiver("local --json")
     told = {"name": "order.json", "key": "k", "sent": 1, "deliveries": 2, "runs": 2, "twice": 0, "record": "COMPLETED"}
     message = {**told, "tables": "TWICE", "verdict": "TWICE", "why": None, "differs": [DOUBLED]}
-    counts = {"once": 0, "twice": 1, "never": 0, "dead_letter": 0, "unfinished": 0, "unrecorded": 0}
+    counts = {"once": 0, "twice": 1, "never": 0, "dead_letter": 0, "unseen": 0, "unfinished": 0, "unrecorded": 0}
     more = {"not_compared": ["Totals.at"], "unexplained": [], "missing": ["no redrive policy"]}
     assert ran.json == {
         "schema": 1,
@@ -157,6 +157,29 @@ def test_it_answers_scripts_too_and_fails_where_a_message_took_effect_twice(rece
         **counts,
     }
     assert ran.code == Exit.LEFT
+
+
+@pytest.mark.parametrize(("given", "code"), [("", Exit.LEFT), ("--accept-unseen", Exit.OK)])
+@pytest.mark.parametrize("messages", [[], [ended()], [ended(EffectVerdict.DEAD_LETTER)]])
+def test_effects_that_cannot_be_seen_are_a_success_only_for_a_caller_who_knows(
+    receiver: Receiver, noted: Noted, messages: list[Ended], given: str, code: Exit
+) -> None:
+    """They are counted apart from those that took effect once."""
+    noted.found = replace(FOUND, messages=[ended(EffectVerdict.UNSEEN, 2), *messages])
+    ran = receiver(f"local {given}")
+    assert ran.code == code, ran.err
+    assert "1 ran twice, effects unseen" in ran.out
+    ran = receiver(f"local --json {given}")
+    once = sum(each.verdict is EffectVerdict.ONCE for each in messages)
+    assert (ran.code, ran.json["unseen"], ran.json["once"]) == (code, 1, once)
+
+
+@pytest.mark.parametrize("verdict", [EffectVerdict.TWICE, EffectVerdict.NEVER])
+def test_who_accepts_what_is_unseen_does_not_accept_what_is_seen(
+    receiver: Receiver, noted: Noted, verdict: EffectVerdict
+) -> None:
+    noted.found = replace(FOUND, messages=[ended(EffectVerdict.UNSEEN, 2), ended(verdict, 2)])
+    assert receiver("local --accept-unseen").code == Exit.LEFT
 
 
 def test_what_the_function_printed_is_shown_where_it_is_asked_for(receiver: Receiver, noted: Noted) -> None:
@@ -171,14 +194,14 @@ def test_what_the_function_printed_is_shown_where_it_is_asked_for(receiver: Rece
 
 
 IN_ITS_MODULE = local.IN_ITS_MODULE.format(names="orders, refunds")
-SAID = {local.RUN_AGAIN, local.PLAIN, IN_ITS_MODULE, local.CLAIMLESS, local.NOTHING, local.NOT_COMPARED}
+SAID = {local.UNSEEN, local.PLAIN, IN_ITS_MODULE, local.CLAIMLESS, local.NOTHING, local.NOT_COMPARED}
 
 
 @pytest.mark.parametrize(
     ("messages", "given", "says"),
     [
         ([ended(), ended(EffectVerdict.DEAD_LETTER)], {}, set()),
-        ([ended(runs=2)], {}, {local.RUN_AGAIN}),
+        ([ended(EffectVerdict.UNSEEN, 2)], {}, {local.UNSEEN}),
         ([ended(runs=2, tables=EffectVerdict.ONCE)], {}, set()),
         ([TWICE], {}, set()),
         ([ended(runs=2)], {"inside": False}, {local.PLAIN}),

@@ -18,9 +18,9 @@ from typing import Any
 from idempotent_receiver.local.cloud import Cloud
 from idempotent_receiver.local.deployment import Stack, resources_of
 from idempotent_receiver.local.effects import ContentByTable, TableContent, TypedItem
+from idempotent_receiver.protocol.outbox import STAMP
 
-STAMP = "idempotent-receiver"
-MOST_RECEIVES = 100
+MOST_QUEUE_RECEIVES = 100
 LONGEST_TEXT = 200
 """Longer text that is not JSON is compared by its hash."""
 
@@ -109,7 +109,7 @@ class StackContent:
     def _receive(self, id: str, url: str) -> None:
         """Take the messages from a queue that nobody else empties."""
         sqs, arrived = self.cloud.client("sqs"), self._arrived.setdefault(id, {})
-        for _ in range(MOST_RECEIVES):
+        for _ in range(MOST_QUEUE_RECEIVES):
             asked = {"QueueUrl": url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
             taken = sqs.receive_message(**asked).get("Messages", [])
             for each in taken:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ from idempotent_receiver.testing.varying import plain
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call to a fake. `key` is the idempotency key it received, and `message` the key of the message being handled,
-    or None.
+    """One call to a fake. `key` is the idempotency key it received, or a list with a key for each message that it
+    joins; `message` is the key of the message being handled, or None.
     """
 
     name: str
@@ -32,6 +32,8 @@ class Call:
     """The handler's run. An attempt runs the handler again if data that it read has changed."""
     given: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Copies of the arguments, by parameter: the handler may change the originals later."""
+    at_least_once: str | None = field(default=None, repr=False, compare=False)
+    """Why the call may be repeated although the target knows no key; None if it may not."""
 
     def __str__(self) -> str:
         given = [_short(value) for value in self.args]
@@ -66,6 +68,11 @@ class Watcher(Protocol):
 _watchers: list[Watcher] = []
 
 
+def _watchers_of(no_effects: str | None) -> list[Watcher]:
+    """The watchers of a fake, now and later: nobody watches a look-up."""
+    return _watchers if no_effects is None else []
+
+
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
     """Within the block, all calls to fakes go to the watcher, and no `Calls` records them."""
@@ -94,54 +101,64 @@ class Calls:
         returns: Any = None,
         raises: BaseException | type[BaseException] | None = None,
         refuses: BaseException | type[BaseException] | None = None,
+        at_least_once: str | None = None,
+        no_effects: str | None = None,
     ) -> Callable[..., Any]:
         """A function to call instead of `of`, which is a function or its name. The fake is `async` if the function is.
 
         `key` names the parameter that holds the idempotency key, or is a callable that takes the arguments and returns
-        the key. Without a key, or with an empty one, two calls for one message count as two effects. `returns` is the
+        the key. Without a key, or with an empty one, two calls for one message count as two effects. A list holds one
+        key for each message that the call joins, as a bulk request does: `message.key`, or a text with
+        `message.idempotency_key` in it. The call then belongs to all these messages. `returns` is the
         return value (each call gets its own copy of a dict, list or set), or a callable that takes the arguments and
         returns the value. `raises` is the error that the caller sees if the call took effect but its answer was lost;
         `explore` then tries that, too. `refuses` is the error that the caller sees if the call is refused without
         effect, such as a declined card; `explore` then tries one refusal, and repeated refusals until a redrive.
 
-        Raises TypeError for a `key` that is not one of the function's parameters. The fake raises TypeError for a call
-        that the real function would not accept.
+        Two declarations take a reason. `at_least_once="SES takes no key"` allows repeated calls without a key, or with
+        another: `explore` then checks only that the call is never missing. `no_effects="it only reads"` makes the fake
+        a look-up, which `explore` leaves alone.
+
+        Raises TypeError for a `key` that is not one of the function's parameters, for a blank reason, and for a look-up
+        with a key or an error. The fake raises TypeError for a call that the real function would not accept.
         """
         name = of if isinstance(of, str) else getattr(of, "__name__", type(of).__name__)
         signature = None if isinstance(of, str) else inspect.signature(of)
         _require_key(key, name, signature)
         lost, refusal = _error("raises", raises), _error("refuses", refuses)
+        _require_reasons(name, at_least_once, no_effects, others=[key, raises, refuses])
+        watchers = _watchers_of(no_effects)
 
         def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-            return _call(name, signature, key, args, kwargs)
+            return _call(name, signature, key, args, kwargs, at_least_once=at_least_once)
 
         def effect(call: Call) -> Any:
-            for watcher in _watchers:
+            for watcher in watchers:
                 watcher.arrives(call, refusal)
             if not _watchers:
                 self.made.append(call)
             return returns(*call.args, **call.kwargs) if callable(returns) else _as_new(returns)
 
         def answer(call: Call, result: Any) -> Any:
-            for watcher in _watchers:
+            for watcher in watchers:
                 watcher.after(call, lost)
             return result
 
         def fake(*args: Any, **kwargs: Any) -> Any:
             call = called(args, kwargs)
-            for watcher in _watchers:
+            for watcher in watchers:
                 watcher.sleep(watcher.before(call))
             return answer(call, effect(call))
 
         async def awaited(call: Call) -> Any:
-            for watcher in _watchers:
+            for watcher in watchers:
                 await asyncio.sleep(watcher.before(call))
             result = effect(call)
             return answer(call, await result if inspect.isawaitable(result) else result)
 
         def async_fake(*args: Any, **kwargs: Any) -> Any:
             call = called(args, kwargs)
-            return _promised(call, awaited(call))
+            return _promised(watchers, call, awaited(call))
 
         chosen = _marked(async_fake) if inspect.iscoroutinefunction(of) else fake
         return chosen if isinstance(of, str) else wraps(of)(chosen)
@@ -177,6 +194,22 @@ def _require_key(key: object, name: str, signature: inspect.Signature | None) ->
         )
 
 
+def require_reason(why: object, option: str) -> None:
+    """Raise TypeError unless `why` is a non-blank str or None."""
+    if why is not None and (not isinstance(why, str) or not why.strip()):
+        raise TypeError(f"{option} must be a reason, a str such as 'a local emulator'; it is {why!r:.100}")
+
+
+def _require_reasons(name: str, at_least_once: object, no_effects: object, *, others: list[object]) -> None:
+    require_reason(at_least_once, "at_least_once")
+    require_reason(no_effects, "no_effects")
+    if no_effects is not None and any(one is not None for one in (at_least_once, *others)):
+        raise TypeError(
+            f"{name} cannot have no_effects with key, raises, refuses or at_least_once: a look-up is neither repeated "
+            "nor refused by explore; leave out no_effects, or the others"
+        )
+
+
 def _error(option: str, given: object) -> BaseException | None:
     """The error to raise. Raises TypeError for a value that is not an error, or an error class that needs arguments."""
     if given is None or isinstance(given, BaseException):
@@ -190,19 +223,25 @@ def _error(option: str, given: object) -> BaseException | None:
 
 
 def _call(
-    name: str, signature: inspect.Signature | None, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    name: str,
+    signature: inspect.Signature | None,
+    key: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    at_least_once: str | None,
 ) -> Call:
     given = _given(signature, args, kwargs)
     found = key(*args, **kwargs) if callable(key) else None if key is None else given.get(key)
     found = None if found == "" else found
     attempt = current_attempt.get()
     if attempt is None:
-        return Call(name, args, kwargs, found, given=plain(given))
-    return Call(name, args, kwargs, found, attempt.key, attempt.attempt, attempt, plain(given))
+        return Call(name, args, kwargs, found, given=plain(given), at_least_once=at_least_once)
+    return Call(name, args, kwargs, found, attempt.key, attempt.attempt, attempt, plain(given), at_least_once)
 
 
-def _promised(call: Call, promise: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-    for watcher in _watchers:
+def _promised(watchers: Sequence[Watcher], call: Call, promise: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    for watcher in watchers:
         watcher.promised(call, promise)
     return promise
 

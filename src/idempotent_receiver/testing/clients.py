@@ -6,10 +6,11 @@ from logging import INFO
 from types import SimpleNamespace
 from typing import Any
 
+from idempotent_receiver.errors import PermanentError
 from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record, Status
-from idempotent_receiver.protocol.store import Commit, Conflict
+from idempotent_receiver.protocol.store import ActionFailed, Commit, Conflict
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.testing.explored_run import ExploredRun
 from idempotent_receiver.testing.explored_worker import ExploredWorker
@@ -68,8 +69,16 @@ class WorkerStore:
         self._run.touched |= any(actions for _, actions in commits)
         completes = "completes" if all(change.new.status == Status.COMPLETED for change, _ in commits) else "records"
         what = f"commits its transaction and {completes} {self._keys(change.new.id for change, _ in commits)}"
-        effect = partial(memory.commit, commits)
-        return list(self._run.network.write(self._worker, "commit", what, len(commits), effect))
+
+        def commit() -> Sequence[Any]:
+            answers = memory.commit(commits)
+            for (change, actions), answer in zip(commits, answers, strict=True):
+                failed = actions[answer.index] if isinstance(answer, ActionFailed) and not answer.stale else None
+                if failed is not None and isinstance(failed.otherwise, PermanentError):
+                    self._run.refused_for_good(self._worker, self._setup.key_of(change.new.id))
+            return answers
+
+        return list(self._run.network.write(self._worker, "commit", what, len(commits), commit))
 
     def _verb(self, change: Change) -> str:
         new, seen = change

@@ -7,6 +7,7 @@ from typing import Any
 
 from idempotent_receiver import options
 from idempotent_receiver.testing import inputs, outside, stuck
+from idempotent_receiver.testing.calls import require_reason
 from idempotent_receiver.testing.explored_worker import is_coroutine
 from idempotent_receiver.testing.memory import MemoryStore, Table
 from idempotent_receiver.testing.report import Exploration
@@ -36,6 +37,7 @@ def explore(
     store: Callable[..., MemoryStore] = MemoryStore,
     network: str | None = None,
     no_effects: str | None = None,
+    at_most_once: str | None = None,
 ) -> Exploration:
     """Run a decorated handler through SQS, Lambda and network faults. Raises AssertionError, with the story of each
     violation, if a message can take effect twice or not at all.
@@ -49,7 +51,9 @@ def explore(
     values), or an event from `sqs_event`. `tables` names the tables that the handler's `Transaction` uses, as in
     `MemoryStore`; a `Table` can contain items, and fakes can read and write it. `state` names the other objects that
     the handler changes, such as a fake's dict or an `@idempotent` function's `MemoryStore`. Tables and state are
-    restored before each schedule and compared after it.
+    restored before each schedule and compared after it. State elsewhere, such as a database or a bucket, is a pair of
+    functions: `state={"bucket": (reset, snapshot)}`. `reset` makes the initial state, and `snapshot` returns a list of
+    rows, or a dict; their order is not compared.
 
     In every schedule, `workers` workers receive the messages at the same time. Unacknowledged messages are redelivered
     after their leases end, then redriven. Finally, completed messages are delivered once more. Until then, up to
@@ -64,13 +68,16 @@ def explore(
     - a fake called again with a different key or without one, never called for a completed message, called only after
       a fault, never awaited, or called with one key for two messages or two calls
     - a fake's refusal without consequence: the message ends as if the call had succeeded
+    - a fake called in a run of the handler whose transaction is then refused by a condition with a `PermanentError`
 
     Repeating a call with the same key is allowed. So are concurrent runs of a handler with `effects="transaction"`,
     which claims no messages but takes effect only once.
 
-    Two more violations are allowed if you give a reason. `network="DynamoDB Local"` allows requests by the handler's
+    Three more violations are allowed if you give a reason. `network="DynamoDB Local"` allows requests by the handler's
     own clients; otherwise boto3 calls are refused, even under moto, and sockets do not connect.
-    `no_effects="it only counts"` allows a handler that touches no table, state or fake.
+    `no_effects="it only counts"` allows a handler that touches no table, state or fake. `at_most_once="no SMS is better
+    than two"` allows a handler that raises `PermanentError` if `message.attempt > 1`: a message may then fail for good
+    without its effects.
 
     The same input gives the same result. Schedules with the fewest faults run first. `most_schedules` limits their
     number, with a warning if some did not run: assert that the result is `complete`. `replay` runs the one schedule
@@ -85,13 +92,14 @@ def explore(
     options.require_count(most_schedules, "most_schedules")
     inputs.require_between(workers, "workers", 1, MOST_WORKERS)
     inputs.require_between(faults, "faults", 0, MOST_FAULTS)
-    inputs.require_reason(network, "network")
-    inputs.require_reason(no_effects, "no_effects")
+    require_reason(network, "network")
+    require_reason(no_effects, "no_effects")
+    require_reason(at_most_once, "at_most_once")
     inputs.require_mapping(tables, "tables")
     inputs.require_mapping(state, "state")
     made = None if tables is None else {name: inputs.table(one) for name, one in tables.items()}
     containers = {} if state is None else dict(state)
-    inputs.require_containers(containers)
+    inputs.require_containers(containers, (made or {}).keys())
     only = None if replay is None else Schedule.parsed(replay)
     inputs.require_store_class(store)
     setup = Setup(
@@ -103,6 +111,7 @@ def explore(
         workers=workers,
         seconds=seconds,
         make_store=store,
+        at_most_once=at_most_once is not None,
     )
     with _alone, outside.closed(but=network) as requests, stuck.stopped_when_stuck():
         runs = ExploredRuns(setup)

@@ -17,7 +17,7 @@ from idempotent_receiver.testing.varying import parsed
 from idempotent_receiver.testing.worker import Worker
 from idempotent_receiver.testing.world import World
 
-ItemsByTable = dict[str, list[TableItem]]
+ItemsByTable = dict[str, list[Any]]
 
 
 @dataclass
@@ -35,6 +35,8 @@ class ExploredRun:
     """Messages acknowledged before they were completed or dead-lettered."""
     refused: list[Call] = field(default_factory=list)
     """Calls refused without effect."""
+    in_vain: list[Call] = field(default_factory=list)
+    """Calls in runs of the handler whose transactions were then refused for good."""
     unawaited: list[Call] = field(default_factory=list)
     """Calls whose coroutines had not finished when the handler returned."""
     faked: set[tuple[str, str]] = field(default_factory=set)
@@ -52,10 +54,14 @@ class ExploredRun:
     results: dict[str, Any] = field(default_factory=dict)
     """The handler's result for each completed message, by messageId."""
 
+    first_calls: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How many calls came before the handler's latest run, by worker and key."""
     workers: dict[str, Worker] = field(default_factory=dict)
     """The workers invoked, by name."""
     redriven: bool = False
     """Whether messages that failed for good have been redriven."""
+    redriven_records: dict[str, TableItem] = field(default_factory=dict)
+    """The record with which each message was redriven, by messageId."""
     failing: set[str] = field(default_factory=set)
     """Keys of messages for which the handler raises each time until their redrive."""
     refusing: Counter[tuple[str, str | None]] = field(default_factory=Counter)
@@ -74,18 +80,23 @@ class ExploredRun:
     def observed(self) -> tuple[ItemsByTable, dict[str, Any]]:
         """The current tables and state."""
         tables = {name: deepcopy([*one.items.values()]) for name, one in self.memory.tables.items()}
-        return tables, self.setup.snapshot()
+        return tables | self.setup.rows(), self.setup.snapshot()
 
     def conclude(self, before: tuple[ItemsByTable, dict[str, Any]]) -> None:
         """Keep the run's results for comparison. `before` is what `observed` returned at the start."""
         for id in self.setup.record_ids:
-            error = self.record_of(id).get("error")
             # SQS moves a permanent failure to the dead-letter queue if the library did not send it there.
-            if error is not None and json.loads(error).get("permanent"):
+            if _permanent(self.record_of(id)):
                 self.ends.setdefault(id, "failed for good")
+        self.before = before
         self.tables, self.state = self.observed()
         self.touched = self.touched or bool(self.calls) or (self.tables, self.state) != before
         self.results = {id: parsed(self.record_of(id).get("data")) for id in self.setup.record_ids}
+
+    def refused_for_good(self, worker: Worker, key: str) -> None:
+        """Note that the transaction of a worker's run of the handler was refused by a condition meant as permanent."""
+        made = self.calls[self.first_calls.get((worker.name, key), 0) :]
+        self.in_vain += [call for call in made if call.message == key]
 
     def end(self) -> None:
         """End everything that is running or waiting."""
@@ -102,6 +113,16 @@ class ExploredRun:
     def record_of(self, id: str) -> TableItem:
         """The record for a messageId; empty if there is none."""
         return self.memory.items.get(self.setup.record_ids[id] or "", {})
+
+    def awaits_delivery(self, id: str) -> bool:
+        """Whether SQS is to deliver a message, by its first messageId, again before its redrive.
+
+        A message that failed for good is left to its redrive, which runs the handler again just as another delivery
+        would. A consumer with a dead-letter queue may still have to send it there.
+        """
+        record = self.record_of(id)
+        failed = _permanent(record) and record != self.redriven_records.get(id)
+        return id not in self.ends and not (failed and self.setup.consumer.options.dead_letter_queue is None)
 
     def first_id(self, id: str) -> str:
         """The messageId under which a message was first delivered."""
@@ -138,6 +159,10 @@ class ExploredRun:
         """Note that Lambda killed a worker at its deadline."""
         self.network.gone(worker)
         self.story.append(f"{worker.name} is killed at its deadline")
+
+
+def _permanent(record: TableItem) -> bool:
+    return bool(json.loads(record.get("error") or "{}").get("permanent"))
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -93,6 +93,7 @@ def _started(worker: ExploredWorker) -> None:
     running = run.network.running
     others = [name for (name, same), count in running.items() if count and same == key and name != worker.name]
     running[worker.name, key] += 1
+    run.first_calls[worker.name, key] = len(run.calls)
     again = f", attempt {attempt}" if attempt > 1 else ""
     beside = f", while {' and '.join(others)} also runs it, because nothing claims it" if others else ""
     run.story.append(f"{worker.name} runs the handler for {key}{again}{beside}")

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from idempotent_receiver.handler.attempt import current_attempt
@@ -72,14 +73,15 @@ class FakeCalls:
                 return
             run.refusing[whose] = 1 if chosen in options.REFUSED else MOST_REFUSALS
         run.refusing[whose] -= 1
-        run.refused.append(call)
+        run.refused += self._parts(call)
         run.story.append(f"{worker.name} calls {call}, which refuses: {refuses!r}")
         raise refuses
 
     def after(self, call: Call, raises: BaseException | None) -> None:
         """A fake was called."""
         run = self._run
-        run.calls.append(call)
+        parts = self._parts(call)
+        run.calls += parts
         if run.alone:
             for kind, before, now in zip(("table", "state"), self._before_call, run.observed(), strict=True):
                 run.faked |= {(kind, name) for name in now if now[name] != before.get(name)}
@@ -87,8 +89,9 @@ class FakeCalls:
         run.story.append(f"{worker.name if worker else 'a handler thread'} calls {call}")
         if worker is None:
             return
-        if call.key is not None and self._callers.setdefault((call.name, call.message), worker.name) != worker.name:
-            run.repeated.add(call.name)
+        for one in parts:
+            if one.key is not None and self._callers.setdefault((one.name, one.message), worker.name) != worker.name:
+                run.repeated.add(one.name)
         offered = options.CALL if raises is None else options.ANSWERED_CALL
         match self._choose(f"call {call.name}", f"{worker.name} has called {call.name}", offered):
             case "crash-after":
@@ -97,6 +100,21 @@ class FakeCalls:
                 assert raises is not None, "offered only with an error"
                 run.story.append(f"{worker.name} does not get the answer: {raises!r}")
                 raise raises
+
+    def _parts(self, call: Call) -> list[Call]:
+        """The call once for each message that it joins, with its part of each list of as many values as keys."""
+        if not isinstance(call.key, list):
+            return [call]
+        count, lists = len(call.key), {name: value for name, value in call.given.items() if isinstance(value, list)}
+        return [
+            replace(
+                call,
+                key=key,
+                message=self._run.setup.named_by(key),
+                given={name: value[place] for name, value in lists.items() if len(value) == count},
+            )
+            for place, key in enumerate(call.key)
+        ]
 
     def _caller(self) -> Worker | None:
         """The worker whose handler makes the call; None in a thread that the handler started."""

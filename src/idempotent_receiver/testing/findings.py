@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from idempotent_receiver.testing.baseline import Baseline, arguments_of, result_of, subtracted
 from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.memory import TableItem
 from idempotent_receiver.testing.varying import without
 
 ALL_OF_IT = (
@@ -30,6 +29,13 @@ NO_LOCK = (
 KEPT_RESULT = (
     "let the @idempotent function return a value that comes back from JSON as its return annotation, without a change: "
     "its log says what would differ. Or remove the annotation: a replay then returns the result's JSON form"
+)
+
+
+SAME_EFFECTS = (
+    "a message must have the same effects whenever it is handled, however many attempts came before: name the data "
+    "that effects depend on in `tx.get(..., attributes=[...])`, so that they commit only if it has not changed, "
+    "and write it with `tx.update`"
 )
 
 
@@ -95,8 +101,12 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
     """Everything wrong with a run."""
     wanted, unstable = baseline.run, baseline.unstable
     yield from early(run)
+    yield from in_vain(run)
     unclaimed = run.setup.consumer.options.effects == "transaction"
     ends, effects = [*_ends(run, wanted)], [*_effects_of(run, baseline, unclaimed=unclaimed)]
+    if run.setup.at_most_once and run.ends != wanted.ends:
+        # The messages that failed for good may lack their effects. Which effects, only a single message tells.
+        effects = [one for one in effects if len(wanted.ends) == 1 and not _as_before(run, *one.subject.split(" ", 1))]
     refused = _refused(run, wanted)
     # A message whose call was refused may end differently, but must end.
     yield from (ends if not refused else [one for one in ends if one.subject.startswith(UNACKNOWLEDGED)])
@@ -112,7 +122,7 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
                 f"additional {name}",
                 f"{name} was called for {message}, but not in the fault-free run",
                 "a lost answer does not mean that nothing happened: repeat the same call with the same key, or "
-                "do not catch the error; a call that changes nothing needs no fake from `Calls`",
+                "do not catch the error; declare a look-up with no_effects='it only reads'",
             )
     if not refused:
         yield from effects
@@ -127,6 +137,23 @@ def all_of(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
                 "do not catch the error of a refused call, so that the message is redelivered, or let the message end "
                 "differently: with a PermanentError, or with another status in the data that it writes",
             )
+
+
+def _as_before(run: ExploredRun, kind: str, name: str) -> bool:
+    """Whether a table or state is as it was when the run started."""
+    (tables, state), found = run.before, {**run.tables} if kind == "table" else run.state
+    return bool(found.get(name, []) == (tables if kind == "table" else state).get(name, []))
+
+
+def in_vain(run: ExploredRun) -> Iterator[HandlerFinding]:
+    """Calls whose messages then failed for good, because a condition of their transactions failed."""
+    for call in run.in_vain:
+        yield HandlerFinding(
+            f"in vain {call.name}",
+            f"{call.name} was called for {call.message}, whose transaction was then refused for good",
+            "make the call a message that the transaction sends (`tx.send`), so that it leaves only if the transaction "
+            "commits, or write first and call in another consumer; declare a look-up with no_effects='it only reads'",
+        )
 
 
 def _refused(run: ExploredRun, wanted: ExploredRun) -> Sequence[tuple[str, str | None]]:
@@ -163,7 +190,7 @@ def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Ite
         found, expected = (
             [without(item, unstable, table) for item in one.tables.get(table, [])] for one in (run, wanted)
         )
-        yield from _items(table, found, expected)
+        yield from _items(table, found, expected, own=table in run.setup.own)
     for name in sorted(run.state):
         left, right = (without(one.state[name], unstable, name) for one in (run, wanted))
         if left != right:
@@ -178,7 +205,7 @@ def _effects_of(run: ExploredRun, baseline: Baseline, *, unclaimed: bool) -> Ite
 def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
     for id, end in wanted.ends.items():
         found = run.ends.get(id)
-        if found != end:
+        if found != end and not (run.setup.at_most_once and found in ("dead letter", "failed for good")):
             if "different event loop" in run.why.get(id, ""):
                 remedy = NO_LOCK
             elif "ResultUnavailable" in run.why.get(id, ""):
@@ -194,6 +221,8 @@ def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
 def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFinding]:
     expected = by_message(wanted)
     for (name, message), calls in by_message(found).items():
+        if calls[0].at_least_once:
+            continue
         whose = f"for {message}" if message is not None else "outside any message"
         before = expected.get((name, message), [])
         keys = distinct(calls)
@@ -206,8 +235,8 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[HandlerFin
             times = "once" if keyless == 1 else f"{keyless} times"
             text = f"{name} was called {times} {whose}, without an idempotency key"
             remedy = (
-                'pass message.idempotency_key to it, in the parameter that its fake\'s key="..." names; '
-                "a call that changes nothing needs no fake from `Calls`"
+                'pass message.idempotency_key to it, in the parameter that its fake\'s key="..." names. If the target '
+                "knows no key, say why: at_least_once='SES takes no key'; if it only reads: no_effects='it only reads'"
             )
             yield HandlerFinding(f"call {name}", text, remedy)
 
@@ -226,7 +255,7 @@ def _missing(run: ExploredRun, wanted: ExploredRun, refused: Container[str | Non
                 f"missing {name}",
                 f"{name} {made} for {message}, which ended as it does in the fault-free run",
                 "make the call in every attempt, with message.idempotency_key: an earlier attempt may have "
-                "crashed before the call; a call that changes nothing needs no fake from `Calls`",
+                "crashed before the call; declare a look-up with no_effects='it only reads'",
             )
 
 
@@ -234,7 +263,7 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
     """Different calls, for one message or several, that share a key."""
     by_key: dict[tuple[str, str], list[Call]] = defaultdict(list)
     for call in run.calls:
-        if call.key is not None:
+        if call.key is not None and not call.at_least_once:
             by_key[call.name, repr(call.key)].append(call)
     bodies = {run.setup.key_of(of or id): _body(run, id) for id, of in run.setup.record_ids.items()}
     for (name, _), calls in by_key.items():
@@ -259,7 +288,9 @@ def _one_key(run: ExploredRun, baseline: Baseline) -> Iterator[HandlerFinding]:
 
 def _twice_with_one_key(fault_free: ExploredRun) -> Iterator[HandlerFinding]:
     """Calls that reuse a key within one run of the handler, although nothing went wrong."""
-    made = Counter((one.name, repr(one.key), one.message, one.run) for one in fault_free.calls if one.key)
+    made = Counter(
+        (one.name, repr(one.key), one.message, one.run) for one in fault_free.calls if one.key and not one.at_least_once
+    )
     for (name, _, message, run), times in made.items():
         if times > 1 and run is not None:
             yield HandlerFinding(
@@ -297,7 +328,7 @@ def distinct(calls: Sequence[Call]) -> list[str]:
     return list(dict.fromkeys(repr(call.key) for call in calls if call.key is not None))
 
 
-def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Iterator[HandlerFinding]:
+def _items(table: str, found: list[Any], expected: list[Any], *, own: bool) -> Iterator[HandlerFinding]:
     extra, missing = subtracted(found, expected), subtracted(expected, found)
     if not extra and not missing:
         return
@@ -305,13 +336,11 @@ def _items(table: str, found: list[TableItem], expected: list[TableItem]) -> Ite
     instead = f" instead of {_told(missing)}" if extra and missing else ""
     yield HandlerFinding(
         f"table {table}",
-        f"the table {table} {ends}{instead}",
-        "a message must have the same effects whenever it is handled, however many attempts came before: name the data "
-        "that effects depend on in `tx.get(..., attributes=[...])`, so that they commit only if it has not changed, "
-        "and write it with `tx.update`",
+        f"{'' if own else 'the table '}{table} {ends}{instead}",
+        OUTSIDE_OF_IT if own else SAME_EFFECTS,
         by_value=True,
     )
 
 
-def _told(items: list[TableItem]) -> str:
+def _told(items: list[Any]) -> str:
     return ", ".join(f"{item!r:.200}" for item in items[:3]) + (" ..." if len(items) > 3 else "")

@@ -2,7 +2,7 @@
 
 import sys
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 from idempotent_receiver.sqs.consumer import Consumer
@@ -64,12 +64,6 @@ def require_between(value: object, option: str, least: int, most: int) -> None:
         raise ValueError(f"{option} must be a whole number from {least} to {most}; it is {value!r}")
 
 
-def require_reason(why: object, option: str) -> None:
-    """Raise TypeError unless `why` is a non-blank str or None."""
-    if why is not None and (not isinstance(why, str) or not why.strip()):
-        raise TypeError(f"{option} must be a reason, a str such as 'a local emulator'; it is {why!r:.100}")
-
-
 def require_mapping(value: object, option: str) -> None:
     """Raise TypeError unless the value is a mapping or None."""
     if value is not None and not isinstance(value, Mapping):
@@ -82,9 +76,15 @@ def require_store_class(store: object) -> None:
         raise TypeError(f"store must be MemoryStore or a subclass; it is {store!r:.100}")
 
 
-def require_containers(state: Mapping[str, object]) -> None:
-    """Raise TypeError for a value that cannot be restored."""
+def require_containers(state: Mapping[str, object], tables: Collection[str]) -> None:
+    """Raise TypeError for a value that cannot be restored, and ValueError for the name of a table."""
     for name, one in state.items():
-        if not isinstance(one, RESTORABLE):
-            kinds = "a dict, list or set, an @idempotent function's MemoryStore, or an object's vars(...)"
+        if name in tables:
+            raise ValueError(f"{name} is the name of a table and of a state: give one of them another name")
+        own = isinstance(one, tuple) and len(one) == 2 and all(map(callable, one))
+        if not own and not isinstance(one, RESTORABLE):
+            kinds = (
+                "a dict, list or set, an @idempotent function's MemoryStore, an object's vars(...), or a pair of "
+                "functions, (reset, snapshot)"
+            )
             raise TypeError(f"state must hold values that can be restored: {kinds}; {name} is {one!r:.100}")

@@ -95,7 +95,7 @@ class _Deliveries:
 
     def _again(self, records: Sequence[TableItem], receives: int) -> None:
         for receive in range(2, receives + 1):
-            left = [record for record in records if self._run.first_id(record["messageId"]) not in self._run.ends]
+            left = [record for record in records if self._run.awaits_delivery(self._run.first_id(record["messageId"]))]
             if not left:
                 return
             self._end_leases()
@@ -114,6 +114,7 @@ class _Deliveries:
         for record in failed:
             run.story.append(f"{record['messageId']} failed for good, and is redriven under its key")
             run.ends.pop(record["messageId"], None)
+            run.redriven_records[record["messageId"]] = run.record_of(record["messageId"])
             run.network.dead_letters.discard(record["messageId"])
         if copies:
             self._end_leases()

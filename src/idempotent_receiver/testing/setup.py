@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
+from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,14 +11,17 @@ from typing import Any
 from idempotent_receiver.errors import blames_input
 from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.outbox import STAMP
-from idempotent_receiver.protocol.record import record_id
+from idempotent_receiver.protocol.record import idempotency_key, record_id
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
 from idempotent_receiver.sqs.keys import keyed
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 
-Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any] | MemoryStore
+OwnState = tuple[Callable[[], object], Callable[[], object]]
+"""Functions that reset a user's own state, such as a database, and that return its rows."""
+
+Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any] | MemoryStore | OwnState
 RESTORABLE = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
 """Types whose values can be restored."""
 
@@ -25,7 +29,8 @@ RESTORABLE = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
 @dataclass(kw_only=True)
 class Setup:
     """A handler, its consumer, and everything that runs need. `workers` is the number of workers that receive the
-    messages at the same time, `seconds` the Lambda function's timeout.
+    messages at the same time, `seconds` the Lambda function's timeout. With `at_most_once`, a message may fail for good
+    although it is completed in the fault-free run.
     """
 
     handler: Callable[..., Any]
@@ -36,14 +41,18 @@ class Setup:
     workers: int
     seconds: float
     make_store: Callable[..., MemoryStore]
+    at_most_once: bool = False
     originals: dict[str, str] = field(default_factory=dict)
     """Original messageIds, by the redriven message's messageId."""
 
     def __post_init__(self) -> None:
         self._items = {name: deepcopy(table.items) for name, table in (self.tables or {}).items()}
         self._containers = {
-            name: one.items if isinstance(one, MemoryStore) else one for name, one in self.state.items()
+            name: one.items if isinstance(one, MemoryStore) else one
+            for name, one in self.state.items()
+            if not isinstance(one, tuple)
         }
+        self.own: Mapping[str, OwnState] = {name: one for name, one in self.state.items() if isinstance(one, tuple)}
         self._contents = {name: _copied(name, one) for name, one in self._containers.items()}
         self.namespace: str | None = self.consumer.options.store.namespace
         self.record_ids = {record["messageId"]: self._record_id(record) for record in self.records}
@@ -61,6 +70,12 @@ class Setup:
             _refill(self.tables[name].items, deepcopy(items))
         for name, content in self._contents.items():
             _refill(self._containers[name], deepcopy(content))
+        for reset, _ in self.own.values():
+            reset()
+
+    def rows(self) -> dict[str, list[Any]]:
+        """The user's own state, as rows that are compared like a table's items."""
+        return {name: _rows(name, rows_now()) for name, (_, rows_now) in self.own.items()}
 
     def snapshot(self) -> dict[str, Any]:
         """The state in comparable form; for a store, each record's status and result but not its owner."""
@@ -69,6 +84,7 @@ class Setup:
             if isinstance(one, MemoryStore)
             else deepcopy(one)
             for name, one in self.state.items()
+            if name not in self.own
         }
 
     @property
@@ -96,6 +112,13 @@ class Setup:
     def key_of(self, id: str) -> str:
         """The key in a record id, for display."""
         return id if self.namespace is None else id.removeprefix(f"{self.namespace}#")
+
+    def named_by(self, key: object) -> str | None:
+        """The key of the message whose key this is, or whose idempotency key is in it."""
+        for id in self.record_ids.values():
+            if id is not None and (key == self.key_of(id) or idempotency_key(id) in str(key)):
+                return self.key_of(id)
+        return None
 
     def _copy(self, record: TableItem) -> TableItem:
         id = record["messageId"]
@@ -147,6 +170,24 @@ def _copied(name: str, container: Any) -> Any:
             f"state {name} cannot be restored, because something in it cannot be copied ({error}): pass a dict, list "
             "or set that holds only the handler's data"
         ) from error
+
+
+def _rows(name: str, snapshot: object) -> list[Any]:
+    if isinstance(snapshot, Mapping):
+        return [{key: deepcopy(value)} for key, value in snapshot.items()]
+    if isinstance(snapshot, Sequence | AbstractSet) and not isinstance(snapshot, str | bytes):
+        return [_row(one) for one in snapshot]
+    raise TypeError(
+        f"the snapshot of state {name} must be a list of rows, or a dict such as a bucket's contents by key; "
+        f"it is {snapshot!r:.100}"
+    )
+
+
+def _row(row: Any) -> Any:
+    """A copy of a row, by the names or numbers of its columns, so that each column is compared by itself."""
+    if hasattr(row, "keys"):
+        return {name: deepcopy(row[name]) for name in row.keys()}  # noqa: SIM118  # a sqlite3.Row yields its values
+    return deepcopy(dict(enumerate(row)) if isinstance(row, tuple) else row)
 
 
 def _refill(container: Any, content: Any) -> None:

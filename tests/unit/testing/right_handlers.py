@@ -24,16 +24,22 @@ from idempotent_receiver import (
 from idempotent_receiver.testing import sqs_event
 from tests.unit.testing.explored import (
     ALIKE,
+    OWN,
     STATE,
     Declined,
+    Joined,
     balance,
     balances,
+    bucket,
     journal,
     record,
     right,
     services,
 )
 from tests.unit.testing.handlers import ORDER, ORDERS, consumer, debit
+
+together = sqs_consumer(MemoryStore(), concurrency=2)
+documents, stream = Joined("index"), Joined("put_record_batch")
 
 
 @right("transactions", "all of it is in the transaction")
@@ -201,6 +207,72 @@ async def told(order: dict, message: Message, tx: Transaction) -> None:
         services.charge(order["cents"], message.idempotency_key)
     except Declined:
         await services.notify("declined", message.idempotency_key)
+
+
+@right("look-ups", "the order fails for good after one", messages={**ORDER, "cents": 500})
+@consumer
+def looked_up(order: dict, tx: Transaction) -> None:
+    debit({**order, "cents": order["cents"] * services.rate("EUR")}, tx, PermanentError("overdrawn"))
+
+
+@right("look-ups", "its answer is kept", messages=ORDERS, state=STATE)
+@consumer
+def looked_up_once(order: dict, tx: Transaction) -> None:
+    balances["rate"] = balances.get("rate") or services.rate("EUR")
+    debit(order, tx)
+
+
+@right("no key", "each attempt publishes")
+@consumer
+def published(order: dict, tx: Transaction) -> None:
+    services.publish(f"paid {order['order']}")
+    record(order, tx)
+
+
+@right("joined", "the documents have the messages' ids", messages=ORDERS)
+@together
+async def indexed(order: dict, message: Message) -> None:
+    await documents.add({"id": message.key, "cents": order["cents"]})
+
+
+@right("joined", "the target of several records knows no key", messages=ORDERS)
+@together
+async def streamed(order: dict, message: Message, tx: Transaction) -> None:
+    await stream.add({"id": message.key, "at": uuid4().hex})
+    record(order, tx)
+
+
+@right("conditions", "one that would fail for good holds, however late a commit arrives")
+@consumer
+def charged_and_new(order: dict, message: Message, tx: Transaction) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    new = {"ConditionExpression": "attribute_not_exists(#o)", "ExpressionAttributeNames": {"#o": "order"}}
+    tx.put(TableName="orders", Item={"order": order["order"]}, **new, otherwise=PermanentError("it exists"))
+
+
+@right("own state", "each attempt puts the same objects", messages=ORDERS, state=OWN)
+@consumer
+def put_again(order: dict, tx: Transaction) -> None:
+    bucket[order["order"]] = "paid"
+    record(order, tx)
+
+
+@right("at most once", "a second attempt fails for good", at_most_once="no mail is better than two")
+@consumer
+def mailed_at_most_once(order: dict, message: Message, tx: Transaction) -> None:
+    if message.attempt > 1:
+        raise PermanentError("it may have been mailed")
+    services.mail("paid")
+    record(order, tx)
+
+
+@right("at most once", "of two messages, too", messages=ORDERS, at_most_once="no mail is better than two")
+@consumer
+def debited_at_most_once(order: dict, message: Message, tx: Transaction) -> None:
+    if message.attempt > 1:
+        raise PermanentError("it may have been mailed")
+    services.mail(order["order"])
+    debit(order, tx)
 
 
 @right("coroutines", "each is awaited", messages=ORDERS)

@@ -634,7 +634,7 @@ REFUSED = [
     ((handlers.transactional, ORDER), {"most_schedules": 0}, ValueError, "most_schedules"),
     ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables must map each name to a key"),
     ((handlers.transactional, ORDER), {"state": {"n": 5}}, TypeError, "n is 5"),
-    ((handlers.transactional, ORDER), {"state": {"n": handlers.services}}, TypeError, "or an object.s vars"),
+    ((handlers.transactional, ORDER), {"state": {"n": handlers.services}}, TypeError, "or a pair of functions"),
     ((handlers.transactional, ORDER), {"state": {"n": {"lock": Lock()}}}, TypeError, "state n cannot be restored"),
     ((handlers.transactional, ORDER), {"network": True}, TypeError, "network must be a reason, a str"),
     ((handlers.transactional, ORDER), {"no_effects": " "}, TypeError, "no_effects must be a reason, a str"),

@@ -33,9 +33,12 @@ from idempotent_receiver import (
 )
 from tests.unit.testing.explored import (
     ALIKE,
+    OWN,
     STATE,
+    Joined,
     balance,
     balances,
+    bucket,
     journal,
     record,
     seen,
@@ -196,14 +199,184 @@ OVERDRAWN = {**ORDERS[0], "cents": 500}
 
 @wrong(
     "sends",
-    "what is wrong even without faults, such as a charge for an order that then fails for good",
+    "what is wrong even without faults, such as a charge before the order is found to be invalid",
     None,
     messages=OVERDRAWN,
 )
 @consumer
+def charged_and_invalid(order: dict, message: Message) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    raise PermanentError("invalid")
+
+
+# Calls before a transaction that is refused for good.
+
+IN_VAIN = "whose transaction was then refused for good"
+
+
+@wrong("in vain", "a charge for an order that fails for good", IN_VAIN, messages=OVERDRAWN)
+@consumer
 def charged_and_overdrawn(order: dict, message: Message, tx: Transaction) -> None:
     services.charge(order["cents"], message.idempotency_key)
     debit(order, tx, PermanentError("overdrawn"))
+
+
+@wrong("in vain", "the customer hears that the order is confirmed", IN_VAIN, messages=OVERDRAWN)
+@consumer
+async def confirmed_and_overdrawn(order: dict, message: Message, tx: Transaction) -> None:
+    debit(order, tx, PermanentError("overdrawn"))
+    await services.notify("order confirmed", message.idempotency_key)
+
+
+@wrong("in vain", "a topic hears it", IN_VAIN, messages=OVERDRAWN)
+@consumer
+def published_and_overdrawn(order: dict, tx: Transaction) -> None:
+    debit(order, tx, PermanentError("overdrawn"))
+    services.publish(f"confirmed {order['order']}")
+
+
+@wrong("in vain", "the second order fails for good", IN_VAIN, messages=[ORDERS[0], {**ORDERS[1], "cents": 99}])
+@sqs_consumer(MemoryStore(), effects="transaction")
+def second_overdrawn(order: dict, message: Message, tx: Transaction) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    debit(order, tx, PermanentError("overdrawn"))
+
+
+# Targets that know no key.
+
+MISSING = "was never called for"
+
+
+@wrong("no key", "only the first attempt publishes", MISSING)
+@consumer
+def published_at_first(order: dict, message: Message, tx: Transaction) -> None:
+    record(order, tx)
+    if message.attempt == 1:
+        services.publish(f"paid {order['order']}")
+
+
+@wrong("no key", "it is published unless an attempt has begun to", "publish was refused for message-1", state=STATE)
+@consumer
+def published_unless_seen(order: dict) -> None:
+    if order["order"] not in seen:
+        seen.add(order["order"])
+        services.publish(f"paid {order['order']}")
+
+
+@wrong("no key", "a refusal is swallowed", "publish was refused for message-1")
+@consumer
+def published_or_not(order: dict, tx: Transaction) -> None:
+    with suppress(Exception):
+        services.publish(f"paid {order['order']}")
+    record(order, tx)
+
+
+@wrong("no key", "the last attempt of two calls publishes one", "was called too few times")
+@consumer
+def published_in_part(order: dict, message: Message, tx: Transaction) -> None:
+    record(order, tx)
+    if message.attempt == 1:
+        services.publish(f"paid {order['order']}")
+    services.publish(f"sent {order['order']}")
+
+
+# Calls that join several messages.
+
+together = sqs_consumer(MemoryStore(), concurrency=2)
+documents, stream = Joined("index"), Joined("put_record_batch")
+
+
+@wrong("joined", "a new id for each document", ANOTHER_KEY, messages=ORDERS)
+@together
+async def indexed_at_random(order: dict, message: Message) -> None:
+    await documents.add({"id": f"{message.idempotency_key}-{uuid4()}", "cents": order["cents"]})
+
+
+@wrong("joined", "only the first attempt is indexed", "index was never called for message-", messages=ORDERS)
+@together
+async def indexed_at_first(order: dict, message: Message) -> None:
+    if message.attempt == 1:
+        await documents.add({"id": message.key, "cents": order["cents"]})
+
+
+@wrong("joined", "the attempt is in the document", DIFFERENT, messages=ORDERS)
+@together
+async def indexed_attempt(order: dict, message: Message) -> None:
+    await documents.add({"id": message.key, "attempt": message.attempt})
+
+
+@wrong("joined", "only the first attempt is put into the stream", "put_record_batch was never called", messages=ORDERS)
+@together
+async def streamed_at_first(order: dict, message: Message) -> None:
+    if message.attempt == 1:
+        await stream.add({"id": message.key})
+
+
+# A database or a bucket of one's own.
+
+OBJECTS = "bucket holds"
+
+
+@wrong("own state", "a new object on each attempt", OBJECTS, state=OWN)
+@consumer
+def put_at_random(order: dict, message: Message) -> None:
+    bucket[f"{order['order']}-{message.attempt}"] = "paid"
+
+
+@wrong("own state", "the attempt is in the object", OBJECTS, state=OWN)
+@consumer
+def put_attempt(order: dict, message: Message) -> None:
+    bucket[order["order"]] = f"paid at {message.attempt}"
+
+
+@wrong("own state", "an object is appended to", OBJECTS, state=OWN)
+@consumer
+def put_appended(order: dict) -> None:
+    bucket["all"] = f"{bucket.get('all', '')} {order['order']}"
+
+
+@wrong("own state", "only the first attempt puts", "bucket lacks", state=OWN)
+@consumer
+def put_at_first(order: dict, message: Message, tx: Transaction) -> None:
+    record(order, tx)
+    if message.attempt == 1:
+        services.charge(order["cents"], message.idempotency_key)
+        bucket[order["order"]] = "paid"
+
+
+# At most once.
+
+ONCE = {"at_most_once": "no mail is better than two"}
+
+
+@wrong("at most once", "it mails before it looks", NO_KEY, **ONCE)
+@consumer
+def mailed_and_looked(order: dict, message: Message) -> None:
+    services.mail("paid")
+    if message.attempt > 1:
+        raise PermanentError("it may have been mailed")
+
+
+@wrong("at most once", "it does not look", NO_KEY, **ONCE)
+@consumer
+def mailed_each_time(order: dict) -> None:
+    services.mail("paid")
+
+
+@wrong("at most once", "it looks one attempt too late", NO_KEY, **ONCE)
+@consumer
+def mailed_twice(order: dict, message: Message) -> None:
+    if message.attempt > 2:
+        raise PermanentError("it may have been mailed")
+    services.mail("paid")
+
+
+@wrong("at most once", "it debits before it looks", "balances is {'alice': 90}", state=STATE, **ONCE)
+@consumer
+def debited_and_looked(order: dict, message: Message) -> None:
+    balances["alice"] -= order["cents"]
+    if message.attempt > 1:
+        raise PermanentError("it may have been debited")
 
 
 # Refusals: the service refuses, nothing has happened, and the order counts as paid.

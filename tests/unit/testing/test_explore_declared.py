@@ -12,6 +12,7 @@ import pytest
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.testing import Calls, explore
+from tests.unit.sqs.test_sends import Sqs
 from tests.unit.testing import explored, right_handlers, wrong_handlers
 from tests.unit.testing.explored import bucket, services
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, debit
@@ -45,6 +46,35 @@ def test_a_message_that_fails_for_good_is_redriven_once_and_delivered_no_more() 
     assert result.complete
     assert result.acknowledged == {"message-1": "failed for good"}
     assert result.schedules <= 850
+
+
+DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
+
+
+def test_a_dead_letter_that_was_not_sent_is_sent_on_another_delivery() -> None:
+    """The failure is recorded as permanent before the dead letter is sent, and only sending it acknowledges."""
+
+    @sqs_consumer(MemoryStore(), dead_letter_queue=DEAD_LETTERS, sqs=Sqs())  # type: ignore[arg-type]  # it is not called
+    def invalid(order: dict) -> None:
+        raise PermanentError("invalid")
+
+    result = explore(invalid, ORDER, workers=1)
+    assert result.complete
+    assert result.acknowledged == {"message-1": "dead letter"}
+    assert ("send", "refused") in result.played
+
+
+def test_a_message_that_is_never_acknowledged_is_no_at_most_once() -> None:
+    """It raises an error that is not permanent."""
+
+    @sqs_consumer(MemoryStore())
+    def refused(order: dict, message: Message) -> None:
+        if message.attempt > 1:
+            raise ValueError("it may have been mailed")
+        services.mail("paid")
+
+    with pytest.raises(AssertionError, match="message-1 is never acknowledged"):
+        explore(refused, ORDER, at_most_once="no mail is better than two")
 
 
 def test_a_call_before_a_transaction_that_is_refused_for_good_is_told_with_its_story() -> None:

@@ -112,6 +112,27 @@ def mailed_once(order: dict, message: Message, tx: Transaction) -> None:
     services.mail("paid")
 
 
+@pytest.mark.parametrize(
+    "handler",
+    [
+        wrong_handlers.published_at_first,
+        wrong_handlers.indexed_attempt,
+        wrong_handlers.streamed_at_first,
+        wrong_handlers.debited_and_looked,
+        right_handlers.published,
+        right_handlers.looked_up,
+        right_handlers.mailed_at_most_once,
+    ],
+)
+def test_what_is_declared_is_judged_as_in_its_row(handler: Any) -> None:
+    """Each kind of declaration, on both sides."""
+    (row,) = (row for row in (*explored.WRONG, *explored.RIGHT) if row.handler is handler)
+    options = {"most_schedules": 60, **row.options}
+    verdict = str(explore(row.handler, row.messages, tables=explored.tables, check=False, **options))
+    assert ("violation" in verdict) == (row.told is not None)
+    assert (row.told or "") in verdict
+
+
 def test_without_the_declaration_at_most_once_is_a_violation() -> None:
     with pytest.raises(AssertionError, match="message-1 is failed for good, but completed in the fault-free run"):
         explore(mailed_once, ORDER)

@@ -432,9 +432,7 @@ WAYS_IN = [(sqs_consumer, CONSUMER), (http_endpoint, HTTP_AND_FUNCTIONS), (idemp
 @pytest.mark.parametrize(("way_in", "document"), WAYS_IN)
 def test_every_option_of_a_way_in_is_documented(way_in: Callable[..., Any], document: str) -> None:
     options = inspect.signature(way_in).parameters
-    assert list(rows(f"### `{way_in.__name__}(store, *, …)`", document)) == [
-        name for name in options if name != "store"
-    ]
+    assert rows(f"### `{way_in.__name__}(store, *, …)`", document).keys() == options.keys() - {"store"}
 
 
 @pytest.mark.parametrize(("way_in", "document"), WAYS_IN)

@@ -44,7 +44,7 @@ def line_of(outcome: Outcome) -> Line:
             return _not_sent(why, out_of_time=out_of_time)
         case ended.DeadLettered(failure):
             text = "failed for good and sent to the dead-letter queue"
-            return Line(ERROR, text, fields_of(failure), ("Permanent",), failure.exc_info)
+            return Line(ERROR, text, failure_fields(failure), ("Permanent",), failure.exc_info)
         case ended.Failed(failure, recorded):
             return _failed(failure, recorded=recorded)
         case ended.ClaimLost():
@@ -92,7 +92,7 @@ def _not_sent(why: str, *, out_of_time: bool) -> Line:
 
 
 def _failed(failure: Failure, *, recorded: bool) -> Line:
-    fields = {**fields_of(failure), "recorded": recorded}
+    fields = {**failure_fields(failure), "recorded": recorded}
     if failure.permanent:
         return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"), failure.exc_info)
     if recorded and failure.delay_seconds is not None:
@@ -102,7 +102,7 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
     return Line(WARNING, "failed, will be retried", fields, ("Failed",), failure.exc_info)
 
 
-def fields_of(failure: Failure) -> dict[str, Any]:
+def failure_fields(failure: Failure) -> dict[str, Any]:
     """What a line says of a failure."""
     fields = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
     return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from idempotent_receiver.errors import failure_of
 from idempotent_receiver.handler.outcome import Outcome
-from idempotent_receiver.log_lines import Fields, Line, call_line, fields_of, line_of
+from idempotent_receiver.log_lines import Fields, Line, call_line, failure_fields, line_of
 from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
 
 COUNTS = (
@@ -189,7 +189,7 @@ class Telemetry:
 
     def report_raised(self, text: str, error: BaseException, level: int = ERROR, *, with_text: bool = False) -> None:
         """Log that a user's own callable raised, with the error's location, and its text if it may be disclosed."""
-        self._try_to_write(level, text, fields_of(failure_of(error, with_text=with_text)))
+        self._try_to_write(level, text, failure_fields(failure_of(error, with_text=with_text)))
 
     def report_error(self, text: str, error: Exception) -> None:
         """Log a problem that does not affect the outcome, with the error's text, which is the library's own."""
@@ -217,7 +217,7 @@ class Telemetry:
 
     def report_defect(self, error: Exception) -> None:
         """Log an error that should be impossible, with its location but not its text."""
-        self._try_to_write(ERROR, "unexpected error in the receiver", fields_of(failure_of(error)))
+        self._try_to_write(ERROR, "unexpected error in the receiver", failure_fields(failure_of(error)))
 
     @contextmanager
     def _defects_reported(self) -> Iterator[None]:

@@ -260,3 +260,48 @@ def test_without_the_extra_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(NotInstalled, match=r"pip install 'idempotent-receiver\[cli,local\]'"):
         interpreter()
+
+
+def test_what_other_functions_received_is_read_with_their_consumers_keys(tmp_path: Path) -> None:
+    """A delivery without a key of its own has none; the function's own queue is not among them."""
+    trial = trial_of(Clients(EMPTY), tmp_path)
+    other = QueueConsumer(name="Refunds", function="refunds", queue_url="refunds", mapping="2", partial=True)
+    trial.consumers = [trial.consumer, other]
+    trial.prepare()
+    text = {"stringValue": "x", "dataType": "String"}
+    delivered = [{"messageId": id, "body": "{}", "messageAttributes": {"a": text}} for id in "rs"]
+    lines = [{"what": "keyed", "id": "r", "key": "order-1"}, {"what": "delivered", "messages": delivered}]
+    (tmp_path / "refunds" / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    message = {"Body": "{}", "MessageAttributes": {"a": {"StringValue": "x"}}}
+    assert [*trial._delivered()] == [
+        ("refunds", {**message, "MessageId": "r", "key": "order-1"}),
+        ("refunds", {**message, "MessageId": "s", "key": None}),
+    ]
+
+
+def test_another_function_that_does_not_start_with_a_witness_stays_as_it_is(tmp_path: Path) -> None:
+    """Such as one in another language."""
+    clients = Clients(EMPTY)
+    trial = trial_of(clients, tmp_path)
+    other = QueueConsumer(name="Refunds", function="refunds", queue_url="refunds", mapping="2", partial=True)
+    trial.consumers = [trial.consumer, other]
+    answers = iter([{}, {"FunctionError": "Unhandled"}])
+    clients.invoke = lambda **asked: {  # type: ignore[method-assign]
+        "Payload": BytesIO(b'{"consumer": true, "named": []}'),
+        **next(answers),
+    }
+    trial.prepare()
+    wrapped = "receiver_local_witness.lambda_handler"
+    assert clients.all("update_function_configuration", "Handler") == [wrapped, wrapped, "app.handler"]
+    assert [*trial._delivered()] == []
+
+
+def test_an_idempotency_key_goes_by_the_name_of_its_message(tmp_path: Path) -> None:
+    """In every run, though messageIds differ."""
+    noted = [
+        {"what": "keyed", "id": "n", "key": "order-1"},
+        {"what": "started", "key": "m", "idempotency_key": "k1"},
+        {"what": "started", "key": "order-1", "idempotency_key": "k2"},
+        {"what": "started", "key": "x", "idempotency_key": None},
+    ]
+    assert trial_of(Clients(EMPTY), tmp_path, *noted)._idempotency_keys() == {"k1": "key of a", "k2": "key of b"}

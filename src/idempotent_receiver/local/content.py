@@ -63,11 +63,11 @@ class StackContent:
         for id, name in self._of_type("AWS::S3::Bucket"):
             found[id] = TableContent(("Key",), [*self._objects(name, keys)])
         for id, url in (*self._queues, *self._topics.items()):
-            if url not in self.consumed:
+            if _name(url) not in map(_name, self.consumed):
                 self._receive(id, url)
             else:
                 self._arrived.setdefault(id, {}).update(
-                    (each["MessageId"], each) for queue, each in delivered if queue == url
+                    (each["MessageId"], each) for queue, each in delivered if _name(queue) == _name(url)
                 )
             found[id] = TableContent((), [*messages(self._arrived.get(id, {}).values(), keys)])
         return found
@@ -104,7 +104,11 @@ class StackContent:
             found[id, url] = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
         policies = [json.loads(each.get("RedrivePolicy", "{}")) for each in found.values()]
         dead = {each.get("deadLetterTargetArn") for each in policies}
-        return [pair for pair, each in found.items() if pair[1] != self.own_queue and each["QueueArn"] not in dead]
+        return [
+            pair
+            for pair, each in found.items()
+            if _name(pair[1]) != _name(self.own_queue) and each["QueueArn"] not in dead
+        ]
 
     def _receive(self, id: str, url: str) -> None:
         """Take the messages from a queue that nobody else empties."""
@@ -129,6 +133,11 @@ def messages(arrived: Iterable[Mapping[str, Any]], keys: Mapping[str, str]) -> I
             seen.update([] if key is None else [key])
             named = {name: {"S": _named(text, keys)} for name, text in attributes.items() if name != STAMP}
             yield {"body": _typed_text(body.encode(), keys), "attributes": {"M": named}}
+
+
+def _name(queue_url: str) -> str:
+    """A queue's name: the local cloud's URLs of one queue may have different hosts."""
+    return queue_url.rpartition("/")[2]
 
 
 def _unpacked(message: Mapping[str, Any]) -> tuple[str, dict[str, str]]:

@@ -132,7 +132,7 @@ def content(objects: Mapping[str, bytes], **queues: Iterable[dict[str, Any]]) ->
         and {"QueueUrl": asked["QueueName"]}
     )
     stack: Any = SimpleNamespace(name="trial")
-    return StackContent(clients, stack, "own", frozenset({"refunds"}))
+    return StackContent(clients, stack, "http://other/own", frozenset({"http://other/refunds"}))
 
 
 def test_objects_and_messages_of_the_stack_are_its_content() -> None:

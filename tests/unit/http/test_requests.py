@@ -298,6 +298,13 @@ def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
     assert api.runs == []
 
 
+@pytest.mark.parametrize("event", [{"httpMethod": "GET"}, {"requestContext": {"http": {"method": "GET"}}}])
+def test_a_request_without_a_path_is_told_so(api: Api, event: Any) -> None:
+    """As in a hand-written test event."""
+    with pytest.raises(InvalidRequest, match="no method with a path"):
+        api(event)
+
+
 @pytest.mark.parametrize("body", [{"amount": 5}, [5], b'{"amount": 5}', 5])
 @in_each_form
 def test_a_body_that_somebody_has_parsed_already_is_refused(form: str, body: Any) -> None:

@@ -75,10 +75,19 @@ def early(run: ExploredRun) -> Iterator[HandlerFinding]:
         yield HandlerFinding(
             f"early {id}",
             f"{id} was acknowledged although its record is not COMPLETED",
-            "decorators around the consumer must pass on the event, the response and any exception unchanged"
-            if run.setup.decorated
-            else "this is a bug in the store or the library: please report it",
+            _remedy_of_early(run, id),
         )
+
+
+def _remedy_of_early(run: ExploredRun, id: str) -> str:
+    if not run.setup.keeps_its_key(id):
+        return (
+            "use `key=message_id`, or make the key from the body: a redriven message has a new messageId, and with it "
+            "another key, so a message that was done may run again"
+        )
+    if run.setup.decorated:
+        return "decorators around the consumer must pass on the event, the response and any exception unchanged"
+    return "this is a bug in the store or the library: please report it"
 
 
 def unseen(fault_free: ExploredRun) -> Iterator[HandlerFinding]:

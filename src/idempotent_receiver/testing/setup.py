@@ -109,6 +109,10 @@ class Setup:
         """The message as redriven, with a new messageId, and its key in the stamp."""
         return self._redriven.get(record["messageId"], record)
 
+    def keeps_its_key(self, id: str) -> bool:
+        """Whether a message has the same record when it is redriven."""
+        return self._record_id(self._redriven[id]) == self.record_ids[id]
+
     def key_of(self, id: str) -> str:
         """The key in a record id, for display."""
         return id if self.namespace is None else id.removeprefix(f"{self.namespace}#")

@@ -25,7 +25,15 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from idempotent_receiver import DynamoDBStore, MemoryStore, Message, Transaction, http_endpoint, sqs_consumer
+from idempotent_receiver import (
+    DynamoDBStore,
+    MemoryStore,
+    Message,
+    Transaction,
+    http_endpoint,
+    powertools_key,
+    sqs_consumer,
+)
 from idempotent_receiver.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied, Commit
 from idempotent_receiver.testing import Table, baseline, explore, lambda_context, schedule, sqs_event, stuck
@@ -493,6 +501,16 @@ def test_a_lock_of_asyncios_that_a_crash_has_left_is_told_as_such(calls: Calls) 
 
     with pytest.raises(AssertionError, match=r"never acknowledged(?s:.*)Remedy: hold no lock while calling a fake"):
         explore(locking, ORDER)
+
+
+def test_a_key_that_a_redrive_changes_is_named() -> None:
+    """Powertools' usual key is the messageId, which the redriven message has anew."""
+
+    @sqs_consumer(DynamoDBStore("records", namespace="shop"), key=powertools_key("messageId"))
+    def ported(order: dict) -> None: ...
+
+    with pytest.raises(AssertionError, match=r"not COMPLETED(?s:.*)Remedy: use `key=message_id`"):
+        explore(ported, ORDER, no_effects="it only filters")
 
 
 def test_a_store_that_lies_acknowledges_what_is_not_completed() -> None:

@@ -99,7 +99,7 @@ def request_of(event: object) -> Request:
         case _:
             raise InvalidRequest(
                 "not an HTTP request: it has no method with a path, in httpMethod and path or in "
-                "requestContext.http; is the function behind API Gateway, a Function URL or an Application Load Balancer?"
+                "requestContext.http; is the function behind API Gateway, a Function URL or a load balancer?"
             )
     headers = _every_value(fields, "multiValueHeaders", "headers", str.lower)
     in_order = tuple(sorted(query, key=itemgetter(0)))

@@ -69,6 +69,8 @@ context = SimpleNamespace(get_remaining_time_in_millis=lambda: 700, aws_request_
 options = {"stop_margin_seconds": 0.1, "end_process_at_deadline": True}
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 if way_in == "queue":
+    # With one, the handler runs on this thread, and the signal ends it.
+    options["concurrency"] = 2 if what == "is told to end" else 1
     try:
         sqs_consumer(Kept("orders"), key=lambda message: "1", **options)(consume)(json.loads(sys.stdin.read()), context)
     except SystemExit:

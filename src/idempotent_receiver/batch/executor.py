@@ -4,7 +4,7 @@ The receiver is a single thread of control that starts jobs and collects results
 supply its own executor to control every interleaving.
 
 A plain handler without concurrency gets the calling thread, because signals, the current event loop, connections and
-thread-locals may belong to that one; the receiver then is another thread.
+thread-locals may belong to it; the receiver then runs on another thread.
 """
 
 import os
@@ -33,7 +33,7 @@ class Executor(Protocol):
         """Like `start`, for a coroutine function, which runs on an event loop."""
 
     def decide(self, decide: Callable[[], None], on_interrupt: Callable[[BaseException], None]) -> None:
-        """Call `decide`, whose handlers may need the calling thread: then it runs on another one, and a later `step`
+        """Call `decide`, whose handlers may need the calling thread. It then runs on another one, and a later `step`
         calls `on_interrupt` with whatever a signal raises on the calling thread outside its jobs.
         """
 

@@ -35,8 +35,8 @@ from harness.workload.transfers import CURRENCY, DEATHS, Kind, TransferMessage, 
 from idempotent_receiver.local.cloud import PORT
 from idempotent_receiver.local.container import engine
 from idempotent_receiver.local.server import ServerError
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from idempotent_receiver.clock import Deadline
-    from idempotent_receiver.protocol.action import Action
     from idempotent_receiver.protocol.record import Change
     from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Written
+    from idempotent_receiver.transaction.action import Action
 
 
 def run_to_completion(

@@ -66,6 +66,7 @@ TIERS = {
     "unit/handler/": QUICK,
     "unit/http/": QUICK,
     "unit/protocol/": QUICK,
+    "unit/transaction/": QUICK,
     "unit/sqs/": QUICK,
     "unit/workflow/": QUICK,
 }

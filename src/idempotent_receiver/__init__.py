@@ -30,13 +30,13 @@ from idempotent_receiver.handler.annotations import field_names
 from idempotent_receiver.handler.attempt import current_claim
 from idempotent_receiver.handler.results import ResultGone, Results, S3Results
 from idempotent_receiver.payload import Payload, payload_key
-from idempotent_receiver.protocol.action import ConditionFailed
-from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.consumer import sqs_consumer
 from idempotent_receiver.sqs.dead_letter import stamped
 from idempotent_receiver.sqs.keys import body_field, event_id, message_attribute, message_id
 from idempotent_receiver.sqs.message import InvalidEvent, Message
 from idempotent_receiver.sqs.visibility import Backoff
+from idempotent_receiver.transaction.action import ConditionFailed
+from idempotent_receiver.transaction.transaction import Transaction
 
 if typing.TYPE_CHECKING:
     from idempotent_receiver.function import idempotent

@@ -31,12 +31,12 @@ from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, k
 from idempotent_receiver.handler.return_type import ReturnType
 from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import answers, transitions
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.answers import ClaimLost, HeldElsewhere, Settled, SettleResult
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask, commit
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Unread, record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Settlement
+from idempotent_receiver.transaction.action import Action
 
 CallKey = Callable[..., str]
 

@@ -13,12 +13,12 @@ from harness.dynamodb.in_process import client_of
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.action import Action
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.chaos.network_faults import (
     EVERY_REQUEST_IN,
     OF_AN_OPERATION_IN,

@@ -26,8 +26,8 @@ from tests.many_operations import commit_one
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from idempotent_receiver.protocol.action import Action
     from idempotent_receiver.protocol.store import Written
+    from idempotent_receiver.transaction.action import Action
     from tests.engines.engine import DynamoDB
 
 EXAMPLES = 25 if settings.default is None else settings.default.max_examples // 8

@@ -15,9 +15,9 @@ import pytest
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.local.cloud import is_ministack
-from idempotent_receiver.protocol import operators
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import Applied, Conflict
+from idempotent_receiver.transaction import operators
 from tests.engines.sample_records import (
     claimed,
     committing,
@@ -33,8 +33,8 @@ from tests.many_operations import commit_one
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from idempotent_receiver.protocol.action import Action
     from idempotent_receiver.protocol.record import Record
+    from idempotent_receiver.transaction.action import Action
     from tests.engines.engine import Engine
 
     Add = Callable[[Transaction, str], None]

@@ -14,7 +14,7 @@ from idempotent_receiver import DynamoDBStore, Transaction
 from idempotent_receiver.protocol import limits
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Applied, Unknown
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS
+from idempotent_receiver.transaction.transaction import MOST_ACTIONS
 from tests.engines.sample_records import claimed, credit, insert_all, refused_permanently, settled, settling
 from tests.many_operations import commit_one
 

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 
 from idempotent_receiver.operations.cli import receiver
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.e2e.test_redrive_deployed import PROCESSES, environment
 
 if TYPE_CHECKING:

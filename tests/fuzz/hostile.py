@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.simulation.world import FIFO, QUEUE
 
 NOW = int(START_EPOCH_SECONDS)

@@ -7,8 +7,8 @@ from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import MOST_ATTRIBUTES, MOST_BYTES, size_of
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.fuzz.consumers import OWNER, PLENTY_MS, REFUSED, known_messages
 from tests.fuzz.hostile import NOW, NOW_MS
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import body_field, message_id
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import MOST_KEY_BYTES, usable
 from idempotent_receiver.sqs import dead_letter
 from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
 from idempotent_receiver.sqs.keys import envelope_opener, fingerprint_by
 from idempotent_receiver.sqs.message import InvalidEvent, Message, messages_of
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.fuzz import hostile
 from tests.fuzz.consumers import FIXED_KEYS
 

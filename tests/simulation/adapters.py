@@ -27,11 +27,11 @@ from idempotent_receiver import (
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import NotStarted
 from idempotent_receiver.http.response import REPLAYED
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.handlers import consumer_inside
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from idempotent_receiver.transaction.outbox import STAMP
 from idempotent_receiver.workflow import Closed, Unknown, Workflow, accept, recover_orphan
 from tests.simulation import handlers, operators
 from tests.simulation.explored_clients import (

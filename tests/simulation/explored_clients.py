@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
 from idempotent_receiver import current_claim
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.simulation.store_calls import StoreCalls
 
 if TYPE_CHECKING:

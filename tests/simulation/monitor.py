@@ -6,9 +6,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.received import raw_attribute
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.simulation import invariants, reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation

@@ -17,12 +17,12 @@ from idempotent_receiver.operations.unsent import Sending
 from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
-from idempotent_receiver.protocol.outbox import from_text, outgoing, to_text
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, idempotency_key
 from idempotent_receiver.protocol.resend import BeginResend, Resend, check_open, resending, resent
 from idempotent_receiver.protocol.sending import mark
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from idempotent_receiver.transaction.outbox import from_text, outgoing, to_text
 from tests.simulation import handlers
 from tests.simulation.explored_clients import LOST, Executor, Store, context
 from tests.simulation.setups import AGAIN, Act

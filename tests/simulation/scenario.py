@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from idempotent_receiver import MemoryStore, Message, Transaction, current_claim
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.simulation.faults import FaultyStore
 from tests.simulation.sqs_client import SqsClient
 from tests.simulation.world import Worker, sqs_record

@@ -13,8 +13,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from harness.history import DeadLettered, Event, Sent
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.simulation.world import QUEUE, sqs_record
 
 if TYPE_CHECKING:

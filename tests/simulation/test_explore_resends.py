@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver.protocol import resend
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Change
+from idempotent_receiver.transaction.action import Action
 from tests.simulation import operators
 from tests.simulation.explore import explored
 from tests.simulation.operators import RECORDS, Operator, Queue

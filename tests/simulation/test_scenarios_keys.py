@@ -7,7 +7,7 @@ import json
 import pytest
 
 from idempotent_receiver import Message, PermanentError, body_field, message_attribute
-from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.simulation.scenario import Scenario, instant, under
 from tests.simulation.world import DEAD_LETTERS, sqs_record
 

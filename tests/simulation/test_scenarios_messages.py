@@ -7,7 +7,7 @@ import json
 import pytest
 
 from idempotent_receiver import Message, PermanentError
-from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import DEAD_LETTERS, sqs_record
 

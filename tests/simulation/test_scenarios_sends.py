@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Message, Transaction, sqs_consumer
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.testing.worker import SILENT
+from idempotent_receiver.transaction.outbox import STAMP
 from idempotent_receiver.worker.process import Limits
 from tests.simulation.scenario import Scenario
 from tests.simulation.sqs_client import SqsClient

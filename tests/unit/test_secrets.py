@@ -27,8 +27,8 @@ from idempotent_receiver import (
     idempotent,
     sqs_consumer,
 )
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.keys import message_id
+from idempotent_receiver.transaction.outbox import STAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Handle
 from idempotent_receiver.handler.outcome import NotSent, Outcome
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
+from idempotent_receiver.transaction.action import Action
 
 MakeClaim = Callable[[], tuple[str, Claim | Failure]]
 """Returns a message's key, and its claim or the failure that prevents it. May take time, and never raises."""

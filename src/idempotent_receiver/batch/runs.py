@@ -18,7 +18,7 @@ from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
 from idempotent_receiver.handler.results import fits
-from idempotent_receiver.protocol.outbox import NO_CLIENT
+from idempotent_receiver.transaction.outbox import NO_CLIENT
 
 
 class Runs:

@@ -16,8 +16,8 @@ from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import SendAnswer, Settings
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import NotSent
-from idempotent_receiver.protocol.outbox import Outgoing, confirmed, from_text
 from idempotent_receiver.protocol.record import idempotency_key
+from idempotent_receiver.transaction.outbox import Outgoing, confirmed, from_text
 
 SENDS_A_CALL = 10
 """Messages per request: SQS's limit. Ten records' messages stay far below SQS's other limit, 1 MiB per request."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.action import Action, ActionItem, Items
-from idempotent_receiver.protocol.reads import Read
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
+from idempotent_receiver.transaction.action import Action, ActionItem, Items
+from idempotent_receiver.transaction.reads import Read
 
 MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
 """With this many finished, uncommitted runs, no other run starts: four requests if each handler writes once."""

@@ -48,7 +48,6 @@ from idempotent_receiver.dynamodb.transactions import (
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.limits import UNSTORABLE, unsendable
 from idempotent_receiver.protocol.namespaces import checked, joined
-from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import (
     READS_A_CALL,
@@ -61,6 +60,7 @@ from idempotent_receiver.protocol.store import (
     Written,
 )
 from idempotent_receiver.raw_requests import RawList, accept_raw
+from idempotent_receiver.transaction.reads import PlainItem
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

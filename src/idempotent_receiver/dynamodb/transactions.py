@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from idempotent_receiver.dynamodb import statements
 from idempotent_receiver.dynamodb.errors import ApiCall, explained
-from idempotent_receiver.protocol.action import Action, ActionItem, Items
 from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     UNSTORABLE,
@@ -20,10 +19,11 @@ from idempotent_receiver.protocol.limits import (
     number_text,
     unsendable,
 )
-from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import Commit, NotApplied
 from idempotent_receiver.raw_requests import RawList
+from idempotent_receiver.transaction.action import Action, ActionItem, Items
+from idempotent_receiver.transaction.reads import PlainItem
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef

@@ -13,7 +13,7 @@ from idempotent_receiver.durable import (
     takes_durable_context,
 )
 from idempotent_receiver.protocol.store import TransactionalStore
-from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
-from idempotent_receiver.protocol import outbox
-from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import ReadingStore, RecordStore, Unknown
-from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.transaction import outbox
+from idempotent_receiver.transaction.action import Action
+from idempotent_receiver.transaction.reads import PlainItem
+from idempotent_receiver.transaction.transaction import Transaction
 
 MOST_RUNS = 8
 """How many times a handler may run in one attempt because data that it had read changed before it could commit."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.protocol import answers, transitions
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.answers import (
     ClaimLost,
     HeldElsewhere,
@@ -23,6 +22,7 @@ from idempotent_receiver.protocol.answers import (
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
+from idempotent_receiver.transaction.action import Action
 
 __all__ = [
     "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Ending", "Failed",

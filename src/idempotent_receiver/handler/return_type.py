@@ -15,7 +15,7 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Union, get_args, get_origin
 
-from idempotent_receiver.protocol.reads import ReadItem
+from idempotent_receiver.transaction.reads import ReadItem
 from idempotent_receiver.unions import indistinguishable_in
 
 if TYPE_CHECKING:

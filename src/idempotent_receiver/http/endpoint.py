@@ -49,8 +49,8 @@ from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.answers import AlreadyFailed
 from idempotent_receiver.protocol.record import Record, usable
 from idempotent_receiver.protocol.store import RecordStore
-from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
+from idempotent_receiver.transaction.transaction import Transaction
 
 HandlerResponse = Any
 """Anything that API Gateway accepts from a handler: a response with a status, or a body alone."""

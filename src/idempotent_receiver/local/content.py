@@ -18,7 +18,7 @@ from typing import Any
 from idempotent_receiver.local.cloud import Cloud
 from idempotent_receiver.local.deployment import Stack, resources_of
 from idempotent_receiver.local.effects import ContentByTable, TableContent, TypedItem
-from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.transaction.outbox import STAMP
 
 MOST_QUEUE_RECEIVES = 100
 LONGEST_TEXT = 200

@@ -14,9 +14,9 @@ from typing import Any
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act
 from idempotent_receiver.operations.records import lease_over, reason_in, released, unsent, written_ms
-from idempotent_receiver.protocol.outbox import given_up
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resend_of, resending, resent, taken_back
+from idempotent_receiver.transaction.outbox import given_up
 
 Hook = Callable[[str, Record | None], Iterable[tuple[datetime | None, str]]]
 """An application hook: given a key and its record, it returns (time, text) pairs. A time without a zone is UTC; None

@@ -20,12 +20,12 @@ from idempotent_receiver.handler.outcome import (
 )
 from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, Settled, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
-from idempotent_receiver.protocol.outbox import GivenUp, Outgoing, confirmed, from_text, with_reason
 from idempotent_receiver.protocol.record import Record, Status, idempotency_key
 from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, Claimed, Settlement, decide
 from idempotent_receiver.sqs.sends import send_messages
+from idempotent_receiver.transaction.outbox import GivenUp, Outgoing, confirmed, from_text, with_reason
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

@@ -1,6 +1,5 @@
 """The state transitions of a key, and the interface to the table that holds its record. Public, for custom stores."""
 
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import (
     ActionFailed,
@@ -14,6 +13,7 @@ from idempotent_receiver.protocol.store import (
     Unknown,
     Written,
 )
+from idempotent_receiver.transaction.action import Action
 
 __all__ = [
     "Action", "ActionFailed", "Applied", "Change", "Commit", "Conflict", "NotApplied", "ReadingStore", "Record",

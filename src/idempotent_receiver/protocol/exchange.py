@@ -12,7 +12,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.answers import SettleResult
 from idempotent_receiver.protocol.record import Change, Record, Unread
 from idempotent_receiver.protocol.sending import TakeOver
@@ -28,6 +27,7 @@ from idempotent_receiver.protocol.store import (
     Written,
 )
 from idempotent_receiver.protocol.transitions import Claim, Settlement
+from idempotent_receiver.transaction.action import Action
 
 MOST_CONFLICTS = 12
 """How many rounds an operation may lose to other workers' writes."""

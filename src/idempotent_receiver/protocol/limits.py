@@ -7,8 +7,8 @@ reference, TransactWriteItems. Limits that only a table can check, such as the s
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Clamped, Context, Decimal, Inexact, Overflow, Subnormal, Underflow
 
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import MOST_KEY_BYTES
+from idempotent_receiver.transaction.action import Action
 
 MOST_ITEM_BYTES = 400 * 1024
 """The maximum size of an item, names included."""

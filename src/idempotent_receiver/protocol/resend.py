@@ -17,10 +17,10 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.answers import Claimable, Unsent
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, Claimed, decide
+from idempotent_receiver.transaction.action import Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

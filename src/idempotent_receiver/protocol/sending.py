@@ -8,7 +8,6 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from idempotent_receiver.protocol.answers import Claimable, Unsent
-from idempotent_receiver.protocol.outbox import without_messages
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.transitions import (
     Attributes,
@@ -21,6 +20,7 @@ from idempotent_receiver.protocol.transitions import (
     expiration_of,
     settlement,
 )
+from idempotent_receiver.transaction.outbox import without_messages
 
 
 class TakeOver(NamedTuple):

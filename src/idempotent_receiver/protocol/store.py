@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from idempotent_receiver.protocol.action import Action
-from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.transaction.action import Action
+from idempotent_receiver.transaction.reads import PlainItem
 
 WRITES_A_CALL = 25
 """Writes per request: DynamoDB's limit for BatchExecuteStatement."""

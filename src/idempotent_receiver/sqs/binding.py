@@ -17,8 +17,8 @@ from idempotent_receiver.handler.annotations import (
     runnable,
 )
 from idempotent_receiver.handler.attempt import Attempt
-from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.transaction.transaction import Transaction
 
 ArgumentSource = Callable[[Message, Attempt], Any]
 

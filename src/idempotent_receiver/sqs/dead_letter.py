@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.received import raw_attribute
+from idempotent_receiver.transaction.outbox import STAMP
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

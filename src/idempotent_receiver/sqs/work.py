@@ -7,12 +7,12 @@ from idempotent_receiver.batch.items import MakeClaim, Work
 from idempotent_receiver.errors import Failure, blames_input, failure_of
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.payload import EVERYTHING, json_of
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.keys import event_id, keyed, message_id, why_unusable
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.options import ConsumerOptions
+from idempotent_receiver.transaction.outbox import STAMP
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from idempotent_receiver.errors import PermanentError
-from idempotent_receiver.protocol.outbox import STAMP
-from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import ActionFailed, Commit, Conflict
 from idempotent_receiver.sqs.dead_letter import stamp_of
@@ -17,6 +15,8 @@ from idempotent_receiver.testing.explored_worker import ExploredWorker
 from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.setup import Setup
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
+from idempotent_receiver.transaction.outbox import STAMP
+from idempotent_receiver.transaction.reads import PlainItem
 
 
 class WorkerStore:

@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any, Self
 
 from idempotent_receiver.batch.settings import SendAnswer
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.limits import (
     MOST_ITEM_BYTES,
     MOST_NAME_BYTES,
@@ -20,7 +19,6 @@ from idempotent_receiver.protocol.limits import (
     unsendable,
 )
 from idempotent_receiver.protocol.namespaces import checked, joined
-from idempotent_receiver.protocol.reads import PlainItem
 from idempotent_receiver.protocol.record import (
     ATTRIBUTES,
     MOST_KEY_BYTES,
@@ -39,10 +37,12 @@ from idempotent_receiver.protocol.store import (
     Written,
     action_failed,
 )
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS
-from idempotent_receiver.protocol.values import plain_copy
 from idempotent_receiver.sqs.sends import sendable
 from idempotent_receiver.testing.expressions import holds, updated, validate, written
+from idempotent_receiver.transaction.action import Action
+from idempotent_receiver.transaction.reads import PlainItem
+from idempotent_receiver.transaction.transaction import MOST_ACTIONS
+from idempotent_receiver.transaction.values import plain_copy
 
 TableItem = dict[str, Any]
 

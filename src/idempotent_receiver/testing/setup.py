@@ -10,13 +10,13 @@ from typing import Any
 
 from idempotent_receiver.errors import blames_input
 from idempotent_receiver.payload import EVERYTHING
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import idempotency_key, record_id
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
 from idempotent_receiver.sqs.keys import keyed
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
+from idempotent_receiver.transaction.outbox import STAMP
 
 OwnState = tuple[Callable[[], object], Callable[[], object]]
 """Functions that reset a user's own state, such as a database, and that return its rows."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.batch.items import Event, Item, Stage, Work
 from idempotent_receiver.batch.sends import SEND_LINGER_SECONDS, Sends
 from idempotent_receiver.batch.settings import SendAnswer
-from idempotent_receiver.protocol.outbox import from_text, outgoing, to_text
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transitions import Claim, Claimed
+from idempotent_receiver.transaction.outbox import from_text, outgoing, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ import pytest
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.batch.settlements import LINGER_SECONDS, SettleLine
-from idempotent_receiver.protocol.action import Items
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transitions import Settlement
+from idempotent_receiver.transaction.action import Items
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

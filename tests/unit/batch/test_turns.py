@@ -16,7 +16,7 @@ from tests.manual_clock import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from idempotent_receiver.protocol.action import Action
+    from idempotent_receiver.transaction.action import Action
 
 
 class Entered:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from idempotent_receiver.dynamodb.errors import ApiCall, write_failed
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.limits import MOST_ITEM_BYTES, MOST_TRANSACTION_BYTES
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
+from idempotent_receiver.transaction.action import Action
 from tests.many_operations import commit_one
 from tests.unit.dynamodb.test_store_requests import UPDATE
 from tests.unit.dynamodb.wire import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.dynamodb.transactions import attribute_value, transact_items
-from idempotent_receiver.protocol.values import plain_copy
+from idempotent_receiver.transaction.values import plain_copy
 
 
 def ends_in_zeros(number: int | Decimal) -> bool:

@@ -30,8 +30,8 @@ from idempotent_receiver.protocol.answers import (
 )
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
-from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Unclaimed
+from idempotent_receiver.transaction.transaction import Transaction
 from tests.manual_clock import START_MS, ManualClock
 
 FAILURE = Failure(type="ValueError", at="here")

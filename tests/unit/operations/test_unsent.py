@@ -18,8 +18,8 @@ from idempotent_receiver.operations.unsent import (
     GaveUp,
     send_from,
 )
-from idempotent_receiver.protocol.outbox import GivenUp, Outgoing, confirmed, from_text, given_up, to_text
 from idempotent_receiver.protocol.store import NotApplied
+from idempotent_receiver.transaction.outbox import GivenUp, Outgoing, confirmed, from_text, given_up, to_text
 from tests.manual_clock import START_MS, ManualClock
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.message import InvalidEvent
 from idempotent_receiver.testing.worker import failed_ids
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 

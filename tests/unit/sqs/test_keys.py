@@ -23,11 +23,11 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.payload import EVERYTHING, Document
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import MOST_KEY_BYTES, record_id, usable
 from idempotent_receiver.sqs.keys import envelope_opener, fingerprint_by
 from idempotent_receiver.testing import lambda_context, sqs_event
 from idempotent_receiver.testing.worker import failed_ids
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 

@@ -14,12 +14,12 @@ import pytest
 
 from idempotent_receiver import MemoryStore, PermanentError, Transaction, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.batch import sends
-from idempotent_receiver.protocol.outbox import Outgoing, from_text
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing import Table, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from idempotent_receiver.transaction.outbox import Outgoing, from_text
 from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, sqs_record
 from tests.unit.sqs.test_consumer import Context

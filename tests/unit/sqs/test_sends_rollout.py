@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idempotent_receiver.protocol.outbox import (
+from idempotent_receiver.transaction.outbox import (
     GivenUp,
     Outgoing,
     confirmed,

@@ -23,12 +23,12 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, StatusCode
 
 from idempotent_receiver import MemoryStore, PermanentError, RetryLater, Transaction, body_field, sqs_consumer
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs import spans as module
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.spans import MOST_LINKS, OWN, producers
 from idempotent_receiver.testing import lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.counting_store import CountingStore
 from tests.tracing import MESSAGE_ID, OUTCOME, Tracing, links, of, traceparent, xray
 from tests.unit.batch.at_once import PATIENCE, AtOnce

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import MemoryStore, Transaction
-from idempotent_receiver.protocol.action import Action
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
+from idempotent_receiver.transaction.action import Action
 from tests.many_operations import commit_one
 
 HELD = Record(id="k", status="INPROGRESS", version="held")

@@ -12,11 +12,11 @@ from idempotent_receiver import MemoryStore
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
-from idempotent_receiver.protocol.outbox import Outgoing, confirmed, to_text
 from idempotent_receiver.protocol.record import Record, attributes
 from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed
+from idempotent_receiver.transaction.outbox import Outgoing, confirmed, to_text
 from idempotent_receiver.worker.leases import Leases
 from tests.manual_clock import START_MS, ManualClock
 from tests.unit.worker.test_leases import LEASE, MARGIN, RecordedTimer

@@ -14,7 +14,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Terminal, interruptible
 from idempotent_receiver.operations.starter.project import WATCH, Project, contents, watch
 from idempotent_receiver.operations.starter.source import source, vendor
-from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.transaction.outbox import STAMP
 
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 MOST_CHARACTERS = 48

@@ -29,9 +29,9 @@ from idempotent_receiver.operations.cli.terminal import (
 )
 from idempotent_receiver.operations.records import reason_in, state_of, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
-from idempotent_receiver.protocol.outbox import given_up
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resend_of
+from idempotent_receiver.transaction.outbox import given_up
 
 LABEL = len("written about")
 UNDATED = "give --consumer to see when"

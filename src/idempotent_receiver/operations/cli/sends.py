@@ -11,9 +11,9 @@ from idempotent_receiver.operations.cli.dlq_act import drop_resent
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
 from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome, Verb
 from idempotent_receiver.operations.unsent import GaveUp, give_up, send_from, to_give_up
-from idempotent_receiver.protocol.outbox import GivenUp
 from idempotent_receiver.protocol.record import Record, idempotency_key
 from idempotent_receiver.protocol.resend import resending
+from idempotent_receiver.transaction.outbox import GivenUp
 
 
 def send_stored(

@@ -9,11 +9,11 @@ from typing import Any
 from idempotent_receiver.operations.dead_letters.queue import Raw
 from idempotent_receiver.operations.text import escaped
 from idempotent_receiver.payload import EVERYTHING, Payload
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.dead_letter import Stamp, copy_of, stamp_of
 from idempotent_receiver.sqs.message import Message, messages_of
 from idempotent_receiver.sqs.received import lambda_record
+from idempotent_receiver.transaction.outbox import STAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

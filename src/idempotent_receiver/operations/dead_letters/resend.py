@@ -29,7 +29,6 @@ from idempotent_receiver.protocol.answers import (
 )
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
 from idempotent_receiver.protocol.limits import MOST_ITEM_BYTES
-from idempotent_receiver.protocol.outbox import STAMP, Outgoing, from_text, outgoing, to_text
 from idempotent_receiver.protocol.record import Record, Status, idempotency_key
 from idempotent_receiver.protocol.resend import (
     BeginResend,
@@ -43,6 +42,7 @@ from idempotent_receiver.protocol.sending import mark
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, NoRoom, size_of, stamped
+from idempotent_receiver.transaction.outbox import STAMP, Outgoing, from_text, outgoing, to_text
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

@@ -22,8 +22,8 @@ from harness.cloud import ROOT
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import receiver as command_line
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.dead_letters.acts import create
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.cli.stack import ARN, CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack, answered
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.dlq_resend import body_in
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.cli.stack import CONFLICT, DEAD, FLAKY, SECRET, Receiver, Stack, denied
 from tests.unit.operations.dead_letters.acts import OPERATOR
 

@@ -20,9 +20,9 @@ from idempotent_receiver.operations.dead_letters.verbs import (
     delete_dispositions,
     redrive_dispositions,
 )
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.keys import UnusableKey
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.cli.stack import ARN, LONG_AGO_MS
 from tests.unit.operations.cli.transcripts import figures
 

@@ -9,8 +9,8 @@ import pytest
 
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.operations.cli import terminal
-from idempotent_receiver.protocol.outbox import Outgoing, to_text
 from idempotent_receiver.protocol.record import idempotency_key
+from idempotent_receiver.transaction.outbox import Outgoing, to_text
 from tests.unit.operations.cli.stack import ARN, LONG_AGO_MS, Receiver, Stack, answered, denied
 
 KEY = "order-1"

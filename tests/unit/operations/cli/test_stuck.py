@@ -22,10 +22,10 @@ from idempotent_receiver.operations.cli.common_options import Options
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages
-from idempotent_receiver.protocol.outbox import STAMP, Outgoing, to_text
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import stamp_of
+from idempotent_receiver.transaction.outbox import STAMP, Outgoing, to_text
 from tests.manual_clock import ManualClock
 from tests.unit.operations.cli.stack import (
     CLOSED,

@@ -20,11 +20,11 @@ from idempotent_receiver.operations.cli import records
 from idempotent_receiver.operations.cli.terminal import Exit, moment
 from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, from_attributes
 from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.testing import sqs_event
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.unit.operations.cli.stack import (

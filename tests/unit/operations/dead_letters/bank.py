@@ -22,10 +22,10 @@ from idempotent_receiver.operations.dead_letters.steps import Steps
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import Disposition, Dispositions, redrive_dispositions
 from idempotent_receiver.operations.dead_letters.workers import Workers
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.visibility import Backoff
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.manual_clock import ManualClock
 from tests.queues import Queue, Queues
 

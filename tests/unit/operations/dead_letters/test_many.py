@@ -15,8 +15,8 @@ import pytest
 
 from idempotent_receiver.operations.cli.dlq_report import letter_values
 from idempotent_receiver.operations.dead_letters.verbs import archive_dispositions, redrive_dispositions
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.counting_store import CountingStore
 from tests.queues import Queues
 from tests.unit.operations.dead_letters.bank import Bank

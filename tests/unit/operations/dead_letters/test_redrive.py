@@ -10,7 +10,7 @@ import pytest
 
 from idempotent_receiver import body_field, message_id
 from idempotent_receiver.operations.dead_letters.triage import Verdict
-from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.dead_letters.bank import (
     ALL_DEAD,
     START,

@@ -16,11 +16,11 @@ from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.dead_letters.verbs import redrive_dispositions, resend_dispositions
 from idempotent_receiver.operations.unsent import give_up, send_from
 from idempotent_receiver.payload import EVERYTHING, Document
-from idempotent_receiver.protocol.outbox import STAMP, GivenUp, from_text
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, attributes, from_attributes
 from idempotent_receiver.protocol.resend import Resend, resend_of
 from idempotent_receiver.protocol.store import NotApplied, Unknown, Written
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
+from idempotent_receiver.transaction.outbox import STAMP, GivenUp, from_text
 from tests.queues import Crash
 from tests.unit.operations.dead_letters.bank import HOLD_SECONDS, ONE_BY_ONE, Bank, both_kinds, leftovers, throttled
 from tests.unit.operations.dead_letters.bucket import Bucket, archived, from_archive

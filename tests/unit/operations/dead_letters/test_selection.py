@@ -15,8 +15,8 @@ import pytest
 from idempotent_receiver.operations.dead_letters.run import BEYOND_LIMIT
 from idempotent_receiver.operations.dead_letters.selection import SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.workers import WORKERS
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.dead_letters.bank import (
     ALL_DEAD,
     ONE_BY_ONE,

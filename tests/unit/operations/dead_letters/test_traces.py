@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.trace import StatusCode
 
-from idempotent_receiver.protocol.outbox import from_text
+from idempotent_receiver.transaction.outbox import from_text
 from tests.tracing import OUTCOME, Tracing, links, of, traceparent, xray
 from tests.unit.operations.dead_letters.bank import Bank, both_kinds
 from tests.unit.operations.dead_letters.resends import resending

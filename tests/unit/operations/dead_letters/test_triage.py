@@ -17,11 +17,11 @@ from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict, triage
 from idempotent_receiver.payload import EVERYTHING, Document
-from idempotent_receiver.protocol.outbox import STAMP
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.sqs.dead_letter import Stamp
+from idempotent_receiver.transaction.outbox import STAMP
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

@@ -21,7 +21,7 @@ from idempotent_receiver.operations.dead_letters.verbs import (
     resend_dispositions,
     restore_dispositions,
 )
-from idempotent_receiver.protocol.outbox import STAMP
+from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.dead_letters.bank import Bank, both_kinds, leftovers, throttled
 from tests.unit.operations.dead_letters.bucket import Bucket, archived, from_archive, gone_through
 

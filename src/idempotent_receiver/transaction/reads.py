@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from idempotent_receiver.errors import misuse
-from idempotent_receiver.protocol.operators import MOST_OPERATORS, too_many_operators
+from idempotent_receiver.transaction.operators import MOST_OPERATORS, too_many_operators
 
 MOST_EXPRESSION_BYTES = 4096
 """DynamoDB's maximum length of an expression."""

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.protocol.outbox import (
+from idempotent_receiver.transaction.outbox import (
     MOST_OUTBOX_BYTES,
     NO_CLIENT,
     NOBODY_REDELIVERS,

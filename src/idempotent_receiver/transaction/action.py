@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from idempotent_receiver.errors import misuse
-from idempotent_receiver.protocol.reads import PlainItem, Read, table_name
-from idempotent_receiver.protocol.values import KEY_TYPES
+from idempotent_receiver.transaction.reads import PlainItem, Read, table_name
+from idempotent_receiver.transaction.values import KEY_TYPES
 
 ActionKind = Literal["Put", "Update", "Delete", "ConditionCheck"]
 

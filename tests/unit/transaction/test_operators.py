@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.protocol.operators import MOST_OPERATORS, operators_in
 from idempotent_receiver.testing import expression_grammar as grammar
+from idempotent_receiver.transaction.operators import MOST_OPERATORS, operators_in
 
 AT: dict[str, Any] = {"TableName": "accounts", "Key": {"id": "a"}}
 VALUES: dict[str, Any] = {"ExpressionAttributeValues": {":n": 1}}

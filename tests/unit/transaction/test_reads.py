@@ -18,15 +18,15 @@ import pytest
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, RootModel, field_validator, model_validator
 
 from idempotent_receiver import PermanentError, Transaction
-from idempotent_receiver.protocol import reads
-from idempotent_receiver.protocol.operators import MOST_OPERATORS
-from idempotent_receiver.protocol.reads import Read
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS
+from idempotent_receiver.transaction import reads
+from idempotent_receiver.transaction.operators import MOST_OPERATORS
+from idempotent_receiver.transaction.reads import Read
+from idempotent_receiver.transaction.transaction import MOST_ACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from idempotent_receiver.protocol.reads import PlainItem
+    from idempotent_receiver.transaction.reads import PlainItem
 
 ITEM = {"account": "a", "balance": 5, "frozen": False, "log": [{"n": Decimal("1.50")}], "tags": {"x"}}
 ONE = {"account": "a", "n": 1}

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.errors import failure_of
-from idempotent_receiver.protocol.action import Action, ConditionFailed
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS
-from idempotent_receiver.protocol.values import MOST_LEVELS
+from idempotent_receiver.transaction.action import Action, ConditionFailed
+from idempotent_receiver.transaction.transaction import MOST_ACTIONS
+from idempotent_receiver.transaction.values import MOST_LEVELS
 
 T: dict[str, Any] = {"TableName": "T"}
 GOOD: dict[str, Any] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from idempotent_receiver.errors import misuse
-from idempotent_receiver.protocol.values import named_type, plain_copy
+from idempotent_receiver.transaction.values import named_type, plain_copy
 
 MOST_OUTBOX_BYTES = 64 * 1024
 """The most bytes of messages in a record. Writing the record and marking it as sent each cost one write unit per KB."""

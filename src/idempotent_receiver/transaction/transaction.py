@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from idempotent_receiver.errors import misuse
-from idempotent_receiver.protocol.action import Action, ActionKind, source_of
-from idempotent_receiver.protocol.operators import MOST_OPERATORS, too_many_operators
-from idempotent_receiver.protocol.outbox import MOST_OUTBOX_BYTES, Outgoing, outgoing, to_text
-from idempotent_receiver.protocol.reads import (
+from idempotent_receiver.transaction.action import Action, ActionKind, source_of
+from idempotent_receiver.transaction.operators import MOST_OPERATORS, too_many_operators
+from idempotent_receiver.transaction.outbox import MOST_OUTBOX_BYTES, Outgoing, outgoing, to_text
+from idempotent_receiver.transaction.reads import (
     PlainItem,
     Read,
     names_of,
@@ -21,7 +21,7 @@ from idempotent_receiver.protocol.reads import (
     with_condition,
     with_ints,
 )
-from idempotent_receiver.protocol.values import checked_arguments, named_type
+from idempotent_receiver.transaction.values import checked_arguments, named_type
 
 MOST_ACTIONS = 99
 """DynamoDB allows 100 actions in a transaction; one is the record's own."""

@@ -31,7 +31,7 @@ OURS = {
     "transaction.values", "raw_requests", "sqs",
     "sqs.batch_answers", "sqs.binding", "sqs.consumer", "sqs.dead_letter",
     "sqs.keys", "sqs.message", "sqs.options", "sqs.received", "sqs.sends", "sqs.visibility", "sqs.work",
-    "telemetry",
+    "telemetry", "transaction",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""
 

@@ -332,7 +332,10 @@ def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> No
     assert set(set_there.values()) <= outputs.keys()
     taken = {section: set(re.findall(r'"\$(\w+_(?:GROUP|URL))"', section)) for section in sections}
     takers = {section: names for section, names in taken.items() if names}
-    assert set().union(*takers.values()) == set_there.keys()
+    symptoms = (ROOT / "docs/symptoms.md").read_text()
+    assert "](operating.md#names)" in symptoms.partition("```")[0]
+    theirs = set(re.findall(r'"\$(\w+_(?:GROUP|URL))"', symptoms))
+    assert theirs.union(*takers.values()) == set_there.keys()
     for section in takers:
         assert "](#names)" in section, section.partition("\n")[0]
 

@@ -144,6 +144,11 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m harness.audit
 
+.PHONY: fix
+fix: $(DEVELOPMENT) ## format the code, and correct what the linter can
+	.venv/bin/ruff format
+	.venv/bin/ruff check --fix
+
 # The pages are the README, docs/, the library's docstrings and the command's help. A script from npm draws the diagrams in the
 # browser; without npm they are shown as text.
 NPM := $(shell command -v npm)

@@ -27,6 +27,7 @@ from benchmarks import outside
 from benchmarks.document import comparison, marks
 from idempotent_receiver import DynamoDBStore, MemoryStore, Message, body_field, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
+from idempotent_receiver.protocol import Status
 from idempotent_receiver.testing import explore
 from tests.current_loop import current_loop
 from tests.template import load
@@ -322,6 +323,11 @@ def test_links_lead_somewhere(document: Path) -> None:
         there = (document.parent / path).resolve() if path else document
         assert there.exists(), target
         assert not anchor or anchor in anchors(there), target
+
+
+def test_the_drawing_of_a_record_has_its_states() -> None:
+    (drawing,) = re.findall(r"(?s)stateDiagram-v2\n(.*?)```", (ROOT / "docs/protocol.md").read_text())
+    assert set(re.findall(r"\b[A-Z]{2,}\b", drawing)) == {*Status}
 
 
 def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> None:

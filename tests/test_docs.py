@@ -473,6 +473,23 @@ def test_every_module_is_on_the_map() -> None:
     assert [path.name for path in sorted(modules) if f"`{path.name}`" not in map_of_modules] == []
 
 
+def test_the_tests_of_a_promise_are_where_the_map_says() -> None:
+    """Those that its section of the guarantees names; and each file or folder that the map names has tests."""
+    architecture = (ROOT / "docs/architecture.md").read_text()
+    table = rows("## Where a promise is tested", architecture)
+    named = re.findall(r"`((?:tests|harness|src)/.*?)`", architecture.partition("\n## Where a promise is tested\n")[2])
+    assert [each for each in named if not (ROOT / each).exists()] == []
+    sections = re.split(r"(?m)^## ", (ROOT / "docs/guarantees.md").read_text())
+    promises = {section.splitlines()[0]: re.findall(r"`(test_\w+)`", section) for section in sections}
+    proved = {title: names for title, names in promises.items() if title[0].isdigit() or title == "Without claims"}
+    assert [title for title in proved if title not in table] == []
+    for title, names in proved.items():
+        places = [ROOT / each for each in re.findall(r"`(.*?)`", " ".join(table[title]))]
+        texts = ["\n".join(map(Path.read_text, [*each.rglob("test_*.py")] or [each])) for each in places]
+        assert all("def test_" in text for text in texts), title
+        assert [name for name in names if not any(f"def {name}(" in text for text in texts)] == [], title
+
+
 def test_the_speed_that_is_claimed_is_what_was_measured() -> None:
     """By the benchmark's last run, the price of a transaction being named in the same sentence."""
     sentences = [sentence for sentence in " ".join(LIMITS.split()).split(". ") if "times sooner" in sentence]

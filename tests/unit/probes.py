@@ -83,10 +83,6 @@ def fail(body: dict) -> None:
     raise ValueError("its text")
 
 
-def enlarge(body: dict) -> str:
-    return LARGE
-
-
 def post(body: dict, message: Message, tx: Transaction) -> None:
     tx.put(TableName="entries", Item={"id": message.id})
 

@@ -22,7 +22,7 @@ OURS = {
     "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
     "dynamodb.cancellations", "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs",
     "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "durable", "errors", "handler",
-    "handler.annotations", "handler.attempt", "handler.outcome", "handler.results", "json_numbers", "log_lines",
+    "handler.annotations", "handler.attempt", "handler.outcome", "json_numbers", "log_lines",
     "options", "payload", "places", "process_end",
     "protocol", "transaction.action", "protocol.answers",
     "protocol.exchange", "protocol.limits", "protocol.namespaces", "transaction.operators", "transaction.outbox",

@@ -40,7 +40,6 @@ from tests.unit.probes import (
     consumer,
     days_kept,
     endpoint,
-    enlarge,
     executors_made,
     fail,
     function,
@@ -170,7 +169,6 @@ CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "sqs": (True, consumed(lambda scenario: scenario.sqs.calls, fail), [], ["change_message_visibility_batch"]),
     "envelope": ("detail", bodies_handled, [{"detail": {"n": 1}}], [{"n": 1}]),
     "payload": (Payload("id"), consumed(answer, accept, SAME, key=body_field("id")), ["m1"], []),
-    "results": (Recorder(), used(consumed(answer, enlarge)), False, True),
     "retention_seconds": (
         86_400,
         consumed(lambda scenario: round((item(scenario)["expiration"] - scenario.epoch_seconds) / 86_400)),

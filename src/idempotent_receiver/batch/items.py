@@ -44,7 +44,6 @@ class Stage(StrEnum):
     ASKED = auto()  # it is being read, claimed or taken over
     HELD = auto()  # claimed, and waiting for its turn in its group
     READY = auto()  # its handler may start, is running or has run: only `Runs` knows which
-    STORING = auto()  # its large result is being stored
     COMPLETING = auto()  # its completion is being recorded, with its transaction if any
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
@@ -75,9 +74,7 @@ class Event(StrEnum):
     TURN = auto()  # nothing in its group is ahead of it
     STOPPED = auto()  # it will not start: no time is left, or its group is blocked
     RETURNED = auto()  # its handler returned
-    RETURNED_LARGE = auto()  # its handler returned a result that does not fit the record
     RAISED = auto()  # its handler raised or could not start
-    STORED = auto()  # the text to record for the large result is known
     NOT_COMMITTED = auto()  # its transaction was refused or not answered
     STALE = auto()  # data that its handler had read has changed, and the handler may run again
     SETTLED = auto()  # the store's or SQS's answer decides its outcome
@@ -96,7 +93,6 @@ class Do(StrEnum):
     AWAIT_TURN = auto()
     MAKE_READY = auto()
     RUN_AGAIN = auto()
-    STORE = auto()
     COMPLETE = auto()
     FAIL = auto()
     SEND_OUT = auto()
@@ -122,7 +118,7 @@ class StageTable(dict[tuple[Stage, Event], Next]):
 
 
 _UNANSWERED = (
-    Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.UNSENT, Stage.STOPPING, Stage.MARKING, Stage.FAILING,
+    Stage.ASKED, Stage.COMPLETING, Stage.UNSENT, Stage.STOPPING, Stage.MARKING, Stage.FAILING,
     Stage.RELEASING, Stage.SENDING,
 )  # fmt: skip
 """The stages possible when time is up: unstarted items have been stopped, and no handler is running."""
@@ -157,9 +153,7 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.HELD, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.RETURNED): Next(Stage.COMPLETING, Do.COMPLETE),
-    (Stage.READY, Event.RETURNED_LARGE): Next(Stage.STORING, Do.STORE),
     (Stage.READY, Event.RAISED): Next(Stage.FAILING, Do.FAIL),
-    (Stage.STORING, Event.STORED): Next(Stage.COMPLETING, Do.COMPLETE),
     # The store answers a settlement: Duplicate or ClaimLost if another worker has taken over the key.
     (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
     (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again with the record found

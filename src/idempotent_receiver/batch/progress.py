@@ -245,7 +245,7 @@ def _over(item: Item) -> Outcome:
     match item.stage:
         case Stage.FAILING | Stage.SENDING:
             return Failed(item.failure, recorded=False)
-        case Stage.STORING | Stage.COMPLETING:
+        case Stage.COMPLETING:
             return SettleFailed(OVER)
         case Stage.MARKING:
             return NotSent(OVER)

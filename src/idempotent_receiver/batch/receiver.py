@@ -97,7 +97,6 @@ class Batch:
             Do.AWAIT_TURN: progress.await_turn,
             Do.MAKE_READY: runs.ready.append,
             Do.RUN_AGAIN: runs.again.append,
-            Do.STORE: settlements.store,
             Do.COMPLETE: settlements.complete,
             Do.FAIL: settlements.fail,
             Do.SEND_OUT: sends.add,

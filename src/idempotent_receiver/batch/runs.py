@@ -16,9 +16,11 @@ from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
-from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
-from idempotent_receiver.handler.results import fits
+from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, inline, run, run_async
 from idempotent_receiver.transaction.outbox import NO_CLIENT
+
+LARGEST_RECORD_BYTES = 1024
+"""The largest record that keeps a message's result: no caller waits for it, and a larger record costs more to write."""
 
 
 class Runs:
@@ -178,9 +180,9 @@ class Runs:
             item.actions = handled.actions if handled.failure.permanent else ()
             self._progress.happens(item, Event.RAISED)
             return
-        item.data, item.actions, item.outbox = handled.data, handled.actions, handled.outbox
-        large = item.data is not None and not fits(item.basis, item.data, self._settings.largest_record_bytes)
-        self._progress.happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
+        item.data = inline(item.basis, handled.data, LARGEST_RECORD_BYTES)
+        item.actions, item.outbox = handled.actions, handled.outbox
+        self._progress.happens(item, Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
         record, owner = item.basis.record, item.basis.record.owner or "unknown"

@@ -8,7 +8,6 @@ from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Item
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import Outcome
-from idempotent_receiver.handler.results import Results
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
@@ -100,8 +99,7 @@ SendMessages = Callable[[str, Sequence[tuple[str, Mapping[str, Any]]]], Sequence
 class Settings:
     """Settings for batches.
 
-    `stop_margin_seconds` is the time reserved for settling and answering. Results that would make a record larger than
-    `largest_record_bytes` go to `results`, or are replaced by a marker. `asynchronous` means that handlers are
+    `stop_margin_seconds` is the time reserved for settling and answering. `asynchronous` means that handlers are
     coroutine functions. `unclaimed` means that they run without a claim: each record is written once, together with its
     handler's effects. `host` is set outside Lambda, and `spans` for a consumer with a tracer.
     """
@@ -114,8 +112,6 @@ class Settings:
     send_dead_letter: SendDeadLetter | None = None
     send_messages: SendMessages | None = None
     stop_margin_seconds: float = 1.0
-    largest_record_bytes: int = 1024
-    results: Results | None = None
     host: Host | None = None
     spans: Spans | None = None
     error_texts: bool = False

@@ -15,7 +15,6 @@ from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.attempt import MOST_RUNS
-from idempotent_receiver.handler.results import kept
 from idempotent_receiver.protocol import sending, transitions
 from idempotent_receiver.protocol.answers import ClaimLost, OtherPayload, Settled, SettleResult
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, SETTLE_RETRIES, AnswerT, Operation
@@ -100,15 +99,6 @@ class Settlements:
         """Transactions awaiting a store response. They may still bring messages to send."""
         self.released = 0
 
-    def store(self, item: Item) -> None:
-        """Store a large result before the completion, which records the result's location."""
-        results = self._settings.results
-        job = partial(kept, item.basis, item.data, self._settings.largest_record_bytes, results)
-        if results is None:
-            self._stored(item, job())
-        else:
-            self._settings.executor.start(job, partial(self._stored, item))  # this may take long
-
     def complete(self, item: Item) -> None:
         """Record that the handler succeeded, with its transaction if any."""
         now_ms = 0 if item.outbox is None else self._deadline.now_ms
@@ -187,10 +177,6 @@ class Settlements:
         for operation in operations:
             self.committing -= bool(operation.actions)
             operation.on_done(operation)
-
-    def _stored(self, item: Item, data: str | None) -> None:
-        item.data = data
-        self._happens(item, Event.STORED)
 
     def _commit(self, item: Item, operation: Committing, stale: int | None) -> None:
         """Send a commit, unless a read is already known to be stale and the item can run again."""

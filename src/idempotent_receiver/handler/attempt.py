@@ -10,6 +10,7 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import ReadingStore, RecordStore, Unknown
+from idempotent_receiver.protocol.transitions import Basis
 from idempotent_receiver.transaction import outbox
 from idempotent_receiver.transaction.action import Action
 from idempotent_receiver.transaction.reads import PlainItem
@@ -211,6 +212,16 @@ def _refuse_unrun(result: object) -> None:
 def dropped(why: str) -> str:
     """The marker for a result that could not be kept, although the effect took place."""
     return marker({"result": "dropped", "why": why})
+
+
+def inline(run: Basis, data: str | None, largest_record_bytes: int) -> str | None:
+    """The record's `data` for a result: the result itself, or if it is too large, a marker that it was dropped."""
+    if data is None:
+        return None
+    size_bytes = run.record.size_bytes + len("data") + len(data.encode())
+    if size_bytes <= largest_record_bytes:
+        return data
+    return dropped(f"too large: the record would have {size_bytes} bytes; the limit is {largest_record_bytes}")
 
 
 def marker(content: dict[str, str]) -> str:

@@ -126,8 +126,7 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     Your own `key` and `envelope` are called before a claim, for up to 16 messages at once, on other threads. An error
     that blames the message, such as KeyError or ValueError, is permanent; after any other, the message is retried.
     `payload` selects the part of a body that must be the same under one key: by default and with messageIds, all of it.
-    `results`, such as `S3Results(bucket, client)`, stores results that would make their record larger than 1 KB.
-    Without it, such results are dropped, because no caller waits for them.
+    A result that would make its record larger than 1 KB is dropped, because no caller waits for it.
     `retention_seconds` is a record's lifetime. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time reserved to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`,
@@ -264,7 +263,6 @@ class _Invocation:
             send_dead_letter=None if options.dead_letter_queue is None else self._send_dead_letter,
             send_messages=self._send_messages,
             stop_margin_seconds=options.stop_margin_seconds,
-            results=options.results,
             host=host,
             spans=spans,
             error_texts=options.error_texts,

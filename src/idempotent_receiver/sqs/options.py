@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock, SystemClock
-from idempotent_receiver.handler.results import Results
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
@@ -37,7 +36,6 @@ class ConsumerOptions:
     sqs: "SQSClient | None" = None
     envelope: str | OpenEnvelope | None = None
     payload: Payload | None = None
-    results: Results | None = None
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     lease_margin_seconds: float = 3.0
     stop_margin_seconds: float = 1.0
@@ -72,7 +70,6 @@ class ConsumerOptions:
         options.require_dead_letter_queue(self.dead_letter_queue, self.sqs)
         options.require_envelope(self.envelope)
         options.require_payload(self.payload, self.key, message_id)
-        options.require_kind(self.results, "results", "an S3Results(bucket, client)", "put", "get")
         options.require_queue_retention(self.retention_seconds)
         options.require_effects(self.effects)
         options.require_count(self.concurrency, "concurrency")

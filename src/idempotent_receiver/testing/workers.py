@@ -72,7 +72,6 @@ class ExploredWorkers:
             consumer.options,
             store=WorkerStore(worker, self._setup),
             sqs=sqs,
-            results=None,
             end_process_at_deadline=False,
             error_texts=True,
             logger=WorkerLog(worker),

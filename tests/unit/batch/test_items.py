@@ -68,7 +68,7 @@ def test_only_what_was_claimed_is_completed_failed_or_released() -> None:
     """A settlement needs a claim, and a claim is had by one event alone."""
     claiming = {pair for pair, step in TABLE.items() if step.stage is Stage.HELD}
     assert {event for _, event in claiming} == {Event.CLAIMED}
-    settled = {Stage.READY, Stage.COMPLETING, Stage.STORING, Stage.FAILING, Stage.RELEASING}
+    settled = {Stage.READY, Stage.COMPLETING, Stage.FAILING, Stage.RELEASING}
     into = {
         (before, event) for (before, event), step in TABLE.items() if step.stage in settled and before not in settled
     }

@@ -361,34 +361,6 @@ def test_a_failure_is_recorded_in_place_of_what_was_read(store: CountingStore) -
     assert (store.items["1"]["status"], store.items["1"]["attempts"]) == ("FAILED", 2)
 
 
-class Results:
-    """Where large results go: only their names are kept."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def put(self, name: str, data: str) -> dict[str, str]:
-        self.names.append(name)
-        return {"result": "s3", "bucket": "b", "key": name}
-
-    def get(self, place: dict[str, str], owned: str) -> str:
-        raise NotImplementedError
-
-
-def test_a_large_result_is_named_after_the_version_that_its_record_has(store: CountingStore) -> None:
-    """Two runs at once must not write one object, and a commit's version is drawn before the result goes."""
-    results = Results()
-
-    def handle(body: dict, message: Message, tx: Transaction) -> str:
-        posting(body, message, tx)
-        return "x" * 2_000
-
-    assert Deliveries(store, handle, results=results)(sqs_record("1")) == []
-
-    (name,) = results.names
-    assert name.endswith(f"/{store.items['1']['version']}")
-
-
 # When nothing leaves, and nothing starts.
 
 

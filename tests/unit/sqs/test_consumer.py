@@ -434,7 +434,6 @@ WRONGLY_CALLED = [lambda: "1", lambda message, context: "1", lambda *, message: 
         ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
         *[("logger must be a Powertools", {"logger": SimpleNamespace(**{name: print})}) for name in ("info", "error")],
         *[("metrics must be", {"metrics": SimpleNamespace(**{f"{name}_metric{s}": 1})}) for name, s in METRICS],
-        *[("results must be an S3Results", {"results": SimpleNamespace(**{name: print})}) for name in ("put", "get")],
         ("logger must be a Powertools Logger", {"logger": 3}),
         ("metrics must be Powertools Metrics", {"metrics": 3}),
         *[("concurrency must be a whole number of at least 1", {"concurrency": wrong}) for wrong in (2.5, 0, -1)],
@@ -446,7 +445,6 @@ WRONGLY_CALLED = [lambda: "1", lambda message, context: "1", lambda *, message: 
         *[("lease_margin_seconds must be", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
         # Of an environment variable, "false" would store what errors say.
         ("error_texts must be True or False", {"error_texts": "false"}),
-        ("results must be an S3Results", {"results": S3Results}),
         (r"envelope\('detail\['\) is not a JMESPath", {"envelope": "detail["}),
     ],
 )

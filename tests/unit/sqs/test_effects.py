@@ -408,27 +408,3 @@ def test_a_message_whose_item_is_throttled_stops_no_neighbour() -> None:
         records = [sqs_record("busy"), *[sqs_record(f"m{n}") for n in range(100)]]
 
         assert deliver(engine.store, handle, *records, clock=Hurried()) == ["busy"]
-
-
-# Results.
-
-
-def test_a_large_result_is_named_by_the_version_that_was_drawn(store: CountingStore) -> None:
-    """So that no two runs write the same object."""
-    names: list[str] = []
-
-    class Results:
-        def put(self, name: str, data: str) -> dict[str, str]:
-            names.append(name)
-            return {"result": "s3", "bucket": "b", "key": name}
-
-        def get(self, place: dict[str, str], owned: str) -> str:
-            raise AssertionError
-
-    def large(body: dict, message: Message, tx: Transaction) -> str:
-        post(body, message, tx)
-        return "x" * 5_000
-
-    assert deliver(store, large, sqs_record("m"), results=Results()) == []
-
-    assert [name.rpartition("/")[2] for name in names] == [store.items["m"]["version"]]

@@ -91,6 +91,12 @@ REFUSED = {
     "does not begin with AWS.": ["orders --key message_attribute:AWS.id"],
     "which the library writes itself": ["orders --key message_attribute:idempotent-receiver"],
     "a queue ARN looks like": ["orders --queue-arn orders"],
+    "is for a standard queue": ["orders --source s3 --fifo"],
+    "whose policy it extends": ["orders --source sns --queue-arn arn:aws:sqs:us-east-1:123456789012:orders"],
+    "have no such key": [
+        "orders --source s3 --key body_field:order_id",
+        "orders --source sns --key message_attribute:id",
+    ],
     "omit --fifo": ["orders --queue-arn arn:aws:sqs:us-east-1:123456789012:orders --fifo"],
     "needs a project that `receiver init` created": ["orders --update"],
 }

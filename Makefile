@@ -181,9 +181,9 @@ mutants: setup .build/host.complete ## plant known bugs and check that each one 
 	.venv/bin/python -m tests.mutants $(BUGS)
 
 .PHONY: mutation
-mutation: $(DEVELOPMENT) ## run the fast tests on all mutants of the data path, the operators' side and the application; continues after an interruption (SAMPLE=400 SEED=1: only some; MUTANTS="sqs.keys x_scan": only these, again; TESTS=tests/unit/sqs: only with these)
+mutation: $(DEVELOPMENT) ## run the fast tests on all mutants of the data path, the operators' side and the application; continues after an interruption (SAMPLE=400 SEED=1: only some; COMMIT=HEAD: only those of the packages that it touches, with their tests; MUTANTS="sqs.keys x_scan": only these, again; TESTS=tests/unit/sqs: only with these)
 	$(call counts,SAMPLE)$(foreach each,$(TESTS),$(if $(wildcard $(each)),,$(error TESTS names files and folders; there is no $(each))))
-	@.venv/bin/python -m tests.mutation $(MUTANTS) $(SAMPLE:%=--sample %) $(SEED:%=--seed %) $(if $(TESTS),--tests $(TESTS))
+	@.venv/bin/python -m tests.mutation $(MUTANTS) $(SAMPLE:%=--sample %) $(SEED:%=--seed %) $(COMMIT:%=--commit %) $(if $(TESTS),--tests $(TESTS))
 
 .PHONY: clean
 clean: ## remove everything that was built

@@ -7,7 +7,7 @@ import select
 
 import pytest
 
-from tests.mutation import equivalents
+from tests.mutation import equivalents, rooms
 from tests.mutation.judges import forked
 
 
@@ -25,6 +25,21 @@ def test_an_entry_whose_mutant_is_killed_is_told(monkeypatch: pytest.MonkeyPatch
 
     assert equivalents.mistakes([mutant], {mutant: "survived"}) == []
     assert equivalents.mistakes([mutant], {mutant: "killed"}) == [f"a test kills {mutant}"]
+
+
+def test_mutants_are_drawn_from_the_rooms_that_a_commit_touches() -> None:
+    keys, dlq = "src/idempotent_receiver/sqs/keys.py", "src/idempotent_receiver/operations/cli/dlq.py"
+
+    assert rooms.drawn([keys, "README.md", "src/idempotent_receiver/clock.py"], "1") == ["sqs"]
+    assert sorted(rooms.drawn([dlq, keys], "1")) == ["operations/cli", "sqs"]
+    assert len(rooms.drawn(rooms.files(), "1")) == rooms.MOST
+    assert len({*rooms.drawn([], "1"), *rooms.drawn([], "2")}) == 2, "the seed draws one"
+
+
+@pytest.mark.parametrize("room", sorted(set(map(rooms.room_of, rooms.files()))))
+def test_each_room_has_tests_of_its_own(room: str) -> None:
+    own = rooms.ROOT / rooms.tests([room])[0]
+    assert own.is_file() or list(own.rglob("test_*.py"))
 
 
 def test_no_judge_outlives_an_interruption() -> None:

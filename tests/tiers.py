@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUICK, SLOW, NIGHTLY = "quick", "slow", "nightly"
+LONGEST_SECONDS = {QUICK: 60, SLOW: 300, NIGHTLY: 3600}
+"""A test that takes longer hangs, even on a busy machine."""
 
 TIERS = {
     "chaos/test_chaos.py": NIGHTLY,

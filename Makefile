@@ -51,7 +51,7 @@ BASEDPYRIGHT := .tools/basedpyright/.complete
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) $(DOCS) ## set up .venv and .tools with everything for development
@@ -90,6 +90,10 @@ tested := setup $(if $(shell command -v node),.tools/cdk/.complete) \
 .PHONY: test
 test: $(tested) ## run all tests except the nightly ones, three minutes on two processors (ARGS="-k name": only some, of all)
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
+
+.PHONY: transcripts
+transcripts: $(DEVELOPMENT) ## write anew what each command of `receiver` answers, tests/unit/operations/cli/transcripts: read the difference
+	UPDATE=1 .venv/bin/pytest --quiet tests/unit/operations/cli/test_transcripts.py
 
 .PHONY: nightly
 nightly: $(tested) $(BASEDPYRIGHT) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from idempotent_receiver.transaction.outbox import Outgoing, to_text
 from tests.unit.operations.cli import stack
 from tests.unit.operations.dead_letters.acts import OPERATOR
 
@@ -36,7 +37,9 @@ def lasting(text: str) -> str:
 
 
 def _time(found: re.Match[str]) -> str:
-    return "NOW" if abs(datetime.fromisoformat(found[0]) - datetime.now(UTC)) < timedelta(minutes=5) else found[0]
+    after = datetime.fromisoformat(found[0]) - datetime.now(UTC)
+    names = {"NOW": timedelta(), "IN-30-DAYS": timedelta(days=30)}
+    return next((name for name, at in names.items() if abs(after - at) < timedelta(minutes=5)), found[0])
 
 
 def said(text: str) -> str:
@@ -96,6 +99,10 @@ def prepared(on: stack.Stack, ends: ExitStack, line: str) -> None:
             on.outputs[name] = value
         case ["record", key, status, attributes]:
             on.record(key, status, **json.loads(attributes))
+        case ["unsent", key, queue, attributes]:
+            outbox = to_text([Outgoing(on.queue.replace("transfers", queue), {"MessageBody": stack.SECRET})])
+            lapsed = {"in_progress_expiration": stack.LONG_AGO_MS, "owner": "w"}
+            on.record(key, **{"status": "SENDING", "outbox": outbox, **lapsed, **json.loads(attributes)})
         case ["dead-letter", key, stamped]:
             on.bury(key, **json.loads(stamped))
         case ["denied", *operations]:

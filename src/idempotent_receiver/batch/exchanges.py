@@ -21,7 +21,7 @@ from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unknown
 from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Peek, PeekAnswer, Settlement
-from idempotent_receiver.transaction.outbox import NO_CLIENT, from_text
+from idempotent_receiver.transaction.outbox import NO_CLIENT, calls_in, from_text
 
 TakeOverAnswer = Claimable | ClaimAnswer
 
@@ -145,10 +145,10 @@ class ClaimLine:
         if not self._sends:
             return f"it has messages to send: {NO_CLIENT}"
         try:
-            from_text(found.outbox)
+            left = from_text(found.outbox)
         except Exception as error:  # noqa: BLE001  # it may have been edited by hand; no other message is affected
             return f"its record's outbox cannot be read: {type(error).__name__}"
-        return None
+        return "it has calls to make, which this consumer does not declare" if calls_in(left) else None
 
     def ask(self, item: Item) -> None:
         """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for this one."""

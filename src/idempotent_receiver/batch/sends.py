@@ -17,7 +17,7 @@ from idempotent_receiver.batch.settings import SendAnswer, Settings
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import NotSent
 from idempotent_receiver.protocol.record import idempotency_key
-from idempotent_receiver.transaction.outbox import Outgoing, confirmed, from_text
+from idempotent_receiver.transaction.outbox import Outgoing, confirmed, from_text, sends_in
 
 SENDS_A_CALL = 10
 """Messages per request: SQS's limit. Ten records' messages stay far below SQS's other limit, 1 MiB per request."""
@@ -131,7 +131,7 @@ class Sends:
     def add(self, item: Item) -> None:
         """Send the messages that are left in an item's record."""
         assert item.sending is not None  # it has messages
-        left, key = from_text(item.sending.record.outbox), idempotency_key(item.claim.id)
+        left, key = sends_in(from_text(item.sending.record.outbox)), idempotency_key(item.claim.id)
         self.unanswered[item] = outbox = _Outbox(item, len(left), not_sent=item.not_sent)
         if not left or item.not_sent is not None:
             self._end(outbox)

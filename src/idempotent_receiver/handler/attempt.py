@@ -69,9 +69,9 @@ class Attempt:
             self._transaction.pass_on(attributes, system_attributes)
 
     def outbox(self) -> str | None:
-        """The messages to send once the outcome is recorded, as stored in a record; None if there are none."""
-        sends = () if self._transaction is None else self._transaction.sends
-        return outbox.to_text(sends) if sends else None
+        """What to send and to call once the outcome is recorded, as stored in a record; None if there is nothing."""
+        entries = () if self._transaction is None else self._transaction.outbox
+        return outbox.to_text(entries) if entries else None
 
     @property
     def unread(self) -> BaseException | None:

@@ -25,7 +25,15 @@ from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, Claimed, Settlement, decide
 from idempotent_receiver.sqs.sends import send_messages
-from idempotent_receiver.transaction.outbox import GivenUp, Outgoing, confirmed, from_text, with_reason
+from idempotent_receiver.transaction.outbox import (
+    GivenUp,
+    Outgoing,
+    calls_in,
+    confirmed,
+    from_text,
+    sends_in,
+    with_reason,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -56,7 +64,7 @@ def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, reten
         return taken
     sending = Sending(sqs, idempotency_key(id), deadline)
     try:
-        sending.send(from_text(taken.record.outbox))
+        sending.send(sends_in(from_text(taken.record.outbox)))
     except BaseException:
         _recorded(store, taken, sending, clock)
         raise
@@ -115,9 +123,10 @@ def _left(found: Record | Unknown | None, now_ms: int) -> dict[int, Outgoing] | 
         return why
     assert isinstance(found, Record)  # otherwise, there is a refusal
     try:
-        return from_text(found.outbox)
+        left = from_text(found.outbox)
     except Exception as error:  # noqa: BLE001  # anyone may have edited the record
         return f"its outbox cannot be read: {type(error).__name__}"
+    return "it has calls to make" if calls_in(left) else sends_in(left)
 
 
 def _taken_over(store: RecordStore, claim: Claim, deadline: Deadline) -> Claimed | str:

@@ -181,8 +181,9 @@ $(DIAGRAMS): tools/diagrams/package-lock.json
 	@touch $@
 
 .PHONY: mutants
-mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease")
-	.venv/bin/python -m tests.mutants $(BUGS)
+mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease"; BY=function BUGS="batch. sqs.": note which test functions kill them)
+	$(if $(BY),$(call matching,BY,function,the word function))
+	.venv/bin/python -m tests.mutants$(BY:%=.by_%) $(BUGS)
 
 .PHONY: mutation
 mutation: $(DEVELOPMENT) ## run the fast tests on all mutants of the data path, the operators' side and the application; continues after an interruption (SAMPLE=400 SEED=1: only some; COMMIT=HEAD: only those of the packages that it touches, with their tests; MUTANTS="sqs.keys x_scan": only these, again; TESTS=tests/unit/sqs: only with these)

@@ -33,7 +33,7 @@ def test_a_command_answers_people_scripts_and_shells(
     """And where each is refused, nothing is done."""
     kept.done(30, CLOSED, verb=Verb.ARCHIVED, why="account closed")
     kept.begin(20)
-    before = stack.acts
+    before = (stack.acts, sorted(Path().iterdir()))
     answered = played(receiver, stack, FILES[file][place])
     if "UPDATE" in os.environ:
         FILES[file][place] = answered
@@ -42,4 +42,5 @@ def test_a_command_answers_people_scripts_and_shells(
     assert "Traceback" not in answered
     if set(re.findall(r"(?m)^= (\d+)$", answered)) == {"2"}:
         assert not re.search(r"(?m)^\|", answered)
-        assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead), stack.acts) == (set(), DEAD, before)
+        assert (stack.acts, sorted(Path().iterdir())) == before
+        assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == (set(), DEAD)

@@ -105,6 +105,10 @@ def prepared(on: stack.Stack, ends: ExitStack, line: str) -> None:
             on.record(key, **{"status": "SENDING", "outbox": outbox, **lapsed, **json.loads(attributes)})
         case ["dead-letter", key, stamped]:
             on.bury(key, **json.loads(stamped))
+        case ["send", body]:
+            on.sqs.send_message(QueueUrl=on.queue, MessageBody=body)
+        case ["map", function]:
+            on.map(function)
         case ["denied", *operations]:
             ends.enter_context(stack.denied(*operations))
         case _:

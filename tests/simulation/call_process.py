@@ -122,7 +122,6 @@ class CallProcess(Process):
             key=body_field("key"),
             clock=self.clock,
             executor=self.executor,
-            results=results,
             logger=SILENT,
             metrics=SILENT,
         )(self._take_async if plan.asynchronous else self._take)

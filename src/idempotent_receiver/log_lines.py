@@ -40,8 +40,8 @@ def line_of(outcome: Outcome) -> Line:
             return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
         case ended.NotStarted():
             return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
-        case ended.NotSent(why, out_of_time):
-            return _not_sent(why, out_of_time=out_of_time)
+        case ended.NotSent():
+            return _not_sent(outcome)
         case ended.DeadLettered(failure):
             text = "failed for good and sent to the dead-letter queue"
             return Line(ERROR, text, failure_fields(failure), ("Permanent",), failure.exc_info)
@@ -83,12 +83,23 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
             return line_of(outcome)
 
 
-def _not_sent(why: str, *, out_of_time: bool) -> Line:
-    """A delivery that goes on where this one stopped is no failure."""
-    text = "its effect took place, but its messages are not all sent and recorded: the next delivery goes on"
+def _not_sent(not_sent: ended.NotSent) -> Line:
+    """A delivery that goes on where this one stopped is no failure, but a call that raised is one."""
+    why, out_of_time, failure = not_sent.why, not_sent.out_of_time, not_sent.failure
+    if failure is not None:
+        return _not_called(why, failure)
+    text = "its effect took place, but its outbox is not done and recorded: the next delivery goes on"
     if out_of_time:
         return Line(WARNING, text, {"why": why})
     return Line(ERROR, text, {"error_type": "NotSent", "why": why}, ("Unsettled", "Failed"))
+
+
+def _not_called(why: str, failure: Failure) -> Line:
+    """Calls have raised: the next delivery makes those that are left."""
+    text = "its effect took place, but calls are left: the next delivery makes them"
+    if failure.delay_seconds is not None:
+        return Line(INFO, text, {"why": why, "delay_seconds": failure.delay_seconds}, ("Delayed",))
+    return Line(WARNING, text, {**failure_fields(failure), "why": why}, ("Failed",), failure.exc_info)
 
 
 def _failed(failure: Failure, *, recorded: bool) -> Line:

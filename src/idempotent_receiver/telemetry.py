@@ -69,6 +69,7 @@ SPENT = {
     "handler": "HandlerMilliseconds",
     "longest_handler": "LongestHandlerMilliseconds",
     "settle": "SettleMilliseconds",
+    "call": "CallMilliseconds",
 }
 """The metrics that show how a batch's time was spent."""
 

@@ -21,7 +21,7 @@ from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unknown
 from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Peek, PeekAnswer, Settlement
-from idempotent_receiver.transaction.outbox import NO_CLIENT, calls_in, from_text
+from idempotent_receiver.transaction.outbox import NO_CLIENT, calls_in, from_text, sends_in
 
 TakeOverAnswer = Claimable | ClaimAnswer
 
@@ -80,14 +80,14 @@ class ClaimLine:
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
         self._unclaimed = settings.unclaimed
-        self._sends = settings.send_messages is not None
+        self._sends, self._callees = settings.send_messages is not None, settings.callees
         self._host = settings.host
         self._deadline = deadline
         self._progress = progress
         self.unread: list[tuple[int, Item]] = []
         self.waiting: list[tuple[int, Item]] = []
         self.unsent: list[Item] = []
-        """Items whose records must be taken over before their messages are sent."""
+        """Items whose records must be taken over before their messages are sent and their calls made."""
         self._peeking = 0
         self.asking = 0
         """Items awaiting a store response."""
@@ -134,7 +134,7 @@ class ClaimLine:
             self._exchanges.start(operations, self._answered, max_retries=CLAIM_RETRIES)
 
     def line_up_unsent(self, item: Item) -> None:
-        """Queue an item to be taken over, if this consumer can send what its record has."""
+        """Queue an item to be taken over, if this consumer can send and call what its record has."""
         assert isinstance(item.assumed, Record)  # it was read
         if (why := self._cannot_send(item.assumed)) is None:
             self.unsent.append(item)
@@ -142,13 +142,13 @@ class ClaimLine:
             self._progress.happens(item, Event.ANSWERED, NotSent(why))
 
     def _cannot_send(self, found: Record) -> str | None:
-        if not self._sends:
-            return f"it has messages to send: {NO_CLIENT}"
         try:
             left = from_text(found.outbox)
         except Exception as error:  # noqa: BLE001  # it may have been edited by hand; no other message is affected
             return f"its record's outbox cannot be read: {type(error).__name__}"
-        return "it has calls to make, which this consumer does not declare" if calls_in(left) else None
+        if sends_in(left) and not self._sends:
+            return f"it has messages to send: {NO_CLIENT}"
+        return next(filter(None, map(self._callees.unknown, calls_in(left).values())), None)
 
     def ask(self, item: Item) -> None:
         """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for this one."""

@@ -204,3 +204,14 @@ def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -
 def _crash(error: BaseException) -> None:
     """Report that a job raised, which no job may do."""
     raise error
+
+
+def thread_executors(*, asynchronous: bool) -> Callable[[], ThreadExecutor]:
+    """The factory for a consumer's executors, which share its threads. `asynchronous` ones run coroutines, too."""
+    pool = ThreadPool()
+    if not asynchronous:
+        return partial(ThreadExecutor, pool, None)
+    # Imported here because most consumers start without asyncio.
+    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
+
+    return partial(ThreadExecutor, pool, begin)

@@ -31,6 +31,7 @@ LETS_GO = (Stage.UNKEYED, Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 
 OVER = "the store had not answered when time ran out"
 NOT_SENT = "time ran out before all its messages were sent"
+NOT_CALLED = "time ran out before all its calls were made"
 
 
 class Consequence(NamedTuple):
@@ -251,6 +252,8 @@ def _over(item: Item) -> Outcome:
             return NotSent(OVER)
         case Stage.UNSENT | Stage.STOPPING:
             return NotSent(NOT_SENT)
+        case Stage.CALLING:
+            return NotSent(NOT_CALLED)
         case Stage.RELEASING:
             return NotStarted(released=False)
         case _:

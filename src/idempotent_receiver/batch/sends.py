@@ -17,7 +17,7 @@ from idempotent_receiver.batch.settings import SendAnswer, Settings
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import NotSent
 from idempotent_receiver.protocol.record import idempotency_key
-from idempotent_receiver.transaction.outbox import Outgoing, confirmed, from_text, sends_in
+from idempotent_receiver.transaction.outbox import Outgoing, calls_in, confirmed, from_text, sends_in
 
 SENDS_A_CALL = 10
 """Messages per request: SQS's limit. Ten records' messages stay far below SQS's other limit, 1 MiB per request."""
@@ -36,11 +36,13 @@ UNANSWERED = NotSent("SQS had not answered when time ran out")
 @dataclass(slots=True, eq=False)
 class _Outbox:
     """One item's messages. `unanswered` are waiting or in progress; `confirmed` has the numbers of those confirmed.
-    `not_sent` is the first reason why one is not, and `refused` says that SQS called one invalid.
+    `not_sent` is the first reason why one is not, and `refused` says that SQS called one invalid. `calls` says that the
+    record has calls to make afterwards.
     """
 
     item: Item
     unanswered: int
+    calls: bool
     confirmed: set[int] = field(default_factory=set)
     not_sent: NotSent | None = None
     refused: bool = False
@@ -131,8 +133,9 @@ class Sends:
     def add(self, item: Item) -> None:
         """Send the messages that are left in an item's record."""
         assert item.sending is not None  # it has messages
-        left, key = sends_in(from_text(item.sending.record.outbox)), idempotency_key(item.claim.id)
-        self.unanswered[item] = outbox = _Outbox(item, len(left), not_sent=item.not_sent)
+        entries, key = from_text(item.sending.record.outbox), idempotency_key(item.claim.id)
+        left, calls = sends_in(entries), item.not_sent is None and len(calls_in(entries)) > 0
+        self.unanswered[item] = outbox = _Outbox(item, len(left), calls, not_sent=item.not_sent)
         if not left or item.not_sent is not None:
             self._end(outbox)
             return
@@ -223,12 +226,12 @@ class Sends:
         """Send no more of an item's messages."""
         item = outbox.item
         del self.unanswered[item]
-        if outbox.not_sent is None and not outbox.refused:
-            self._progress.happens(item, Event.CONFIRMED)
-            return
         assert item.sending is not None  # it has messages
         item.outbox, item.not_sent = confirmed(item.sending.record.outbox, outbox.confirmed), outbox.not_sent
-        self._progress.happens(item, Event.UNCONFIRMED)
+        item.refused = outbox.refused
+        done = outbox.not_sent is None and not outbox.refused
+        ended = Event.CONFIRMED if done else Event.UNCONFIRMED
+        self._progress.happens(item, Event.ALL_ANSWERED if outbox.calls else ended)
 
 
 def _why_not(queue: _Queue, entry: _Entry) -> NotSent:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Item
 from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler.callees import Callees
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.store import RecordStore
@@ -41,6 +42,9 @@ class Host(Protocol):
         """The lease is renewed from now on: the handler runs again, because data that it had read has changed, or its
         messages are being sent. Returns None if the lease ends too soon.
         """
+
+    def announced(self, claimed: Claimed, version: str) -> Claimed:
+        """The record gets this version while its lease is renewed. Returns the claim, which then knows the version."""
 
     def ended(self, index: int, outcome: Outcome) -> None:
         """Called when the message at `index` has ended."""
@@ -100,14 +104,16 @@ class Settings:
     """Settings for batches.
 
     `stop_margin_seconds` is the time reserved for settling and answering. `asynchronous` means that handlers are
-    coroutine functions. `unclaimed` means that they run without a claim: each record is written once, together with its
-    handler's effects. `host` is set outside Lambda, and `spans` for a consumer with a tracer.
+    coroutine functions. `callees` are the functions that records may call. `unclaimed` means that handlers run without
+    a claim: each record is written once, together with its handler's effects. `host` is set outside Lambda, and
+    `spans` for a consumer with a tracer.
     """
 
     store: RecordStore
     executor: Executor
     concurrency: int = 1
     asynchronous: bool = False
+    callees: Callees = Callees()  # noqa: RUF009  # never changed
     unclaimed: bool = False
     send_dead_letter: SendDeadLetter | None = None
     send_messages: SendMessages | None = None

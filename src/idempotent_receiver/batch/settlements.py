@@ -4,6 +4,7 @@ Each store answer becomes an event in the table in `items.py`, via `handler/outc
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Generic
 
@@ -106,17 +107,27 @@ class Settlements:
         self._settle(item, settlement, self._completed)
 
     def mark(self, item: Item) -> None:
-        """Record that SQS has confirmed the messages in an item's record."""
+        """Record that all in an item's outbox is done."""
         assert item.sending is not None  # it has messages
         settlement = sending.mark(self._no_longer_renewed(item.sending))
         self._settling.add(Operation(settlement, settlement.standing, partial(self._marked, item)))
 
     def stop(self, item: Item) -> None:
-        """Record which messages SQS has confirmed, and end the lease."""
+        """Record what is left of an item's outbox, and end the lease."""
         assert item.sending is not None  # it has messages
         held = self._no_longer_renewed(item.sending)
         settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms)
         self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
+
+    def keep(self, item: Item, outbox: str) -> None:
+        """Record what is left of an item's outbox, while more of it is being done."""
+        assert item.sending is not None  # it has an outbox
+        (version,) = self._deadline.clock.versions(1)
+        held, host = item.sending, self._settings.host
+        known = {*held.renewed, version}
+        item.sending = held = replace(held, renewed=known) if host is None else host.announced(held, version)
+        settlement = sending.checkpoint(held, outbox, self._deadline.now_ms, version)
+        self._settling.add(Operation(settlement, settlement.standing, partial(self._kept, item)))
 
     def fail(self, item: Item) -> None:
         """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
@@ -257,6 +268,12 @@ class Settlements:
         self._happens(
             item, Event.SETTLED, outcome.of_mark(done.answered, item.claim, self._deadline, ran=item.runs > 0)
         )
+
+    def _kept(self, item: Item, done: Settling) -> None:
+        """Go on from what is recorded now. Without an answer, later settlements find out."""
+        assert item.sending is not None  # it has an outbox
+        if isinstance(done.answered, Settled):
+            item.sending = replace(item.sending, record=done.answered.record)
 
     def _stopped(self, item: Item, done: Settling) -> None:
         """End the item, or send its dead letter: only once its record says what is left."""

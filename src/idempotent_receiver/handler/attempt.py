@@ -14,7 +14,7 @@ from idempotent_receiver.protocol.transitions import Basis
 from idempotent_receiver.transaction import outbox
 from idempotent_receiver.transaction.action import Action
 from idempotent_receiver.transaction.reads import PlainItem
-from idempotent_receiver.transaction.transaction import Transaction
+from idempotent_receiver.transaction.transaction import ToCall, Transaction
 
 MOST_RUNS = 8
 """How many times a handler may run in one attempt because data that it had read changed before it could commit."""
@@ -35,8 +35,12 @@ class Attempt:
     """The store from which its transaction reads."""
     no_sends: str | None = outbox.NOBODY_REDELIVERS
     """Why its transaction cannot send messages; None if it can."""
+    to_call: ToCall | None = None
+    """What makes a call for its transaction; None if nobody redelivers what it calls."""
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
+    call: Callable[[], object] | None = field(default=None, init=False)
+    """What runs in place of the handler: a call in its record's outbox."""
     asynchronous: bool = field(default=False, init=False)
     parsing: bool = field(default=False, init=False)
     """Whether its input is being parsed. An error is then not the handler's, which has not started."""
@@ -49,7 +53,9 @@ class Attempt:
         handlers need one.
         """
         if self._transaction is None:
-            self._transaction = Transaction(self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends)
+            self._transaction = Transaction(
+                self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends, to_call=self.to_call
+            )
             if self._ended:
                 self._transaction.seal()
         return self._transaction

@@ -79,12 +79,13 @@ class ClaimFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """The effect took place, but its messages are not all confirmed, or not marked so; a redelivery sends what is left.
-    `out_of_time` says that only the time to send them was missing.
+    """The effect took place, but its outbox is not done, or not marked so; a redelivery goes on with what is left.
+    `out_of_time` says that only time was missing. `failure` is that of a call.
     """
 
     why: str
     out_of_time: bool = False
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def of_mark(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, *,
         case Settled(record):
             return Completed(record) if ran else Duplicate(record)
         case Unknown(why):
-            return NotSent(f"its messages were sent, but that was not recorded: {why}")
+            return NotSent(f"its outbox is done, but that was not recorded: {why}")
         case ClaimLost(found):
             return _taken_over(found, claim, deadline)
 
@@ -157,7 +158,7 @@ def of_stop(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, no
         case Settled():
             return not_sent
         case Unknown(why):
-            return NotSent(f"{not_sent.why}. What SQS has confirmed was not recorded, and is sent again: {why}")
+            return NotSent(f"{not_sent.why}. What was done was not recorded, and is done again: {why}")
         case ClaimLost(found):
             return _taken_over(found, claim, deadline)
 
@@ -170,7 +171,7 @@ def _taken_over(found: Record | None, claim: Claim, deadline: Deadline) -> Outco
         case HeldElsewhere() as held:
             return held
         case _:
-            return NotSent("its record has changed while its messages were sent")
+            return NotSent("its record has changed meanwhile")
 
 
 def of_failure(

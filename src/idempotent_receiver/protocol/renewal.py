@@ -16,7 +16,8 @@ from idempotent_receiver.protocol.transitions import expiration_of
 class Renewal(NamedTuple):
     """Extends the claim's lease to `lease_ms` from now. `held` is the record that the claim or latest renewal wrote.
 
-    `renewed` are the versions of all renewals: one whose answer never came may have taken effect, or still do so.
+    `renewed` are the versions of all renewals and checkpoints: one whose answer never came may have taken effect, or
+    still do so.
     """
 
     held: Record
@@ -40,7 +41,8 @@ class Renewal(NamedTuple):
             return ClaimLost(seen)
         until_ms = now_ms + self.lease_ms
         expiration = expiration_of(now_ms, self.retention_seconds, until_ms)
-        renewed = self.held._replace(version=version, in_progress_expiration=until_ms, expiration=expiration)
+        # Of what stands, because a checkpoint may have recorded an outbox's progress.
+        renewed = standing._replace(version=version, in_progress_expiration=until_ms, expiration=expiration)
         return Change(renewed, standing)
 
     def applied(self, change: Change) -> Settled:

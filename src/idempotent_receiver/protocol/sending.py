@@ -1,7 +1,8 @@
-"""Transitions of a SENDING record: taking it over, stopping with something left, and marking it COMPLETED.
+"""Transitions of a SENDING record: taking it over, keeping its progress, stopping with something left, and marking it
+COMPLETED.
 
-Only its holder sends a record's messages. Whoever finds the record after its lease takes it over first, so that the
-holder before can no longer change it.
+Only its holder sends a record's messages and makes its calls. Whoever finds the record after its lease takes it over
+first, so that the holder before can no longer change it.
 """
 
 from collections.abc import Collection
@@ -55,14 +56,25 @@ class TakeOver(NamedTuple):
 
 
 def stop(sending: Claimed, outbox: str, now_ms: int) -> Settlement:
-    """Something is left to send, and this delivery sends no more: keep what is left of the outbox, and end the lease.
-    Nothing else changes.
+    """Something is left to send or to call, and this delivery does no more: keep what is left of the outbox, and end
+    the lease. Nothing else changes.
     """
+    return _keep(sending, outbox, now_ms)
+
+
+def checkpoint(sending: Claimed, outbox: str, now_ms: int, version: str) -> Settlement:
+    """Keep what is left of the outbox, because this delivery goes on: under the lease that a claim would get now. The
+    version is set in advance, so that whoever else writes for this claim can know it.
+    """
+    return _keep(sending, outbox, sending.claim.lease_at(now_ms))._replace(version=version)
+
+
+def _keep(sending: Claimed, outbox: str, lease_until_ms: int) -> Settlement:
     record = sending.record
     left: Attributes = {
         "status": Status.SENDING.value,
         "outbox": outbox,
-        "in_progress_expiration": now_ms,
+        "in_progress_expiration": lease_until_ms,
         "error": record.error,
         "input": record.input,
     }
@@ -70,8 +82,8 @@ def stop(sending: Claimed, outbox: str, now_ms: int) -> Settlement:
 
 
 def mark(sending: Claimed, outbox: str | None = None) -> Settlement:
-    """SQS has confirmed a SENDING record's messages, or operators gave them up: COMPLETED, without the messages. What
-    was given up stays in the record. `outbox` says what was given up now; by default, it is the record's own.
+    """A SENDING record's messages and calls are done, or operators gave them up: COMPLETED, without them. What was
+    given up stays in the record. `outbox` says what was given up now; by default, it is the record's own.
     """
     left = without_messages(sending.record.outbox if outbox is None else outbox)
     return settlement(sending, {**completed(sending.record.data), "outbox": left})

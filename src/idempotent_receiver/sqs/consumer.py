@@ -6,7 +6,7 @@ from functools import partial, update_wrapper
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
+from idempotent_receiver.batch.executor import Executor, thread_executors
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
 from idempotent_receiver.batch.settings import Host, SendMessages, Settings, Spans
@@ -59,8 +59,10 @@ class Consumer:
     def __init__(self, options: ConsumerOptions, function: Callable[..., Any]) -> None:
         binding = _bound(function, options)
         namespaces.take(options.store, *namespaces.user_of("sqs_consumer", function))
-        new_executor = _threads(binding) if options.executor is None else options.executor
-        new_spans = None if options.tracer is None else _spans(options, binding)
+        new_executor = options.executor or thread_executors(
+            asynchronous=binding.asynchronous or options.callees.any_asynchronous
+        )
+        new_spans = None if options.tracer is None else _spans(options)
 
         def handle(event: Any, context: Any, **outside: Any) -> BatchResponse:
             return _Invocation(options, binding, context, new_spans, **outside).receive(event, new_executor)
@@ -115,6 +117,8 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     `effects="transaction"` declares that all the function's effects go through its `Transaction`. Then no key is
     claimed: the record is written once, together with the effects, in half the round trips. Two workers may handle
     the same message at once, but only one of them commits.
+    `calls` are the functions that `Transaction.call` may call after the commit: a list, or a mapping of names to
+    functions. Records have these names, so keep the old name for a while when you rename one.
     `concurrency` is the number of messages handled at once. On Lambda, a plain function with 1 runs on the calling
     thread. An `async def` runs on the process's one event loop.
     `sqs` is a boto3 client. With it, failed messages are redelivered after a backoff or when `RetryLater` says. Without
@@ -210,9 +214,11 @@ class _Invocation:
         if failed and host is None:
             self._send_back(failed, executor)
         spent = asdict(processed.spent)
+        options = self.options
         if not self.binding.transactional:
             del spent["read"]
-        options = self.options
+        if not options.callees:
+            del spent["call"]
         options.telemetry.report(
             processed.outcomes,
             self._log_fields,
@@ -250,6 +256,8 @@ class _Invocation:
         return key, claim
 
     def _run(self, place: int, attempt: Attempt) -> Any:
+        if attempt.call is not None:
+            return attempt.call()
         return self.binding.run(self.messages[place], attempt)
 
     def _settings(self, executor: Executor, host: Host | None, spans: Spans | None) -> Settings:
@@ -259,6 +267,7 @@ class _Invocation:
             executor=executor,
             concurrency=options.concurrency,
             asynchronous=self.binding.asynchronous,
+            callees=options.callees,
             unclaimed=options.effects == "transaction",
             send_dead_letter=None if options.dead_letter_queue is None else self._send_dead_letter,
             send_messages=self._send_messages,
@@ -323,22 +332,11 @@ class _Invocation:
         return True
 
 
-def _threads(binding: Binding) -> Callable[[], Executor]:
-    """The factory for a consumer's executors, which share its threads."""
-    pool = ThreadPool()
-    if not binding.asynchronous:
-        return partial(ThreadExecutor, pool, None)
-    # Imported here because most consumers start without asyncio.
-    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
-
-    return partial(ThreadExecutor, pool, begin)
-
-
-def _spans(options: ConsumerOptions, binding: Binding) -> Callable[..., "BatchSpans"]:
+def _spans(options: ConsumerOptions) -> Callable[..., "BatchSpans"]:
     # Imported here because most consumers have no tracer.
     from idempotent_receiver.sqs.spans import BatchSpans  # noqa: PLC0415
 
-    return partial(BatchSpans, options, asynchronous=binding.asynchronous)
+    return partial(BatchSpans, options)
 
 
 def _failures(messages: Sequence[Message]) -> BatchResponse:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock, SystemClock
+from idempotent_receiver.handler.callees import Callees, DeclaredCalls
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
@@ -34,6 +35,7 @@ class ConsumerOptions:
     concurrency: int = 1
     dead_letter_queue: str | None = None
     sqs: "SQSClient | None" = None
+    calls: DeclaredCalls = ()
     envelope: str | OpenEnvelope | None = None
     payload: Payload | None = None
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
@@ -51,6 +53,7 @@ class ConsumerOptions:
     open_envelope: OpenEnvelope = field(init=False, repr=False, compare=False)
     in_code: bool = field(init=False, repr=False, compare=False)
     """Whether a user's own callable makes bodies or keys."""
+    callees: Callees = field(init=False, repr=False, compare=False)
     lifetime: Lifetime = field(init=False, repr=False, compare=False)
     telemetry: Telemetry = field(init=False, repr=False, compare=False)
 
@@ -59,6 +62,7 @@ class ConsumerOptions:
         # Computed once, at set-up. A frozen dataclass sets derived fields this way.
         object.__setattr__(self, "open_envelope", envelope_opener(self.envelope))
         object.__setattr__(self, "in_code", in_code(self.key, self.payload, self.envelope))
+        object.__setattr__(self, "callees", Callees(self.calls))
         object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
         object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))
 

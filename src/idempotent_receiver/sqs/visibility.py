@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
     Failed,
@@ -94,8 +95,10 @@ def visibility_seconds(
             return max(0, wait)
         case NotStarted() | NotSent(out_of_time=True):
             return _soon(clock)
-        case Failed(failure) if failure.delay_seconds is not None:
+        case Failed(failure) | NotSent(failure=Failure() as failure) if failure.delay_seconds is not None:
             return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
+        case NotSent(failure=Failure()):
+            return backoff.seconds(message.receive_count, clock)
         case Failed(failure) if left_to_sqs and failure.permanent:
             # If SQS has not moved the message by then, the backoff applies: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES

@@ -52,10 +52,6 @@ def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
     raise misuse(TypeError("Transaction.get: this transaction has no store to read from"))
 
 
-def _refused(function: object, arguments: Mapping[str, Any]) -> OutboxCall:
-    raise misuse(RuntimeError(f"Transaction.call: {NOBODY_REDELIVERS}"))
-
-
 class Transaction:
     """Reads that are still current at the commit, and writes that take effect once: with the completion, or not at all.
 
@@ -81,7 +77,7 @@ class Transaction:
         *,
         asynchronous: bool = False,
         no_sends: str | None = None,
-        to_call: ToCall = _refused,
+        to_call: ToCall | None = None,
     ) -> None:
         self._fetch = fetch
         self._asynchronous = asynchronous
@@ -212,6 +208,8 @@ class Transaction:
 
         Raises TypeError or ValueError for anything else, and RuntimeError if calls are not redelivered.
         """
+        if self._to_call is None:
+            raise misuse(RuntimeError(f"Transaction.call: {NOBODY_REDELIVERS}"))
         call = self._to_call(function, arguments)
         with self._adding:
             self._require_open("call")

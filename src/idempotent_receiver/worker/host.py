@@ -79,6 +79,7 @@ class WorkerHost:
         self.claimed = partial(leases.claimed, batch=batch)
         self.not_claimed = partial(leases.not_claimed, batch=batch)
         self.settling = leases.settling
+        self.announced = leases.announced
         self.resumed = partial(leases.resumed, batch=batch)
         self.draining = draining
         self.take_slot = partial(slots.acquire, blocking=False)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import MemoryStore
+from idempotent_receiver.batch.calling import Callings
 from idempotent_receiver.batch.exchanges import MOST_CLAIMED_AHEAD
 from idempotent_receiver.batch.items import TABLE, Do, Work
 from idempotent_receiver.batch.progress import Order, Progress
@@ -114,9 +115,9 @@ def test_whatever_the_table_of_items_asks_for_is_done_by_somebody() -> None:
 
 def test_once_stopped_no_run_starts() -> None:
     deadline = Deadline.after(ManualClock(), 30_000)
-    runs = Runs(
-        Settings(store=MemoryStore(), executor=AtOnce()), Progress(Order([])), deadline, Turns(deadline), Spent()
-    )
+    settings, progress = Settings(store=MemoryStore(), executor=AtOnce()), Progress(Order([]))
+    calls = Callings(settings, progress, deadline, Spent(), lambda item, outbox: None)
+    runs = Runs(settings, progress, deadline, Turns(deadline), calls)
 
     assert runs.may_start(deadline.moment())
     runs.stop()

@@ -165,10 +165,8 @@ def test_a_worker_that_was_taken_over_while_it_sent_ends_as_the_record_says() ->
     ends: dict[Record | None, Any] = {
         done: Duplicate(done),
         sending: HeldElsewhere(now_ms + 5_000),
-        sending._replace(in_progress_expiration=now_ms - 1): NotSent(
-            "its record has changed while its messages were sent"
-        ),
-        None: NotSent("its record has changed while its messages were sent"),
+        sending._replace(in_progress_expiration=now_ms - 1): NotSent("its record has changed meanwhile"),
+        None: NotSent("its record has changed meanwhile"),
     }
     for found, ending in ends.items():
         assert outcome.of_mark(ClaimLost(found), claim(), deadline(), ran=True) == ending

@@ -131,7 +131,7 @@ def deliver(
     store: Any, sqs: Any, function: Callable[..., Any], *records: dict[str, Any], ms: int = 30_000, **options: Any
 ) -> list[str]:
     """The ids that must be delivered again."""
-    consumer = sqs_consumer(store, sqs=sqs, logger=SILENT, metrics=SILENT, **options)(function)
+    consumer = sqs_consumer(store, sqs=sqs, **{"logger": SILENT, "metrics": SILENT, **options})(function)
     return failed_ids(consumer({"Records": list(records)}, Context(ms)))
 
 
@@ -634,7 +634,8 @@ def test_no_more_requests_are_in_progress_than_the_bound() -> None:
     out = sends.Sends(settings, SimpleNamespace())  # type: ignore[arg-type]  # nothing ends here
     item: Any = None
     for number in range(sends.MOST_REQUESTS + 1):
-        message, outbox = Outgoing(f"https://example.com/{number}", {"MessageBody": "1"}), sends._Outbox(item, 1)
+        message = Outgoing(f"https://example.com/{number}", {"MessageBody": "1"})
+        outbox = sends._Outbox(item, 1, calls=False)
         out._queues.setdefault(message.queue_url, sends._Queue()).add(sends._Entry(outbox, 1, "k", message))
     out.flush(0.0, hurry=True, late=False)
     assert len(started) == sends.MOST_REQUESTS

@@ -205,13 +205,15 @@ _WHILE_RUNNING = dict.fromkeys(("in_progress_expiration", "error", "input", "out
 class Settlement(NamedTuple):
     """Ends a run with the attributes in `outcome`: `held` with these attributes replaces `standing`.
 
-    For a claim, `standing` is `held` itself or its latest renewal.
+    For a claim, `standing` is `held` itself or its latest renewal. `version` is set in advance if a stored result
+    is already named after it.
     """
 
     held: Record
     outcome: Attributes
     retention_seconds: int
     standing: Record | None
+    version: str | None = None
     renewed: Collection[str] = ()
 
     @property
@@ -228,7 +230,7 @@ class Settlement(NamedTuple):
         standing = seen if seen is not None and seen.version in self.renewed else self.standing
         if not unchanged(seen, standing):
             return ClaimLost(seen)
-        return self._replace(standing=standing).change(now_ms, version)
+        return self._replace(standing=standing).change(now_ms, self.version or version)
 
     def change(self, now_ms: int, version: str) -> Change:
         """The write that ends the claim."""
@@ -278,7 +280,9 @@ def complete(run: Basis, data: str | None, outbox: str | None = None, now_ms: in
     if outbox is not None:
         lease = {"in_progress_expiration": run.claim.lease_at(now_ms)}
         outcome = {**outcome, **lease, "status": Status.SENDING.value, "outbox": outbox}
-    return settlement(run, outcome)
+    ends = settlement(run, outcome)
+    # A large result is named after a version: a claim has one already, otherwise it is set now.
+    return ends if isinstance(run, Claimed) else ends._replace(version=run.record.version)
 
 
 def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:
@@ -299,7 +303,7 @@ def settlement(run: Basis, outcome: Attributes) -> Settlement:
     """End the run with this outcome, by replacing its claim or the record on which it ran."""
     seconds = run.claim.retention_seconds
     standing, renewed = (run.record, run.renewed) if isinstance(run, Claimed) else (run.over, ())
-    return Settlement(run.record, outcome, seconds, standing, renewed)
+    return Settlement(run.record, outcome, seconds, standing, renewed=renewed)
 
 
 def completed(data: str | None) -> Attributes:

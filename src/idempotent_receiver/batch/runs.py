@@ -246,14 +246,22 @@ class Runs:
         self._progress.happens(item, Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
-        record, owner = item.basis.record, item.basis.record.owner or "unknown"
+        record = item.basis.record
         item.since = self._turns.writes
         reads: list[float] = []
         item.reads = reads
         settings, attempt = self._settings, record.attempts or 1
         no_sends, to_call = NO_CLIENT if settings.send_messages is None else None, settings.callees.to_call
         return Attempt(
-            record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, to_call, reads
+            record.id,
+            item.work.key,
+            attempt,
+            self._deadline,
+            item.claim.owner,
+            settings.store,
+            no_sends,
+            to_call,
+            reads,
         )
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:

@@ -17,10 +17,11 @@ from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import NotSent
 from idempotent_receiver.protocol.answers import Claimable, OtherPayload, Refusal, Unsent
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Exchanged, Operation, exchange
+from idempotent_receiver.protocol.peek import Peek, PeekAnswer
 from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unknown
-from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Peek, PeekAnswer, Settlement
+from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Settlement
 from idempotent_receiver.transaction.outbox import NO_CLIENT, calls_in, from_text, sends_in
 
 TakeOverAnswer = Claimable | ClaimAnswer

@@ -194,13 +194,13 @@ def _raised(error: BaseException, attempt: Attempt, *, with_text: bool) -> Raise
     attempt.seal()
     failure = failure_of(error, with_text=with_text)
     if attempt.parsing:
-        failure = replace(failure, started=False)
+        failure = replace(failure, started=False, charged=False)
     if attempt.unread is None:
         return Raised(failure, error, attempt.checks())
     if failure.permanent:
         # The failed read may have caused the permanent failure.
         error, failure = attempt.unread, failure_of(attempt.unread, with_text=with_text)
-    return Raised(failure, error, unread=True)
+    return Raised(replace(failure, charged=False), error, unread=True)
 
 
 def _refuse_unrun(result: object) -> None:

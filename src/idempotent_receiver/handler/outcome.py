@@ -6,7 +6,7 @@ a dead letter or raising an exception. A `deadline` argument supplies the time f
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
@@ -19,7 +19,8 @@ from idempotent_receiver.protocol.answers import (
     SettleResult,
     Unreadable,
 )
-from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.charges import charged_of, with_crash
+from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 from idempotent_receiver.transaction.action import Action
@@ -108,8 +109,16 @@ OVERTAKEN = Failure(
     type="RecordChanged",
     text="this key has a record that had not been read when the handler ran. The next delivery reads it first: "
     "in a handwritten event, set ApproximateReceiveCount to 2",
+    charged=False,
 )
 """The failure of an unclaimed run whose completion was refused."""
+
+OUTBOX_LEFT = Failure(
+    type="MessagesNotSent",
+    text="its effect took place, but not all that it sends could be sent: a redrive sends what is left",
+    exhausted=True,
+)
+"""The failure of a message whose record has something left to send after all charged deliveries."""
 
 Ending = Outcome | answers.AlreadyFailed | OtherPayload
 """The end of a call: a message's outcome, or an answer that only a call can have."""
@@ -124,6 +133,8 @@ def of_claim(answer: answers.Refusal | Unknown) -> Ending:
             return ClaimFailed(why)
         case answers.Unsent():
             return answers.NOT_SENT_HERE
+        case answers.Exhausted() | answers.ClaimableAlone():
+            raise AssertionError(answer)  # only for a message's claim, which the batch answers
         case _:
             return answer
 
@@ -222,21 +233,34 @@ def as_outcome(ending: Ending) -> Outcome:
 
 
 def uncommitted(
-    answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool
+    answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool, own: bool = False
 ) -> tuple[Failure, BaseException | None]:
     """The failure of a run whose commit was refused or got no definite answer, and the exception to raise, if any.
+    `own`: the commit's own actions are at fault.
 
     If the commit took effect after all, recording the failure is refused, because the record's version has changed.
     """
     match answer:
         case ActionFailed(index, stale):
             error = actions[index].error(index + 1, stale=stale)
-            return failure_of(error, with_text=with_text), error
+            failure = failure_of(error, with_text=with_text)
+            return replace(failure, charged=failure.charged and not stale), error
         case Unknown(why):
-            return Failure(type="TransactionNotCommitted", text=why), None
+            return Failure(type="TransactionNotCommitted", text=why, charged=own), None
 
 
 def mismatch(answer: OtherPayload) -> Failure:
     """The failure of a message whose key was used for a different payload."""
     text = f"the key was used for another payload: fingerprint {answer.expected} then, {answer.found} now"
     return Failure(type="FingerprintMismatch", text=text, permanent=True, started=False)
+
+
+def of_exhausted(record: Record) -> Failure:
+    """The failure of a message that is exhausted, or failed for good before: what its dead letter says."""
+    count = charged_of(record).attempts
+    if record.status == Status.SENDING:
+        return replace(OUTBOX_LEFT, count=with_crash(record).attempts)
+    error = error_of(record)
+    texts = {name: value for name in ("type", "at", "text", "codes") if isinstance(value := error.get(name), str)}
+    kept = {"type": "unknown", **texts, "permanent": permanent(record), "exhausted": not permanent(record)}
+    return Failure(**kept, count=count)  # type: ignore[arg-type]  # the names imply the types

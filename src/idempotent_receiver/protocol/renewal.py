@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from idempotent_receiver.protocol.answers import ClaimLost, Settled, SettleResult
+from idempotent_receiver.protocol.charges import carried
 from idempotent_receiver.protocol.record import Change, Record, unchanged
 from idempotent_receiver.protocol.transitions import expiration_of
 
@@ -42,7 +43,12 @@ class Renewal(NamedTuple):
         until_ms = now_ms + self.lease_ms
         expiration = expiration_of(now_ms, self.retention_seconds, until_ms)
         # Of what stands, because a checkpoint may have recorded an outbox's progress.
-        renewed = standing._replace(version=version, in_progress_expiration=until_ms, expiration=expiration)
+        renewed = standing._replace(
+            version=version,
+            in_progress_expiration=until_ms,
+            expiration=expiration,
+            charged=carried(standing, version),
+        )
         return Change(renewed, standing)
 
     def applied(self, change: Change) -> Settled:

@@ -21,9 +21,10 @@ from idempotent_receiver.batch.items import Item, Work
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.log_lines import line_of
 from idempotent_receiver.protocol.exchange import Operation
+from idempotent_receiver.protocol.peek import Peek
 from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import Claim, Claimed, Peek
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.sqs.visibility import queue_url

@@ -216,13 +216,13 @@ class Failure:
 
 _NOT_STORED = ("started", "delay_seconds", "charged", "count", "charged_attempt", "traceback", "exc_info")
 
-NOT_CHARGED = (RetryLater, InProgress, NotStarted, StoreUnavailable)
-"""What a handler may raise without being charged for it: it is too early, or somebody else is the cause. The last three
-come from functions that it calls, and from a read of its transaction that failed.
+NOT_CHARGED = (RetryLater, InvalidBody, InProgress, NotStarted, StoreUnavailable)
+"""What costs a message no charged attempt: it is too early, the handler did not start, or somebody else is the cause,
+such as a function that it calls, or a read of its transaction that failed.
 
-Nor is a message charged for a body that was rejected (`started` is false), for a commit that the store refused or did
-not answer for a cause beside its own actions, or for a read that was stale in the last run, too. It is charged for
-everything else that a handler raises, including its cancellation at the deadline and a signal's error.
+Nor does a commit that the store refused or did not answer for a cause beside its own actions, or a read that was stale
+in the last run, too. Everything else that a handler raises does, its cancellation at the deadline and a signal's error
+included.
 """
 
 _Error = TypeVar("_Error", bound=Exception)
@@ -261,7 +261,7 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
         delay_seconds=delay_seconds,
-        charged=delay_seconds is None and not isinstance(error, NOT_CHARGED) and not isinstance(error, InvalidBody),
+        charged=delay_seconds is None and not isinstance(error, NOT_CHARGED),
         traceback=_traceback_of(raised) if is_told else None,
         codes=codes_of(error) if text is None else None,
         exc_info=(type(raised), raised, raised.__traceback__) if is_told else None,

@@ -43,8 +43,8 @@ def line_of(outcome: Outcome) -> Line:
         case ended.NotSent():
             return _not_sent(outcome)
         case ended.DeadLettered(failure):
-            text = "failed for good and sent to the dead-letter queue"
-            return Line(ERROR, text, failure_fields(failure), ("Permanent",), failure.exc_info)
+            text = f"{_end_of(failure)} and sent to the dead-letter queue"
+            return Line(ERROR, text, failure_fields(failure), (_last(failure),), failure.exc_info)
         case ended.Failed(failure, recorded):
             return _failed(failure, recorded=recorded)
         case ended.ClaimLost():
@@ -104,8 +104,8 @@ def _not_called(why: str, failure: Failure) -> Line:
 
 def _failed(failure: Failure, *, recorded: bool) -> Line:
     fields = {**failure_fields(failure), "recorded": recorded}
-    if failure.permanent:
-        return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"), failure.exc_info)
+    if failure.permanent or (failure.exhausted and recorded):
+        return Line(ERROR, _end_of(failure), fields, (_last(failure), "Failed"), failure.exc_info)
     if recorded and failure.delay_seconds is not None:
         # No `error_type`, because the dashboard counts failures by it.
         fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
@@ -113,7 +113,17 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
     return Line(WARNING, "failed, will be retried", fields, ("Failed",), failure.exc_info)
 
 
+def _last(failure: Failure) -> str:
+    return "Exhausted" if failure.exhausted else "Permanent"
+
+
+def _end_of(failure: Failure) -> str:
+    return "failed for the last time allowed" if failure.exhausted else "failed for good"
+
+
 def failure_fields(failure: Failure) -> dict[str, Any]:
     """What a line says of a failure."""
-    fields = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    fields: dict[str, Any] = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    if failure.charged_attempt:
+        fields["charged_attempt"] = failure.charged_attempt
     return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}

@@ -32,6 +32,7 @@ COUNTS = (
     "Failed",
     "Delayed",
     "Permanent",
+    "Exhausted",
     "TakenOver",
     "LostClaims",
     "Released",

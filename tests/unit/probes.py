@@ -11,6 +11,7 @@ from idempotent_receiver import (
     DynamoDBStore,
     Message,
     PermanentError,
+    RetryLater,
     Transaction,
     current_claim,
     http_endpoint,
@@ -81,6 +82,10 @@ def refuse(body: dict) -> None:
 
 def fail(body: dict) -> None:
     raise ValueError("its text")
+
+
+def postpone(body: dict) -> None:
+    raise RetryLater(seconds=60)
 
 
 def post(body: dict, message: Message, tx: Transaction) -> None:

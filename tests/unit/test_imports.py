@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "batch", "batch.calling", "batch.exchanges", "batch.executor", "batch.items", "batch.keys", "batch.progress",
     "batch.settlements", "batch.receiver",
-    "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
+    "batch.apart", "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
     "dynamodb.cancellations", "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs",
     "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "durable", "errors", "handler",
     "handler.annotations", "handler.attempt", "handler.callees", "handler.outcome", "json_numbers", "log_lines",

@@ -51,6 +51,7 @@ from tests.unit.probes import (
     of_the_clocks_time,
     only_record,
     post,
+    postpone,
     raised,
     refuse,
     results_of,
@@ -160,6 +161,9 @@ SAME = [{"id": "7", "note": "a"}, {"id": "7", "note": "b"}]
 """Bodies of one key."""
 
 TRACING = Tracing()
+dead_lettered = partial(
+    consumed, lambda scenario: [*scenario.dead_letters()], queue_client=True, dead_letter_queue=DEAD_LETTERS
+)
 
 CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "key": (body_field("id"), consumed(lambda scenario: [*scenario.memory.items]), ["n#m0"], ["n#7"]),
@@ -167,6 +171,8 @@ CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "concurrency": (3, most_at_once, 1, 3),
     "dead_letter_queue": (DEAD_LETTERS, consumed(lambda s: [*s.dead_letters()], refuse, queue_client=True), [], ["m0"]),
     "sqs": (True, consumed(lambda scenario: scenario.sqs.calls, fail), [], ["change_message_visibility_batch"]),
+    "max_attempts": (1, dead_lettered(fail), [], ["m0"]),
+    "max_age_seconds": (59, dead_lettered(postpone, max_attempts=5), [], ["m0"]),
     "envelope": ("detail", bodies_handled, [{"detail": {"n": 1}}], [{"n": 1}]),
     "payload": (Payload("id"), consumed(answer, accept, SAME, key=body_field("id")), ["m1"], []),
     "retention_seconds": (

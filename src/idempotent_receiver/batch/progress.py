@@ -165,6 +165,8 @@ class Progress:
         self.stopped = False
         self.unreachable: str | None = None
         """Why the store did not confirm the end of an unclaimed run. Once this is set, nothing more starts."""
+        self.dead_lettered = False
+        """Whether a dead letter of this batch is confirmed."""
         self._answered = False
         self.ended: deque[Item] = deque()
         """Ended items, until the items that wait for them have been notified."""

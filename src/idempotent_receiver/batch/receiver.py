@@ -211,7 +211,7 @@ class Batch:
         waits = self._keys.lingers(moment.elapsed_seconds, waiting=bool(claims.unread or claims.waiting))
         if claims.unread and not waits:
             claims.peek()
-        if claims.waiting and not waits:
+        if (claims.waiting or claims.apart) and not waits:
             claims.claim(ahead=self._progress.held + len(runs.ready))
         if runs.ready or runs.again:
             runs.start(moment)
@@ -268,7 +268,7 @@ class DeadLetters:
 
     def add(self, item: Item) -> None:
         """Queue an item's dead letter if no retry can help; otherwise mark the item as failed."""
-        if item.failure.permanent:
+        if item.failure.for_good:
             self._waiting.append(item)
         else:
             self._progress.not_sent(item)
@@ -276,6 +276,7 @@ class DeadLetters:
     def _sent(self, item: Item, confirmed: bool) -> None:  # positional: the executor passes the job's result
         self._sending -= 1
         if confirmed:
+            self._progress.dead_lettered = True
             self._progress.happens(item, Event.SENT, DeadLettered(item.failure))
         else:
             self._progress.not_sent(item)

@@ -7,7 +7,7 @@ for a redelivery; a record's messages to other groups and queues do not.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -124,6 +124,8 @@ class Sends:
         self._executor = settings.executor
         self._progress = progress
         self._queues: dict[str, _Queue] = {}
+        self._passed = False
+        """Whether SQS has accepted a message of this batch. If it accepts none, no message pays for a refusal."""
         self.unanswered: dict[Item, _Outbox] = {}
         """The items with messages that are waiting or in progress."""
         self._calls = 0
@@ -196,7 +198,7 @@ class Sends:
                 again.append(entry)
             else:
                 queue.refusal = answer.why if answer.of_queue else queue.refusal
-                self._leave([entry, *queue.behind(entry)], NotSent(answer.why))
+                self._leave([entry, *queue.behind(entry)], NotSent(answer.why, charged=answer.refused))
         for entry in reversed(again):
             queue.add(entry, first=True)
 
@@ -209,6 +211,7 @@ class Sends:
             outbox.refused = True
         else:
             outbox.confirmed.add(entry.number)
+            self._passed = True
         outbox.unanswered -= 1
         self._end_if_answered(outbox)
 
@@ -228,6 +231,8 @@ class Sends:
         del self.unanswered[item]
         assert item.sending is not None  # it has messages
         item.outbox, item.not_sent = confirmed(item.sending.record.outbox, outbox.confirmed), outbox.not_sent
+        if item.not_sent is not None and not self._passed:
+            item.not_sent = replace(item.not_sent, charged=False)
         item.refused = outbox.refused
         done = outbox.not_sent is None and not outbox.refused
         ended = Event.CONFIRMED if done else Event.UNCONFIRMED
@@ -237,5 +242,5 @@ class Sends:
 def _why_not(queue: _Queue, entry: _Entry) -> NotSent:
     """Why a waiting message is not sent. One that was tried has met more than the lack of time."""
     if queue.refusal is not None:
-        return NotSent(queue.refusal)
+        return NotSent(queue.refusal, charged=True)
     return NotSent(NOT_SENT, out_of_time=entry.tries == 0)

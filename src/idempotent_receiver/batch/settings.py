@@ -65,7 +65,7 @@ class Host(Protocol):
 class SendAnswer(NamedTuple):
     """Whether SQS has confirmed one message, and if not, why. `own`: the message is at fault, and no retry can help.
     `of_queue`: the cause affects all messages to the queue. `tries`: how often one batch sends a message that gets this
-    answer; more than once if an immediate retry may help.
+    answer; more than once if an immediate retry may help. `refused`: SQS or IAM has answered that it does not take it.
     """
 
     confirmed: bool
@@ -73,6 +73,7 @@ class SendAnswer(NamedTuple):
     own: bool = False
     of_queue: bool = False
     tries: int = 1
+    refused: bool = False
 
 
 ResultT = TypeVar("ResultT")

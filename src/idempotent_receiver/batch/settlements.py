@@ -16,7 +16,7 @@ from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.attempt import MOST_RUNS
-from idempotent_receiver.protocol import sending, transitions
+from idempotent_receiver.protocol import charges, sending, transitions
 from idempotent_receiver.protocol.answers import ClaimLost, OtherPayload, Settled, SettleResult
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, SETTLE_RETRIES, AnswerT, Operation
 from idempotent_receiver.protocol.record import Record, Status
@@ -115,8 +115,12 @@ class Settlements:
     def stop(self, item: Item) -> None:
         """Record what is left of an item's outbox, and end the lease."""
         assert item.sending is not None  # it has messages
-        held = self._no_longer_renewed(item.sending)
-        settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms)
+        held, not_sent = self._no_longer_renewed(item.sending), item.not_sent
+        allowance, charged = item.claim.allowance, not_sent is not None and not_sent.charged
+        cost = charges.on_failure(held.record, allowance, charged=charged, final=False)
+        if cost.message is not None:
+            item.failure, item.not_sent = outcome.with_cost(outcome.OUTBOX_LEFT, cost, allowance), None
+        settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms, cost)
         self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
 
     def keep(self, item: Item, outbox: str) -> None:
@@ -131,8 +135,11 @@ class Settlements:
 
     def fail(self, item: Item) -> None:
         """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
-        failure = item.failure
-        settlement = transitions.fail(self._settled_by(item), failure.to_json(), started=failure.started)
+        basis, failure, allowance = self._settled_by(item), item.failure, item.claim.allowance
+        final = failure.permanent or (allowance is not None and allowance.over(self._deadline.now_ms, failure))
+        cost = charges.on_failure(basis.record, allowance, charged=failure.charged, final=final)
+        item.failure = failure = outcome.with_cost(failure, cost, allowance)
+        settlement = transitions.fail(basis, failure.to_json(), started=failure.started, charged=cost)
         self._settle(item, settlement, self._failed)
 
     def _settle(self, item: Item, settlement: Settlement, on_done: Callable[[Item, Settling], None]) -> None:
@@ -200,7 +207,7 @@ class Settlements:
             return
         self._turns.leave(item.index, applied=isinstance(answer, Settled))
         if isinstance(answer, ActionFailed | Unknown):
-            self._not_committed(item, answer, contended=done.contended)
+            self._not_committed(item, answer, contended=done.contended, own=done.own)
         else:
             on_done(item, done)  # type: ignore[arg-type]  # its answer is a settlement's
 
@@ -224,8 +231,8 @@ class Settlements:
         self._happens(item, Event.STALE)
         return True
 
-    def _not_committed(self, item: Item, answer: ActionFailed | Unknown, *, contended: bool) -> None:
-        failure, _ = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
+    def _not_committed(self, item: Item, answer: ActionFailed | Unknown, *, contended: bool, own: bool) -> None:
+        failure, _ = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts, own=own)
         item.actions = ()
         if isinstance(item.basis, Claimed) or not (isinstance(answer, Unknown) and answer.retry):
             item.failure = failure
@@ -295,7 +302,7 @@ class Settlements:
 
     def _failed(self, item: Item, done: Settling) -> None:
         item.recorded = isinstance(done.answered, Settled)
-        if item.recorded and item.failure.permanent:
+        if item.recorded and item.failure.for_good:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
             ending = outcome.of_failure(done.answered, item.failure, item.basis, self._deadline)

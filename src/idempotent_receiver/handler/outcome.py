@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.answers import (
     SettleResult,
     Unreadable,
 )
-from idempotent_receiver.protocol.charges import charged_of, with_crash
+from idempotent_receiver.protocol.charges import Allowance, Charged, charged_of, with_crash
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
@@ -81,12 +81,14 @@ class ClaimFailed:
 @dataclass(frozen=True, slots=True)
 class NotSent:
     """The effect took place, but its outbox is not done, or not marked so; a redelivery goes on with what is left.
-    `out_of_time` says that only time was missing. `failure` is that of a call.
+    `out_of_time` says that only time was missing, `charged` that the message itself is the cause. `failure` is that of
+    a call.
     """
 
     why: str
     out_of_time: bool = False
     failure: Failure | None = None
+    charged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,20 @@ def mismatch(answer: OtherPayload) -> Failure:
     """The failure of a message whose key was used for a different payload."""
     text = f"the key was used for another payload: fingerprint {answer.expected} then, {answer.found} now"
     return Failure(type="FingerprintMismatch", text=text, permanent=True, started=False)
+
+
+def with_cost(failure: Failure, cost: Charged, allowance: Allowance | None) -> Failure:
+    """The failure with what it costs its message. The last one has no delay: it is not retried."""
+    if allowance is None:
+        return failure
+    last = cost.message is not None
+    return replace(
+        failure,
+        count=cost.attempts,
+        charged_attempt=allowance.used(cost.attempts - 1) + 1 if failure.charged else 0,
+        exhausted=last and not failure.permanent,
+        delay_seconds=None if last else failure.delay_seconds,
+    )
 
 
 def of_exhausted(record: Record) -> Failure:

@@ -55,12 +55,13 @@ NO_CHARGE = Charged()
 
 class Allowance(NamedTuple):
     """What the message with this id may cost: `most` charged attempts beyond `base`, the count at which its dead
-    letter, if it was one, was redriven. None: any number.
+    letter, if it was one, was redriven. None: any number. A delay that ends after `retry_until_ms` (epoch) is final.
     """
 
     message: str
     most: int | None
     base: int = 0
+    retry_until_ms: int | None = None
 
     def used(self, count: int) -> int:
         """How many of the charged attempts count against this allowance. A base above the count is forged, or the
@@ -71,6 +72,12 @@ class Allowance(NamedTuple):
     def used_up(self, before: int, count: int) -> bool:
         """Whether a charge that raised the count from `before` was the last one allowed."""
         return self.most is not None and count - (before - self.used(before)) >= self.most
+
+    def over(self, now_ms: int, failure: Failure) -> bool:
+        """Whether a failure's delay, if it requests one, would end too late."""
+        if failure.delay_seconds is None or self.retry_until_ms is None:
+            return False
+        return now_ms + 1000 * failure.delay_seconds > self.retry_until_ms
 
 
 def charged_of(record: Record) -> Charged:
@@ -100,7 +107,7 @@ def with_crash(record: Record) -> Charged:
     return charged._replace(attempts=charged.attempts + charged.alone, alone=True)
 
 
-def exhausted(record: Record, allowance: Allowance | None) -> bool:
+def ends(record: Record, allowance: Allowance | None) -> bool:
     """Whether the message with this allowance ends here: it has failed finally, or crashed or been refused as often as
     allowed. The record is FAILED, or its lease is over.
     """

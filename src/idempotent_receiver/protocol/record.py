@@ -120,6 +120,11 @@ def permanent(record: Record) -> bool:
     return error_of(record).get("permanent") is True
 
 
+def exhausted(record: Record) -> bool:
+    """Whether the record says that its message has used up its charged attempts."""
+    return error_of(record).get("exhausted") is True
+
+
 def _whole(value: object) -> int | None:
     """An integer, even if the engine returns it as a Decimal; None for anything else."""
     if isinstance(value, bool) or not hasattr(value, "__int__") or isinstance(value, str):

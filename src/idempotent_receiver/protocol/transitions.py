@@ -239,8 +239,9 @@ class Settlement(NamedTuple):
         """The write that ends the claim."""
         ended: dict[str, Any] = {**_WHILE_RUNNING, **self.outcome}
         expiration = expiration_of(now_ms, self.retention_seconds, ended["in_progress_expiration"])
-        ended |= {"version": version, "expiration": expiration, "charged": self.charged.text(version)}
-        return Change(self.held._replace(**ended), self.standing)
+        charged = self.charged.text(version)
+        ended_record = self.held._replace(**ended, version=version, expiration=expiration, charged=charged)
+        return Change(ended_record, self.standing)
 
     def applied(self, change: Change) -> Settled:
         """The claim has ended."""
@@ -274,7 +275,7 @@ def decide(seen: Record | None, claim: Claim, sent_versions: Collection[str], no
 
 def _decide_ended(seen: Record, claim: Claim) -> Claimable | ClaimAnswer:
     """The last rows of the table, for a record that no live claim holds and that is not COMPLETED."""
-    if charges.exhausted(seen, claim.allowance):
+    if charges.ends(seen, claim.allowance):
         return Exhausted(seen)
     if seen.status == Status.SENDING:
         return Unsent(seen)

@@ -124,7 +124,9 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     `sqs` is a boto3 client. With it, failed messages are redelivered after a backoff or when `RetryLater` says. Without
     `dead_letter_queue`, those that failed for good return within seconds, so that the redrive policy soon moves them.
     `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.
-    The message is acknowledged once SQS has confirmed the send.
+    `max_attempts`, with both, is how many failures and crashes of its own a message may have: the last one sends it
+    there. A `RetryLater` that ends later than `max_age_seconds` after the first send does so, too: keep that below the
+    queue's retention.
     `envelope` extracts the body from its envelope: a JMESPath expression, such as `"detail"` for EventBridge and
     `"Message"` for SNS, or a callable that takes the body as it was sent and returns the body as text.
     Your own `key` and `envelope` are called before a claim, for up to 16 messages at once, on other threads. An error
@@ -318,8 +320,7 @@ class _Invocation:
     def _send_dead_letter(self, place: int, failure: Failure) -> bool:
         """Send a dead letter; returns whether SQS confirmed it."""
         sqs, queue = self.options.sqs, self.options.dead_letter_queue
-        assert sqs is not None  # checked at set-up
-        assert queue is not None  # checked by the caller
+        assert sqs is not None and queue is not None  # noqa: PT018  # checked at set-up and by the caller
         function = str(getattr(self.context, "function_name", "unknown"))
         try:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)

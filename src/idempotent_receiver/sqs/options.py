@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 
+DEFAULT_AGE_SECONDS = 3 * 24 * 60 * 60
+"""Three days: a queue keeps its messages for four, unless told otherwise."""
+
+
 @dataclass(frozen=True)
 class ConsumerOptions:
     """A consumer's options, documented in `sqs_consumer`. Use `dataclasses.replace` to vary them.
@@ -36,6 +40,8 @@ class ConsumerOptions:
     dead_letter_queue: str | None = None
     sqs: "SQSClient | None" = None
     calls: DeclaredCalls = ()
+    max_attempts: int | None = None
+    max_age_seconds: int = DEFAULT_AGE_SECONDS
     envelope: str | OpenEnvelope | None = None
     payload: Payload | None = None
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
@@ -72,6 +78,8 @@ class ConsumerOptions:
         if self.sqs is not None:
             options.require_client(self.sqs, "sqs", "sqs")
         options.require_dead_letter_queue(self.dead_letter_queue, self.sqs)
+        options.require_max_attempts(self.max_attempts, self.dead_letter_queue)
+        options.require_count(self.max_age_seconds, "max_age_seconds")
         options.require_envelope(self.envelope)
         options.require_payload(self.payload, self.key, message_id)
         options.require_queue_retention(self.retention_seconds)

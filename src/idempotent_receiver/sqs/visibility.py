@@ -45,7 +45,8 @@ LONGEST_SEND_BACK_SECONDS = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """Exponential backoff with full jitter: a random time below a bound, which starts at `first_seconds`, doubles with
-    each receive and is at most `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
+    each receive, or with each charged attempt if `max_attempts` is set, and is at most `longest_seconds`.
+    Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
 
     While the store is unavailable, the bound grows ninefold with each receive, and the wait is at least three quarters
     of the bound. With the defaults, four waits exceed a quarter of an hour, so that a shorter outage does not use up a
@@ -103,6 +104,8 @@ def visibility_seconds(
             # If SQS has not moved the message by then, the backoff applies: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
             return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
+        case Failed(failure) if failure.charged_attempt > 0:
+            return backoff.seconds(failure.charged_attempt, clock)
         case ClaimFailed() | SettleFailed() | NotSent():
             return backoff.outage_seconds(message.receive_count, clock)
         case _:

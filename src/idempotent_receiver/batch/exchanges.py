@@ -140,12 +140,16 @@ class ClaimLine:
             self._claim_alone(alone)
 
     def _claim_alone(self, item: Item) -> None:
-        """Claim an item that may kill this process. On Lambda, a killed batch acknowledges nothing, and would send its
-        dead letters again: once one is confirmed, the item waits for its next delivery.
+        """Claim an item that may kill this process, or leave all that are set apart to their next delivery: outside
+        Lambda, if other batches would die with it. On Lambda, a killed batch acknowledges nothing, and would send its
+        dead letters again.
         """
-        if self._host is None and self._progress.dead_lettered:
+        host = self._host
+        if self._progress.dead_lettered if host is None else not host.exclusive:
             for each in [item, *self.apart.clear()]:
                 if each.stage is Stage.WAITING:
+                    if host is not None and each.claim.alone:
+                        host.set_apart(each.index)
                     self._progress.happens(each, Event.STOPPED, NotStarted())
             return
         self._progress.happens(item, Event.ASKS)

@@ -23,6 +23,9 @@ class Host(Protocol):
     All methods except `draining` and `free_slot` are called on the batch's own thread.
     """
 
+    exclusive: bool
+    """Whether no other batch runs in this process until this one has ended."""
+
     def keyed(self, known: Sequence[tuple[int, str]]) -> None:
         """Messages have usable keys: each with its index, and its record's id."""
 
@@ -57,6 +60,9 @@ class Host(Protocol):
 
     def free_slot(self) -> None:
         """A slot is free again."""
+
+    def set_apart(self, index: int) -> None:
+        """The message has crashed before, and this batch is not exclusive: it is to come again, alone."""
 
     def releases(self, index: int) -> bool:
         """Whether to release a waiting message. Asked once no handler has started for `AHEAD_SECONDS`."""

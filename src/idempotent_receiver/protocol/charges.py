@@ -172,7 +172,7 @@ def on_failure(record: Record, allowance: Allowance | None, *, charged: bool, fi
 
 def on_release(record: Record, *, crash: bool = False) -> Charged:
     """What a release keeps of the count. `crash`: the worker is known to have died in the run."""
-    return (with_crash(record) if crash else charged_of(record))._replace(message=None)
+    return with_crash(record) if crash else charged_of(record)._replace(message=None)
 
 
 def carried(record: Record, version: str) -> str | None:

@@ -129,7 +129,7 @@ def test_a_release_for_a_dead_worker_counts_as_its_crash() -> None:
         seen = transitions.release(run, NOW_MS, started=True, crash=True).change(NOW_MS, "released").new
         counts.append(charged_of(seen))
         run = claimed(seen, alone=True)
-    assert counts == [Charged(0, alone=True), Charged(1, alone=True), Charged(2, alone=True)]
+    assert counts == [Charged(0, True), Charged(1, True, "m"), Charged(2, True, "m")]
 
 
 def test_nothing_is_kept_of_a_message_that_has_cost_nothing() -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import sqs_consumer
 from idempotent_receiver.protocol.charges import charged_of
 from idempotent_receiver.protocol.record import Record, from_attributes
 from idempotent_receiver.sqs.received import lambda_record
 from idempotent_receiver.testing.worker import SILENT
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.queues import Queues
@@ -64,7 +64,7 @@ class Pipeline:
         sqs: Any = self.queues
         given = {"sqs": sqs, "clock": self.clock, "logger": SILENT, "metrics": SILENT, **options}
         given.setdefault("dead_letter_queue", self.dead_letters.url)
-        self.new = sqs_consumer(self.store, **given)(self._run)
+        self.new = controlled(self.store, **given)(self._run)
 
     def _run(self, body: str) -> None:
         self.runs.append(body)

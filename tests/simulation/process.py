@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import body_field, message_id, sqs_consumer
+from idempotent_receiver import body_field, message_id
 from idempotent_receiver.testing.events import LambdaContext
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import WorldClock, WorldExecutor
+from tests.consumers import controlled
 from tests.simulation import reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.casts import Cast
@@ -166,7 +167,7 @@ class Consumer(Process):
         more: dict[str, Any] = {"retention_seconds": DAY_SECONDS} if plan.expires else {}
         if version.dead_letters:
             more["dead_letter_queue"] = DEAD_LETTERS + (".fifo" if plan.fifo else "")
-        self.handler = sqs_consumer(
+        self.handler = controlled(
             NetworkStore(self, namespace),
             clock=self.clock,
             executor=self.executor,

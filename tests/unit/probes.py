@@ -16,9 +16,9 @@ from idempotent_receiver import (
     current_claim,
     http_endpoint,
     idempotent,
-    sqs_consumer,
 )
 from idempotent_receiver.protocol.record import Record, Status, attributes
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
@@ -165,7 +165,7 @@ def executors_made(options: dict[str, Any]) -> int:
         made.append(options["executor"]())
         return made[-1]
 
-    consumer = sqs_consumer(CountingStore(), logger=Recorder(), metrics=Recorder(), **dict.fromkeys(options, counted))
+    consumer = controlled(CountingStore(), logger=Recorder(), metrics=Recorder(), **dict.fromkeys(options, counted))
     consumer(accept)({"Records": [sqs_record("m")]}, Context(ManualClock()))
     return len(made)
 
@@ -240,7 +240,7 @@ def function(store: CountingStore, does: Callable[[], Any], options: dict[str, A
 
 
 def consumer(store: CountingStore, does: Callable[[], Any], options: dict[str, Any]) -> Callable[[], Any]:
-    handle = sqs_consumer(store, logger=Recorder(), metrics=Recorder(), **options)(accept)
+    handle = controlled(store, logger=Recorder(), metrics=Recorder(), **options)(accept)
     return lambda: handle({"Records": [sqs_record("m")]}, Context(ManualClock()))
 
 

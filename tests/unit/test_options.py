@@ -194,8 +194,6 @@ CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "logger": (Recorder(), used(consumed(answer, fail)), False, True),
     "metrics": (Recorder(), used(consumed(answer)), False, True),
     "tracer": (TRACING.tracer, lambda options: (consumed(answer)(options), len(TRACING.spans))[1] > 0, False, True),
-    "clock": (ManualClock(), partial(of_the_clocks_time, consumer), False, True),
-    "executor": (partial(ThreadExecutor, ThreadPool(), None), executors_made, 0, 1),
 }
 
 CLIENT = boto3.client("dynamodb", region_name="us-east-1", endpoint_url="http://127.0.0.1:9")
@@ -217,6 +215,20 @@ def test_an_option_is_obeyed(table: dict[str, Any], option: str) -> None:
     value, observe, without, with_it = table[option]
 
     assert (observe({}), observe({option: value})) == (without, with_it)
+
+
+CONTROLS: dict[str, tuple[Any, Observe, Any, Any]] = {
+    "clock": (ManualClock(), partial(of_the_clocks_time, consumer), False, True),
+    "executor": (partial(ThreadExecutor, ThreadPool(), None), executors_made, 0, 1),
+}
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_consumer_obeys_the_clock_and_the_executor_of_a_test(control: str) -> None:
+    """They are no options: a deployed consumer has neither."""
+    value, observe, without, with_it = CONTROLS[control]
+
+    assert (observe({}), observe({control: value})) == (without, with_it)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -32,6 +32,7 @@ from idempotent_receiver.handler.outcome import (
 )
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, OF_CLAIMS, SPENT, counts_of, line_of
+from tests.consumers import controlled
 from tests.manual_clock import ManualClock
 from tests.queues import Queues
 from tests.simulation.world import sqs_record
@@ -120,7 +121,7 @@ def told(sink: Sink, *records: dict[str, Any], **options: Any) -> list[dict[str,
         if message.id == "poison":
             raise PermanentError("closed")
 
-    consumer = sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink, **options)(handle)  # type: ignore[arg-type]
+    consumer = controlled(MemoryStore(), logger=sink.logger, metrics=sink, **options)(handle)  # type: ignore[arg-type]
     consumer({"Records": list(records)}, Context())
     return sink.lines
 
@@ -214,7 +215,7 @@ def test_a_duration_is_in_milliseconds() -> None:
     def handle(body: dict) -> None:
         clock.seconds += 1.5
 
-    sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink, clock=clock)(handle)(
+    controlled(MemoryStore(), logger=sink.logger, metrics=sink, clock=clock)(handle)(
         {"Records": [sqs_record("1")]}, Context()
     )  # type: ignore[arg-type]
 
@@ -281,9 +282,7 @@ def test_the_time_of_the_store_and_of_the_handler_are_told_apart(
             raise ValueError
 
     options: Any = {"logger": sink.logger, "metrics": sink, "clock": clock}
-    sqs_consumer(SlowStore(clock), **options)(handle)(
-        {"Records": [sqs_record("1", body, receives=receives)]}, Context()
-    )
+    controlled(SlowStore(clock), **options)(handle)({"Records": [sqs_record("1", body, receives=receives)]}, Context())
 
     told = {f"{name}Milliseconds": value for name, value in {**times, "LongestHandler": 500}.items()}
     assert {name: value for name, value in sink.metrics.items() if name in told} == pytest.approx(told)
@@ -300,7 +299,7 @@ def test_the_time_of_handlers_is_their_sum_and_the_longest_is_told() -> None:
 
     options: Any = {"logger": sink.logger, "metrics": sink, "clock": clock}
     records = [sqs_record(str(body), str(body)) for body in (1, 3, 2)]
-    sqs_consumer(MemoryStore(), **options)(handle)({"Records": records}, Context())
+    controlled(MemoryStore(), **options)(handle)({"Records": records}, Context())
 
     assert (sink.metrics["HandlerMilliseconds"], sink.metrics["LongestHandlerMilliseconds"]) == (6_000, 3_000)
     assert "ReadMilliseconds" not in sink.metrics

@@ -55,6 +55,8 @@ class Executor(Protocol):
         """
 
 
+NewExecutor = Callable[[], Executor]
+
 Jobs = SimpleQueue[Callable[[], None] | None]
 """A thread's jobs; None ends the thread."""
 
@@ -194,6 +196,17 @@ class ThreadExecutor:
         return None if loop is None else loop.stop(within_seconds)
 
 
+def threads(*, asynchronous: bool) -> NewExecutor:
+    """The factory for one consumer's executors, which share its threads."""
+    pool = ThreadPool()
+    if not asynchronous:
+        return partial(ThreadExecutor, pool, None)
+    # Imported here because most consumers start without asyncio.
+    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
+
+    return partial(ThreadExecutor, pool, begin)
+
+
 def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -> Callable[[], None]:
     try:
         return partial(on_done, context.run(job))
@@ -204,14 +217,3 @@ def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -
 def _crash(error: BaseException) -> None:
     """Report that a job raised, which no job may do."""
     raise error
-
-
-def thread_executors(*, asynchronous: bool) -> Callable[[], ThreadExecutor]:
-    """The factory for a consumer's executors, which share its threads. `asynchronous` ones run coroutines, too."""
-    pool = ThreadPool()
-    if not asynchronous:
-        return partial(ThreadExecutor, pool, None)
-    # Imported here because most consumers start without asyncio.
-    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
-
-    return partial(ThreadExecutor, pool, begin)

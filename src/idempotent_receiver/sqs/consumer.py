@@ -6,11 +6,11 @@ from functools import partial, update_wrapper
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from idempotent_receiver.batch.executor import Executor, thread_executors
+from idempotent_receiver.batch.executor import Executor, NewExecutor, threads
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
 from idempotent_receiver.batch.settings import Host, SendMessages, Settings, Spans
-from idempotent_receiver.clock import Deadline
+from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import function_name, require_transactions
 from idempotent_receiver.handler.attempt import Attempt
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from idempotent_receiver.sqs.spans import BatchSpans
 
 BatchResponse = dict[str, list[dict[str, str]]]
+MessageFunction = Callable[..., Any]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
 """Creates one batch's host from the batch's messages and their work. Used outside Lambda."""
 
@@ -38,15 +39,22 @@ class LambdaHandler(Protocol):
     `options` are the consumer's options, including its store; `__wrapped__` is the function for one message.
     """
 
-    __wrapped__: Callable[..., Any]
+    __wrapped__: MessageFunction
     options: ConsumerOptions
 
     def __call__(self, event: Any, context: Any) -> BatchResponse:
         """Process an SQS event and return the messages to redeliver. Raises InvalidEvent for any other event."""
 
-    def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "LambdaHandler":
+    def with_options(
+        self,
+        options: ConsumerOptions,
+        function: MessageFunction | None = None,
+        *,
+        clock: Clock | None = None,
+        executor: NewExecutor | None = None,
+    ) -> "LambdaHandler":
         """A copy of this handler with other options, such as `dataclasses.replace(handler.options, store=store)`, and
-        optionally another function.
+        optionally another function. For tests, `clock` and `executor` replace the sources of time and concurrency.
         """
 
 
@@ -56,18 +64,21 @@ class Consumer:
     Raises TypeError if the function cannot handle a message or does not fit the options.
     """
 
-    def __init__(self, options: ConsumerOptions, function: Callable[..., Any]) -> None:
+    def __init__(
+        self, options: ConsumerOptions, function: MessageFunction, *, clock: Clock | None, executor: NewExecutor | None
+    ) -> None:
         binding = _bound(function, options)
         namespaces.take(options.store, *namespaces.user_of("sqs_consumer", function))
-        new_executor = options.executor or thread_executors(
-            asynchronous=binding.asynchronous or options.callees.any_asynchronous
-        )
+        asynchronous = binding.asynchronous or options.callees.any_asynchronous
+        new_executor = threads(asynchronous=asynchronous) if executor is None else executor
         new_spans = None if options.tracer is None else _spans(options)
 
         def handle(event: Any, context: Any, **outside: Any) -> BatchResponse:
-            return _Invocation(options, binding, context, new_spans, **outside).receive(event, new_executor)
+            deadline = Deadline.of_invocation(context, clock)
+            return _Invocation(options, binding, context, deadline, new_spans, **outside).receive(event, new_executor)
 
         self.options, self.__wrapped__, self._handle = options, function, handle
+        self._copy = partial(Consumer, clock=clock, executor=executor)
         self.lambda_handler = _function_of(self)
 
     def __call__(self, event: Any, context: Any) -> BatchResponse:
@@ -78,9 +89,9 @@ class Consumer:
         """Process an event outside Lambda: a lease lasts `lease_ms` from when it is written, and the host renews it."""
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
-    def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "Consumer":
-        """A copy of this consumer with other options, and optionally another function."""
-        return Consumer(options, self.__wrapped__ if function is None else function)
+    def with_options(self, options: ConsumerOptions, function: Any = None, **controls: Any) -> "Consumer":
+        """As `LambdaHandler.with_options`. `controls` are its `clock` and `executor`, by default this consumer's."""
+        return self._copy(options, self.__wrapped__ if function is None else function, **controls)
 
 
 def _function_of(consumer: Consumer) -> LambdaHandler:
@@ -93,8 +104,8 @@ def _function_of(consumer: Consumer) -> LambdaHandler:
     def lambda_handler(event: Any, context: Any) -> BatchResponse:
         return consumer(event, context)
 
-    def with_options(options: ConsumerOptions, function: Callable[..., Any] | None = None) -> LambdaHandler:
-        return consumer.with_options(options, function).lambda_handler
+    def with_options(options: ConsumerOptions, function: Any = None, **controls: Any) -> LambdaHandler:
+        return consumer.with_options(options, function, **controls).lambda_handler
 
     made: Any = lambda_handler
     itself = signature(made)  # before `__wrapped__` is set, which `signature` follows
@@ -146,12 +157,12 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     is set on a system that does not support it.
     """
 
-    def __call__(self, function: Callable[..., Any]) -> LambdaHandler:
+    def __call__(self, function: MessageFunction) -> LambdaHandler:
         """Decorate a function for one message."""
-        return Consumer(self, function).lambda_handler
+        return Consumer(self, function, clock=None, executor=None).lambda_handler
 
 
-def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:
+def _bound(function: MessageFunction, options: ConsumerOptions) -> Binding:
     binding = bind(function)
     if binding.transactional:
         require_transactions(options.store, function_name(function))
@@ -170,6 +181,7 @@ class _Invocation:
     options: ConsumerOptions
     binding: Binding
     context: Any
+    deadline: Deadline
     new_spans: Callable[..., "BatchSpans"] | None
     lease_ms: int | None = None
     new_host: NewHost | None = None
@@ -178,12 +190,11 @@ class _Invocation:
     raised: bool = False
 
     def __post_init__(self) -> None:
-        self.deadline = Deadline.of_invocation(self.context, self.options.clock)
         owner = str(getattr(self.context, "aws_request_id", "unknown"))
         lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
         self.terms = Terms(owner, lease_until_ms, self.lease_ms)
 
-    def receive(self, event: object, new_executor: Callable[[], Executor]) -> BatchResponse:
+    def receive(self, event: object, new_executor: NewExecutor) -> BatchResponse:
         """Process an event. Raises InvalidEvent, before any handler runs, if it is not an SQS batch."""
         options = self.options
         self.messages = lined_up(messages_of(event))

@@ -1,12 +1,9 @@
 """A consumer's options: checked once, and used by the consumer, by `receiver work` and by tests."""
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from idempotent_receiver import options
-from idempotent_receiver.batch.executor import Executor
-from idempotent_receiver.clock import Clock, SystemClock
 from idempotent_receiver.handler.callees import Callees, DeclaredCalls
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
@@ -53,8 +50,6 @@ class ConsumerOptions:
     logger: Log | None = None
     metrics: Metrics | None = None
     tracer: "Tracer | None" = None
-    clock: Clock = SystemClock()  # noqa: RUF009  # it has no state
-    executor: Callable[[], Executor] | None = None
 
     open_envelope: OpenEnvelope = field(init=False, repr=False, compare=False)
     in_code: bool = field(init=False, repr=False, compare=False)
@@ -89,9 +84,8 @@ class ConsumerOptions:
             lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )
         options.require_flags(error_texts=self.error_texts, end_process_at_deadline=self.end_process_at_deadline)
-        for name in ("backoff", "clock"):
-            if getattr(self, name) is None:
-                raise TypeError(f"{name} must not be None: leave it out for the default")
+        if self.backoff is None:
+            raise TypeError("backoff must not be None: leave it out for the default")
         wanted = "a Backoff(first_seconds=..., longest_seconds=...)"
         options.require_kind(self.backoff, "backoff", wanted, "seconds", "outage_seconds")
         options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")

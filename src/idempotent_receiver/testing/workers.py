@@ -77,10 +77,9 @@ class ExploredWorkers:
             logger=WorkerLog(worker),
             metrics=SILENT,
             tracer=None,
-            clock=clock,
-            executor=executor,
         )
-        return consumer.with_options(options, watched_handler(consumer.__wrapped__, worker))
+        function = watched_handler(consumer.__wrapped__, worker)
+        return consumer.with_options(options, function, clock=clock, executor=executor)
 
 
 def _read_by_lambda(response: Any, event: Any) -> Any:

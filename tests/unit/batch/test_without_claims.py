@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import Message, Transaction, sqs_consumer
+from idempotent_receiver import Message, Transaction
 from idempotent_receiver.batch.turns import MOST_UNCOMMITTED
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES
 from idempotent_receiver.protocol.record import Record, Status, attributes
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
@@ -41,7 +42,7 @@ class Deliveries:
             self.ran.append((message.id, message.attempt))
             return handle(body, message, tx)
 
-        wrap = sqs_consumer(store, effects="transaction", clock=self.clock, metrics=SILENT, executor=AtOnce, **options)
+        wrap = controlled(store, effects="transaction", clock=self.clock, metrics=SILENT, executor=AtOnce, **options)
         self._consumer = wrap(recorded)
 
     def __call__(self, *records: dict[str, Any], seconds: float = 30.0) -> list[str]:

@@ -20,9 +20,9 @@ from idempotent_receiver import (
     Transaction,
     http_endpoint,
     idempotent,
-    sqs_consumer,
 )
 from idempotent_receiver.handler.results import ResultGone
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import ManualClock
@@ -317,7 +317,7 @@ def test_without_a_bucket_now_the_place_is_named(store: CountingStore, s3: Any) 
 def test_a_messages_large_result_is_dropped_and_the_message_is_done(store: CountingStore) -> None:
     """With its transaction, and beside messages whose results are small."""
 
-    @sqs_consumer(store, clock=ManualClock())
+    @controlled(store, clock=ManualClock())
     def consumer(body: str, tx: Transaction) -> str:
         tx.put(TableName="effects", Item={"id": body})
         return LARGE if body == "large" else body

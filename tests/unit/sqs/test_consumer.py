@@ -35,6 +35,7 @@ from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.message import InvalidEvent
 from idempotent_receiver.testing.worker import failed_ids
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.consumers import controlled
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
@@ -222,7 +223,7 @@ def test_an_empty_batch_is_answered_without_any_request() -> None:
 
         insert = read = replace = touch
 
-    wrapped = sqs_consumer(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
+    wrapped = controlled(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
 
     assert wrapped(event(), Context()) == {"batchItemFailures": []}
 
@@ -363,9 +364,7 @@ def test_an_invocation_too_short_for_any_message_names_what_to_change(
     left_ms: int, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise each message would come again until it is a dead letter, and none would say why."""
-    wrapped = sqs_consumer(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(
-        handle
-    )
+    wrapped = controlled(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(handle)
 
     answer = wrapped(event(sqs_record("1")), Context(left_ms))
 

@@ -15,6 +15,7 @@ from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.protocol.record import Record, attributes
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
 from tests.counting_store import CountingStore
 from tests.engines.faulty import faulty_dynamodb
 from tests.simulation.world import FIFO, QUEUE, sqs_record
@@ -44,7 +45,7 @@ def post(body: dict, message: Message, tx: Transaction) -> str:
 
 def deliver(store: Any, function: Callable[..., Any], *records: dict[str, Any], **options: Any) -> list[str]:
     """The ids that must be delivered again."""
-    consumer = sqs_consumer(store, effects="transaction", logger=SILENT, metrics=SILENT, **options)(function)
+    consumer = controlled(store, effects="transaction", logger=SILENT, metrics=SILENT, **options)(function)
     return failed_ids(consumer({"Records": list(records)}, Context()))
 
 
@@ -319,7 +320,7 @@ def test_a_commit_that_is_never_answered_is_no_failure_of_the_message(
             return [answer] * len(commits)
 
     store, log = Unanswering(namespace=None), logging.getLogger("test_effects")
-    consumer = sqs_consumer(store, effects="transaction", logger=log, metrics=SILENT, clock=Hurried())(post)
+    consumer = controlled(store, effects="transaction", logger=log, metrics=SILENT, clock=Hurried())(post)
 
     assert failed_ids(consumer({"Records": [sqs_record("m")]}, Context())) == ["m"]
 

@@ -20,6 +20,7 @@ from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing import Table, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.transaction.outbox import Outgoing, from_text
+from tests.consumers import controlled
 from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, sqs_record
 from tests.unit.sqs.test_consumer import Context
@@ -131,7 +132,7 @@ def deliver(
     store: Any, sqs: Any, function: Callable[..., Any], *records: dict[str, Any], ms: int = 30_000, **options: Any
 ) -> list[str]:
     """The ids that must be delivered again."""
-    consumer = sqs_consumer(store, sqs=sqs, **{"logger": SILENT, "metrics": SILENT, **options})(function)
+    consumer = controlled(store, sqs=sqs, **{"logger": SILENT, "metrics": SILENT, **options})(function)
     return failed_ids(consumer({"Records": list(records)}, Context(ms)))
 
 
@@ -273,7 +274,7 @@ def test_a_consumer_without_time_to_send_takes_nothing_over(effects: str) -> Non
     before = deepcopy(store.items["m0"])
     clock = ManualClock()
     store.read_takes = lambda: clock.sleep(29.1)
-    consumer = sqs_consumer(store, sqs=Sqs(), effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(fails)  # type: ignore[arg-type]
+    consumer = controlled(store, sqs=Sqs(), effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(fails)  # type: ignore[arg-type]
     assert failed_ids(consumer({"Records": messages(1, receives=2)}, Context(30_000))) == ["m0"]
     assert store.items["m0"] == before
 
@@ -507,7 +508,7 @@ def test_without_time_to_send_it_is_a_failure_that_a_redelivery_sends(effects: s
         post(body, tx)
         clock.seconds += 29.6
 
-    consumer = sqs_consumer(store, sqs=sqs, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
+    consumer = controlled(store, sqs=sqs, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
     assert failed_ids(consumer({"Records": messages(1)}, Context(30_000))) == ["m0"]
     assert sqs.sent == []
     assert store.status() == "SENDING"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import records
@@ -25,6 +25,7 @@ from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.testing import sqs_event
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.unit.operations.cli.stack import (
@@ -438,7 +439,7 @@ def records_left(effects: str) -> dict[str, dict[str, Any]]:
     orphan = {"id": "orphaned", "status": "INPROGRESS", "version": "v", "attempts": 1, "owner": "dead"}
     store.items["orphaned"] = orphan | {"expiration": LASTING, "in_progress_expiration": clock.epoch_ms() - 1}
 
-    @sqs_consumer(store, effects=effects, clock=clock)
+    @controlled(store, effects=effects, clock=clock)
     def handle(body: dict, message: Message, tx: Transaction) -> str:
         tx.put(TableName="done", Item={"id": message.id})
         match message.id:

@@ -5,11 +5,12 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
 from idempotent_receiver.protocol.record import idempotency_key
-from idempotent_receiver.protocol.store import ReadingStore, RecordStore, Unknown
+from idempotent_receiver.protocol.store import RecordStore, TransactionalStore, Unknown
 from idempotent_receiver.protocol.transitions import Basis
 from idempotent_receiver.transaction import outbox
 from idempotent_receiver.transaction.action import Action
@@ -85,10 +86,8 @@ class Attempt:
         return None if self._transaction is None else self._transaction.unread
 
     def _fetch(self, table: str, key: PlainItem) -> PlainItem | None:
-        if not isinstance(self.store, ReadingStore):
-            raise misuse(TypeError(f"Transaction.get needs a store with `get`; {type(self.store).__name__} has none"))
         began_seconds = self.deadline.elapsed_seconds
-        found = self.store.get(table, key)
+        found = cast(TransactionalStore, self.store).get(table, key)  # checked at set-up
         self.reads.append(self.deadline.elapsed_seconds - began_seconds)
         if isinstance(found, Unknown):
             raise misuse(StoreUnavailable(self.key, f"Transaction.get: {found.why}", ran=True))

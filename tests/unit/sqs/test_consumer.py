@@ -137,10 +137,14 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
         def read(self, ids: Any) -> Any: ...
         def replace(self, changes: Any) -> Any: ...
 
+    class Committing(Plain):
+        def commit(self, commits: Any) -> Any: ...
+
     def transfer(body: dict, tx: Transaction) -> None: ...
 
-    with pytest.raises(TypeError, match="requests a Transaction, which Plain does not support"):
-        sqs_consumer(Plain())(transfer)
+    for store in (Plain(), Committing()):  # a transaction also reads
+        with pytest.raises(TypeError, match=f"requests a Transaction, which {type(store).__name__} does not support"):
+            sqs_consumer(store)(transfer)
     sqs_consumer(Plain())(handle)
 
 

@@ -7,6 +7,7 @@ import gc
 import importlib
 import inspect
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
@@ -72,13 +73,16 @@ def _swap(module: ModuleType, tree: ast.Module) -> Swap:
     named = module.__name__.removeprefix("idempotent_receiver").removeprefix(".")
     changed = {f"{named}:{key[0]}" for key in own if key in other and _part(own[key]) != _part(other[key])}
     functions = [
-        (each, each.__code__, other[key])
-        for each in gc.get_objects()
-        if isinstance(each, FunctionType) and each.__code__.co_filename == file
-        for key in [keys.get(each.__code__)]
-        if key in other
+        (each, each.__code__, other[key]) for each in _living(file) for key in [keys.get(each.__code__)] if key in other
     ]
     return Swap(functions, frozenset(map(_enclosing, changed)))
+
+
+@cache
+def _living(file: str) -> list[FunctionType]:
+    """The functions that were made of this file's code."""
+    every = (each for each in gc.get_objects() if isinstance(each, FunctionType))
+    return [each for each in every if each.__code__.co_filename == file]
 
 
 def _codes(code: CodeType) -> Codes:

@@ -6,6 +6,8 @@ import contextlib
 import os
 import random
 import re
+import subprocess
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -116,3 +118,48 @@ def test_a_function_tells_that_it_is_called_within_a_greenlet_too() -> None:
 
     assert state()._stats == {"protocol.record:Record.expired"}
     state()._stats.clear()
+
+
+JUDGED = """
+import pytest
+from idempotent_receiver.protocol.record import Record
+
+expired = Record("k", "COMPLETED", expiration=1).expired
+
+@pytest.mark.parametrize("now_ms", [0, 2000])
+def test_kills(now_ms):
+    assert expired(now_ms) == (now_ms > 0)
+
+def test_raises():
+    if not expired(2000):
+        raise ValueError
+
+def test_hangs():
+    while not expired(2000):
+        pass
+
+def test_reaches_nothing():
+    pass
+"""
+JUDGES = """
+from pathlib import Path
+import pytest
+from tests.mutants import by_function
+from tests.mutants.mutant import Mutant
+
+by_function.HANGS_SECONDS = 1.0
+bug = Mutant("nothing expires", "protocol.record:Record.expired", [("self.expiration * 1000 <= now_ms", "False")])
+pytest.main(["-qq", "-s", "--rootdir=."], plugins=[by_function.Judge([bug], Path.cwd())])
+"""
+
+
+def test_of_those_that_reach_a_bug_a_function_whose_assertion_fails_kills_it(tmp_path: Path) -> None:
+    """An error and a hang are no kills."""
+    (tmp_path / "test_judged.py").write_text(JUDGED)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", JUDGES], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    head, *functions = (tmp_path / "functions.txt").read_text().splitlines()[:5]
+    assert head == "first for bugs, kills, tests, function"
+    assert [line.split()[:3] for line in functions] == [["0", "0", "1"]] * 3 + [["1", "1", "2"]]
+    assert functions[-1].endswith("test_kills")

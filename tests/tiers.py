@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUICK, SLOW, NIGHTLY = "quick", "slow", "nightly"
-LONGEST_SECONDS = {QUICK: 60, SLOW: 300, NIGHTLY: 3600}
+LONGEST_SECONDS = {QUICK: 120, SLOW: 600, NIGHTLY: 3600}
 """A test that takes longer hangs, even on a busy machine."""
 
 TIERS = {

@@ -32,20 +32,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUILD = ROOT / ".build"
-REPORT, VERDICTS, OBSERVED = BUILD / "functions.txt", BUILD / "functions", BUILD / "reached"
 PROMISES = ["tests/test_promises.py", "tests/fuzz/test_found.py"]
 BUG_SECONDS, FUNCTION_SECONDS = 10, 1
 """So much of the tests' usual time a bug is worth, and a test function for it."""
-HANGING = 5
-"""So many of a bug's tests may hang."""
+HANGING, HANGS_SECONDS = 5, 10.0
+"""So many of a bug's tests may hang, and so long, beside five times its usual time, a test may take."""
 
 
 class Judge(Judges):
-    """Knows which tests reach a function, and which kill a bug."""
+    """Knows which tests reach a function, and which kill a bug. Writes to `functions.txt` in this folder."""
 
-    def __init__(self, bugs: list[Mutant]) -> None:
+    def __init__(self, bugs: list[Mutant], folder: Path) -> None:
         super().__init__(self._judge_all)
-        self._bugs = bugs
+        self._bugs, self._folder, self._verdicts = bugs, folder, folder / "functions"
         self._asserted = False
 
     @pytest.hookimpl(tryfirst=True)
@@ -54,22 +53,24 @@ class Judge(Judges):
             self._asserted = call.excinfo.errisinstance(ASSERTIONS)
 
     def _judge_all(self, _: Judges) -> None:
+        shutil.rmtree(self._verdicts, ignore_errors=True)
+        self._verdicts.mkdir()
         swaps, unplanted = _swaps(self._bugs)
         self._observe_all({name for swap in swaps.values() for name in swap.changed})
-        jobs = {name: partial(self._judge_bug, swap, VERDICTS / f"{name}.txt") for name, swap in swaps.items()}
+        jobs = {name: partial(self._judge_bug, swap, self._verdicts / f"{name}.txt") for name, swap in swaps.items()}
         waiting = list(jobs)
         for _ in range(HANGING):
             ended = forked([(name, jobs[name]) for name in waiting])
             waiting = [name for name, code in ended if code == LATE]
-        _report(list(swaps), sorted(unplanted), self._tests)
+        self._report(list(swaps), sorted(unplanted))
 
     def _observe_all(self, functions: set[str]) -> None:
         inside = observed(functions)
         for swap in inside:
             swap.do()
         base = b"".join(file.read_bytes() for name in ("src", "tests") for file in sorted((ROOT / name).rglob("*.py")))
-        OBSERVED.mkdir(exist_ok=True)
-        self.get_acquainted(OBSERVED, hashlib.sha256(base + repr(sorted(functions)).encode()).hexdigest())
+        (reached := self._folder / "reached").mkdir(exist_ok=True)
+        self.get_acquainted(reached, hashlib.sha256(base + repr(sorted(functions)).encode()).hexdigest())
         for swap in inside:
             swap.undo()
 
@@ -104,7 +105,7 @@ class Judge(Judges):
         def fails(*, planted: bool) -> bool:
             self._asserted = False
             swap.do() if planted else swap.undo()
-            signal.setitimer(signal.ITIMER_REAL, 10 + 5 * self._seconds[test])
+            signal.setitimer(signal.ITIMER_REAL, HANGS_SECONDS + 5 * self._seconds[test])
             item = self._tests[test]
             try:
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
@@ -115,6 +116,38 @@ class Judge(Judges):
             return self._asserted
 
         return fails(planted=True) and not fails(planted=False) and fails(planted=True)
+
+    def _report(self, bugs: list[str], unplanted: list[str]) -> None:
+        killed, first, cpu, alive = defaultdict(list), defaultdict(list), 0.0, []
+        for bug in bugs:
+            lines = [json.loads(line) for line in (self._verdicts / f"{bug}.txt").read_text().splitlines()]
+            cpu += sum(what for test, what in lines if not test)
+            killers = [test.partition("[")[0] for test, what in lines if what == "kills"]
+            for killer in killers:
+                killed[killer].append(bug)
+            if killers:
+                first[killers[0]].append(bug)
+            else:
+                alive.append(bug)
+        functions = defaultdict(int)
+        for test in self._tests:
+            functions[test.partition("[")[0]] += 1
+        lines = [f"{len(first[each]):4} {len(killed[each]):4} {count:5}  {each}" for each, count in functions.items()]
+        text = [
+            "first for bugs, kills, tests, function",
+            *sorted(lines),
+            "",
+            "not killed:",
+            *alive,
+            "",
+            "not in a function:",
+        ]
+        (report := self._folder / "functions.txt").write_text("\n".join([*text, *unplanted, ""]))
+        print(
+            f"{len(bugs) - len(alive)} of {len(bugs)} bugs killed, {len(unplanted)} are in no function's body; "
+            f"{sum(map(bool, first.values()))} of {len(functions)} test functions are first for one; "
+            f"{cpu / max(len(bugs), 1):.1f} s of CPU a bug; {report}"
+        )
 
 
 def _swaps(bugs: list[Mutant]) -> tuple[dict[str, Swap], set[str]]:
@@ -131,51 +164,16 @@ def _swaps(bugs: list[Mutant]) -> tuple[dict[str, Swap], set[str]]:
     return swaps, unplanted
 
 
-def _report(bugs: list[str], unplanted: list[str], tests: dict[str, pytest.Item]) -> None:
-    killed, first, cpu, alive = defaultdict(list), defaultdict(list), 0.0, []
-    for bug in bugs:
-        lines = [json.loads(line) for line in (VERDICTS / f"{bug}.txt").read_text().splitlines()]
-        cpu += sum(what for test, what in lines if not test)
-        killers = [test.partition("[")[0] for test, what in lines if what == "kills"]
-        for killer in killers:
-            killed[killer].append(bug)
-        if killers:
-            first[killers[0]].append(bug)
-        else:
-            alive.append(bug)
-    functions = defaultdict(int)
-    for test in tests:
-        functions[test.partition("[")[0]] += 1
-    lines = [f"{len(first[each]):4} {len(killed[each]):4} {count:5}  {each}" for each, count in functions.items()]
-    text = [
-        "first for bugs, kills, tests, function",
-        *sorted(lines),
-        "",
-        "not killed:",
-        *alive,
-        "",
-        "not in a function:",
-    ]
-    REPORT.write_text("\n".join([*text, *unplanted, ""]))
-    print(
-        f"{len(bugs) - len(alive)} of {len(bugs)} bugs killed, {len(unplanted)} are in no function's body; "
-        f"{sum(map(bool, first.values()))} of {len(functions)} test functions are first for one; "
-        f"{cpu / max(len(bugs), 1):.1f} s of CPU a bug; {REPORT.relative_to(ROOT)}"
-    )
-
-
 def main(words: list[str]) -> int:
     """Plant those that are selected; all, without words."""
     bugs = [
         each for each in MUTANTS if not words or any(each.at.startswith(word) or word in each.name for word in words)
     ]
     chosen = sorted({rooms.room_of(str(each.file)) for each in bugs})
-    shutil.rmtree(VERDICTS, ignore_errors=True)
-    VERDICTS.mkdir(parents=True)
     os.environ.pop("SEED", None)
     judging = files([*rooms.tests(chosen), *PROMISES])
     options = ["-qq", "-s", "-p", "no:cacheprovider", "-o", "faulthandler_exit_on_timeout=false"]
-    return int(pytest.main([*options, *judging], plugins=[Judge(bugs)]))
+    return int(pytest.main([*options, *judging], plugins=[Judge(bugs, BUILD)]))
 
 
 if __name__ == "__main__":

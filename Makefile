@@ -92,8 +92,8 @@ test: $(tested) ## run all tests except the nightly ones, three minutes on two p
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
 
 .PHONY: transcripts
-transcripts: $(DEVELOPMENT) ## write anew what each command of `receiver` answers, tests/unit/operations/cli/transcripts: read the difference
-	UPDATE=1 .venv/bin/pytest --quiet tests/unit/operations/cli/test_transcripts.py
+transcripts: $(DEVELOPMENT) ## write anew what each command of `receiver` answers, and what doctor finds: read the difference (tests/unit/operations)
+	UPDATE=1 .venv/bin/pytest --quiet tests/unit/operations/cli/test_transcripts.py tests/unit/operations/doctor/test_checks.py
 
 .PHONY: nightly
 nightly: $(tested) $(BASEDPYRIGHT) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)

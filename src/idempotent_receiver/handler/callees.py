@@ -7,6 +7,7 @@ cannot be found again, or read back equal, is refused before it is written. No e
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.errors import misuse
@@ -21,35 +22,44 @@ if TYPE_CHECKING:
 OWN_KEY = "idempotency_key"
 """The parameter that gets the call's own key."""
 
-DeclaredCalls = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
-"""What a consumer takes as `calls`."""
+Around = Callable[[OutboxCall, str, Callable[[], object]], object]
+"""Makes a call, given as a function without arguments, under its key, and does something about it."""
+
+
+def _directly(call: OutboxCall, key: str, make: Callable[[], object]) -> object:
+    return make()
 
 
 class Callees:
     """A consumer's functions by name: their own names or, in a mapping, those that it gives.
 
-    Raises TypeError or ValueError, with the remedy, for what cannot be called from a record.
+    `around` makes each call. Raises TypeError or ValueError, with the remedy, for what cannot be called from a record.
     """
 
-    def __init__(self, calls: DeclaredCalls = ()) -> None:
-        self._named = {name: _Callee(name, function) for name, function in _named(calls)}
+    def __init__(self, calls: "DeclaredCalls" = (), around: Around = _directly) -> None:
+        self._around = around
+        self.by_name: Mapping[str, _Callee] = (
+            calls.by_name
+            if isinstance(calls, Callees)
+            else {name: _Callee(name, each) for name, each in _declared(calls)}
+        )
 
     def __contains__(self, name: object) -> bool:
-        return name in self._named
+        return name in self.by_name
 
     def __bool__(self) -> bool:
-        return bool(self._named)
+        return bool(self.by_name)
 
     @property
     def any_asynchronous(self) -> bool:
         """Whether any of them is a coroutine function."""
-        return any(callee.asynchronous for callee in self._named.values())
+        return any(callee.asynchronous for callee in self.by_name.values())
 
     def to_call(self, function: object, arguments: Mapping[str, Any]) -> OutboxCall:
         """The call as a record holds it. Raises TypeError for an undeclared function, and for arguments that do not fit
         it or that JSON cannot hold.
         """
-        for callee in self._named.values():
+        for callee in self.by_name.values():
             if callee.function == function:
                 return callee.to_call(arguments)
         name = getattr(function, "__qualname__", type(function).__name__)
@@ -57,23 +67,27 @@ class Callees:
 
     def asynchronous(self, name: str) -> bool:
         """Whether the function is a coroutine function."""
-        return self._named[name].asynchronous
+        return self.by_name[name].asynchronous
 
     def make(self, call: OutboxCall, key: str) -> object:
         """Make a record's call, under this key. The caller awaits what a coroutine function returns. Raises what the
         function raises, and TypeError for arguments that it no longer takes.
         """
-        return self._named[call.name].make(call.arguments, key)
+        return self._around(call, key, partial(self.by_name[call.name].make, call.arguments, key))
 
     def unknown(self, call: OutboxCall) -> str | None:
         """Why a record's call cannot be made here, with the remedy; None if it can."""
-        if call.name in self._named:
+        if call.name in self.by_name:
             return None
         remedy = f"declare it, under that name if it was renamed: calls={{{call.name!r}: function}}"
         return f"it has a call to {call.name!r}, which this consumer does not declare: {remedy}"
 
 
-def _named(calls: Any) -> Iterable[tuple[str, Callable[..., Any]]]:
+DeclaredCalls = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]] | Callees
+"""What a consumer takes as `calls`."""
+
+
+def _declared(calls: Any) -> Iterable[tuple[str, Callable[..., Any]]]:
     if isinstance(calls, str | bytes) or not isinstance(calls, Iterable):
         raise TypeError(f"calls must be a list of functions, or a mapping of names to functions; it is {calls!r}")
     if isinstance(calls, Mapping):

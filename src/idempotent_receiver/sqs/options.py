@@ -63,7 +63,7 @@ class ConsumerOptions:
         # Computed once, at set-up. A frozen dataclass sets derived fields this way.
         object.__setattr__(self, "open_envelope", envelope_opener(self.envelope))
         object.__setattr__(self, "in_code", in_code(self.key, self.payload, self.envelope))
-        object.__setattr__(self, "callees", Callees(self.calls))
+        object.__setattr__(self, "callees", self.calls if isinstance(self.calls, Callees) else Callees(self.calls))
         object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
         object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))
 

@@ -217,6 +217,11 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
+def target_of(entry: OutboxEntry) -> str:
+    """Where an entry goes: a queue's URL, or a function's name."""
+    return entry.name if isinstance(entry, OutboxCall) else entry.queue_url
+
+
 def to_text(entries: Sequence[OutboxEntry]) -> str:
     """The messages and calls as stored in a record."""
     return _compact([_stored(one) for one in entries])

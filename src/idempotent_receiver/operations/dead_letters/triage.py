@@ -238,7 +238,7 @@ def _met(found: Record | None, now_ms: int) -> str:
     if found.expired(now_ms):
         return "its record has expired"
     if unsent(found, now_ms):
-        return "its effect took place, but its messages may not have been sent: the consumer will send what is left"
+        return "its effect took place, but its messages and calls may not be done: the consumer will do what is left"
     if exhausted(found):
         return "it has used up its charged attempts, and a redrive begins anew"
     if found.status == Status.FAILED:

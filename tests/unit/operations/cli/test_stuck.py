@@ -150,9 +150,7 @@ def test_stuck_sends_what_stands_behind_a_message_that_sqs_calls_invalid(receive
     with answered(refuse_the_first):
         ran = receiver(f"stuck --table records --send {QUEUED} --yes")
     assert ran.code == 1
-    assert ran.out.startswith(
-        "Not done: all other messages were sent, but message 1: SQS answered InvalidMessageContents on"
-    )
+    assert ran.out.startswith("Not done: all else is done, but message 1: SQS answered InvalidMessageContents on")
     assert [one["Body"] for one in stack.received(queue)] == BODIES[1:]
     assert receiver(f"{SCAN} --json").json["unsent_count"] == 1
 

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import PermanentError, RetryLater, Transaction, current_claim
+from idempotent_receiver import (
+    MemoryStore,
+    PermanentError,
+    RetryLater,
+    Transaction,
+    current_claim,
+    http_endpoint,
+    idempotent,
+)
+from idempotent_receiver.testing.worker import SILENT
+from tests.unit.sqs.test_consumer import Context
 from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, both_modes, deliver, key_of, messages
 
 if TYPE_CHECKING:
@@ -373,3 +383,27 @@ def test_who_calls_nothing_takes_the_requests_of_before(effects: str) -> None:
 
 def only_writes(body: dict, tx: Transaction) -> None:
     tx.put(TableName="orders", Item={"order": str(body["n"])})
+
+
+def test_other_entry_points_refuse_a_call_because_nobody_redelivers_it() -> None:
+    @idempotent(MemoryStore("calls"), key=lambda order: order, lease_seconds=30)
+    def take(order: str, tx: Transaction) -> None:
+        tx.call(other, order=1)
+
+    @http_endpoint(MemoryStore("http"), logger=SILENT)
+    def handler(event: dict, context: Any, tx: Transaction) -> dict:
+        tx.call(other, order=1)
+        return {"statusCode": 200}
+
+    request = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}, "body": "{}"}
+    for refuses in (lambda: take("a"), lambda: handler(request, Context(30_000))):
+        with pytest.raises(RuntimeError, match="its calls are not redelivered: use an sqs_consumer"):
+            refuses()
+
+
+@both_modes
+def test_an_undeclared_function_fails_its_message_with_the_remedy(effects: str) -> None:
+    store = Orders()
+    assert call(store, None, write, *messages(1), effects=effects, calls=[other]) == ["m0"]
+    assert "notify is not declared: sqs_consumer(store, calls=[notify])" in store.items["m0"]["error"]
+    assert (store.status(), CALLED) == ("FAILED", [])

@@ -15,6 +15,7 @@ import pytest
 from greenlet import greenlet
 from mutmut.state import state
 
+from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import LIBRARY, ROOT, DoesNotApply, Mutant
@@ -104,6 +105,22 @@ def test_a_bug_is_planted_in_an_imported_function_and_taken_out_again() -> None:
     assert (planted, RECORD.expired(2000)) == (False, True)
 
 
+def test_a_bug_is_planted_where_pytest_has_rewritten_an_assertion() -> None:
+    """It does so in plugins, and the library is one."""
+    (bug,) = (each for each in MUTANTS if each.name == "a failure that was not read is replaced")
+    assert Operation.advance in [function for function, *_ in swap_of(bug).functions]
+
+
+def test_a_bug_that_needs_other_variables_of_a_closure_is_not_planted_at_all() -> None:
+    (bug,) = (each for each in MUTANTS if each.name == "a name that was not read gives None")
+    swap = swap_of(bug)
+
+    with pytest.raises(ValueError, match="free vars"):
+        swap.do()
+
+    assert [function.__qualname__ for function, own, _ in swap.functions if function.__code__ is not own] == []
+
+
 def test_a_bug_outside_of_a_functions_body_is_not_planted_there() -> None:
     with pytest.raises(DoesNotApply, match="no function's body changes"):
         swap_of(Mutant("no unknown status", "protocol.record:Record.unreadable", [("None = None", "None = ''")]))
@@ -122,6 +139,7 @@ def test_a_function_tells_that_it_is_called_within_a_greenlet_too() -> None:
 
 JUDGED = """
 import pytest
+from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record
 
 expired = Record("k", "COMPLETED", expiration=1).expired

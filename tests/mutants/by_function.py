@@ -57,7 +57,8 @@ class Judge(Judges):
         self._verdicts.mkdir()
         swaps, unplanted = _swaps(self._bugs)
         self._observe_all({name for swap in swaps.values() for name in swap.changed})
-        jobs = {name: partial(self._judge_bug, swap, self._verdicts / f"{name}.txt") for name, swap in swaps.items()}
+        by_name = {bug.name: bug for bug in self._bugs}
+        jobs = {name: partial(self._judge_bug, by_name[name], swap) for name, swap in swaps.items()}
         waiting = list(jobs)
         for _ in range(HANGING):
             ended = forked([(name, jobs[name]) for name in waiting])
@@ -74,13 +75,14 @@ class Judge(Judges):
         for swap in inside:
             swap.undo()
 
-    def _judge_bug(self, swap: Swap, verdict: Path) -> int:
+    def _judge_bug(self, bug: Mutant, swap: Swap) -> int:
         """Go on behind the test that hung."""
+        verdict = self._verdicts / f"{bug.name}.txt"
         begun = [json.loads(line)[0] for line in verdict.read_text().splitlines()] if verdict.exists() else []
         asked, spent = {each.partition("[")[0] for each in begun}, 0.0
         silenced()
         with verdict.open("a") as file:
-            for function, tests in self._reaching(swap.changed):
+            for function, tests in self._reaching(swap.changed, bug.where):
                 if function in asked or spent > BUG_SECONDS:
                     continue
                 for test in tests:
@@ -92,10 +94,16 @@ class Judge(Judges):
             print(json.dumps(["", time.process_time()]), file=file, flush=True)
         return 0
 
-    def _reaching(self, changed: frozenset[str]) -> Iterator[tuple[str, list[str]]]:
-        """The test functions, the quickest first, and of each the tests that reach the bug."""
+    def _reaching(self, changed: frozenset[str], where: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+        """The test functions, those that the bug names before others and the quickest first, and of each the tests that
+        reach it.
+        """
+
+        def place(test: str) -> tuple[bool, float]:
+            return test.partition("::")[0] not in where, self._seconds[test]
+
         by_function = defaultdict(list)
-        for test in sorted({each for name in changed for each in self._calls[name]}, key=self._seconds.__getitem__):
+        for test in sorted({each for name in changed for each in self._calls[name]}, key=place):
             by_function[test.partition("[")[0]].append(test)
         for function, tests in by_function.items():
             most = max(1, int(FUNCTION_SECONDS / max(sum(self._seconds[each] for each in tests) / len(tests), 0.001)))

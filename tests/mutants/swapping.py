@@ -6,6 +6,7 @@ import ast
 import gc
 import importlib
 import inspect
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FunctionType
@@ -29,9 +30,13 @@ class Swap:
     changed: frozenset[str]
 
     def do(self) -> None:
-        """Give them the other code. Raises ValueError where a closure needs other variables."""
-        for function, _, other in self.functions:
-            function.__code__ = other
+        """Give them the other code; none of them, and ValueError is raised, if a closure needs other variables."""
+        try:
+            for function, _, other in self.functions:
+                function.__code__ = other
+        except ValueError:
+            self.undo()
+            raise
 
     def undo(self) -> None:
         """Give them back their own."""
@@ -69,11 +74,15 @@ def _swap(module: ModuleType, tree: ast.Module) -> Swap:
     file = module.__file__ or ""
     own = _codes(compile(inspect.getsource(module), file, "exec", dont_inherit=True))
     other = _codes(compile(tree, file, "exec", dont_inherit=True))
-    keys = {code: key for key, code in own.items()}
+    places = Counter(map(_place, own.values()))
+    keys = {_place(code): key for key, code in own.items() if places[_place(code)] == 1}
     named = module.__name__.removeprefix("idempotent_receiver").removeprefix(".")
     changed = {f"{named}:{key[0]}" for key in own if key in other and _part(own[key]) != _part(other[key])}
     functions = [
-        (each, each.__code__, other[key]) for each in _living(file) for key in [keys.get(each.__code__)] if key in other
+        (each, each.__code__, other[key])
+        for each in _living(file)
+        for key in [keys.get(_place(each.__code__))]
+        if key in other
     ]
     return Swap(functions, frozenset(map(_enclosing, changed)))
 
@@ -99,6 +108,11 @@ def _inner(code: CodeType) -> Iterator[CodeType]:
             if each.co_flags & inspect.CO_OPTIMIZED:
                 yield each
             yield from _inner(each)
+
+
+def _place(code: CodeType) -> tuple[str, int]:
+    """What stays of a function in which pytest has rewritten an assertion."""
+    return code.co_qualname, code.co_firstlineno
 
 
 def _part(code: CodeType) -> tuple[object, ...]:

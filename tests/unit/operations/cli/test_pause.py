@@ -39,6 +39,10 @@ def test_nothing_is_paused_before_it_is_confirmed(receiver: Receiver, stack: Sta
     assert (told["waiting"], told["in_flight"]) == (2, 1)
 
 
+def test_what_is_paused_already_needs_no_confirmation(receiver: Receiver) -> None:
+    assert (receiver.on("pause").code, receiver.on("pause --json").json["confirmed"]) == (Exit.OK, True)
+
+
 def test_both_are_in_the_history_with_who_and_why(receiver: Receiver, stack: Stack) -> None:
     receiver.on("resume --yes --because 'the gateway is back'")
     receiver.on("pause --yes")

@@ -196,7 +196,7 @@ def test_what_is_recorded_meanwhile_does_not_disturb_the_mark(effects: str, monk
     monkeypatch.setattr(calling, "CHECKPOINT_SECONDS", 0.01)
 
     def slow(n: int) -> None:
-        time.sleep(0.05)
+        time.sleep(0.15)
 
     def handler(body: dict, tx: Transaction) -> None:
         tx.call(mail, n=1)

@@ -85,21 +85,21 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
 
 def _not_sent(not_sent: ended.NotSent) -> Line:
     """A delivery that goes on where this one stopped is no failure, but a call that raised is one."""
-    why, out_of_time, failure = not_sent.why, not_sent.out_of_time, not_sent.failure
-    if failure is not None:
-        return _not_called(why, failure)
+    why, out_of_time = not_sent.why, not_sent.out_of_time
+    if not_sent.failure is not None:
+        return _not_called(not_sent.failure)
     text = "its effect took place, but its outbox is not done and recorded: the next delivery goes on"
     if out_of_time:
         return Line(WARNING, text, {"why": why})
     return Line(ERROR, text, {"error_type": "NotSent", "why": why}, ("Unsettled", "Failed"))
 
 
-def _not_called(why: str, failure: Failure) -> Line:
+def _not_called(failure: Failure) -> Line:
     """Calls have raised: the next delivery makes those that are left."""
     text = "its effect took place, but calls are left: the next delivery makes them"
     if failure.delay_seconds is not None:
-        return Line(INFO, text, {"why": why, "delay_seconds": failure.delay_seconds}, ("Delayed",))
-    return Line(WARNING, text, {**failure_fields(failure), "why": why}, ("Failed",), failure.exc_info)
+        return Line(INFO, text, {"reason": failure.reason, "delay_seconds": failure.delay_seconds}, ("Delayed",))
+    return Line(WARNING, text, failure_fields(failure), ("Failed",), failure.exc_info)
 
 
 def _failed(failure: Failure, *, recorded: bool) -> Line:

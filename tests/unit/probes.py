@@ -92,6 +92,13 @@ def post(body: dict, message: Message, tx: Transaction) -> None:
     tx.put(TableName="entries", Item={"id": message.id})
 
 
+def announce(id: str) -> None: ...
+
+
+def call(body: dict, tx: Transaction) -> None:
+    tx.call(announce, id=body["id"])
+
+
 def consumed(
     see: Callable[[Scenario], Any],
     function: Callable[..., Any] = accept,

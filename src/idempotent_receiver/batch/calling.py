@@ -172,7 +172,11 @@ class Callings:
         permanent = [each for each in calling.failed if each[2].permanent]
         retried = [each for each in calling.failed if not each[2].permanent]
         if retried:
-            item.not_sent = item.not_sent or _not_called(retried)
+            not_called, before = _not_called(retried), item.not_sent
+            if before is None or before.out_of_time:
+                item.not_sent = not_called
+            else:  # why a message is not sent comes first: its queue may be down
+                item.not_sent = replace(before, charged=before.charged or not_called.charged)
         elif calling.left:
             item.not_sent = item.not_sent or NotSent(NOT_CALLED, out_of_time=True)
         if permanent:
@@ -184,9 +188,13 @@ class Callings:
 
 
 def _not_called(failed: list[tuple[int, str, Failure]]) -> NotSent:
-    """The failure of an item whose calls are left because they raised. A delay counts only if all ask for one."""
+    """The failure of an item whose calls are left because they raised. A delay counts only if all ask for one, and the
+    message pays unless none of them is its own fault.
+    """
     told = ", ".join(f"call {number} ({name}): {failure.reason}" for number, name, failure in failed)
     *_, failure = sorted(
         (failure for _, _, failure in failed), key=lambda one: (one.delay_seconds is None, one.delay_seconds or 0)
     )
-    return NotSent(f"what is left: {told}", failure=failure)
+    charged = any(each.charged for _, _, each in failed)
+    failure = replace(failure, text=f"its effect took place, but calls are left: {told}", charged=charged)
+    return NotSent(f"calls are left: {told}", failure=failure, charged=charged)

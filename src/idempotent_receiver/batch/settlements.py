@@ -117,9 +117,12 @@ class Settlements:
         assert item.sending is not None  # it has messages
         held, not_sent = self._no_longer_renewed(item.sending), item.not_sent
         allowance, charged = item.claim.allowance, not_sent is not None and not_sent.charged
-        cost = charges.on_failure(held.record, allowance, charged=charged, final=False)
+        failure = None if not_sent is None else not_sent.failure
+        final = failure is not None and allowance is not None and allowance.over(self._deadline.now_ms, failure)
+        cost = charges.on_failure(held.record, allowance, charged=charged, final=final)
         if cost.message is not None:
-            item.failure, item.not_sent = outcome.with_cost(outcome.OUTBOX_LEFT, cost, allowance), None
+            failure = failure or outcome.of_outbox(item.outbox)
+            item.failure, item.not_sent = outcome.with_cost(failure, cost, allowance), None
         settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms, cost)
         self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
 

@@ -24,6 +24,7 @@ from idempotent_receiver.protocol.record import Record, Status, error_of, perman
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 from idempotent_receiver.transaction.action import Action
+from idempotent_receiver.transaction.outbox import calls_in, from_text
 
 __all__ = [
     "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Ending", "Failed",
@@ -271,11 +272,24 @@ def with_cost(failure: Failure, cost: Charged, allowance: Allowance | None) -> F
     )
 
 
+def of_outbox(outbox: str | None) -> Failure:
+    """The failure of a message whose record has this outbox left after all charged deliveries. It names the calls."""
+    try:
+        calls = calls_in(from_text(outbox))
+    except Exception:  # noqa: BLE001  # anyone may have edited the record
+        calls = {}
+    if not calls:
+        return OUTBOX_LEFT
+    named = ", ".join(f"call {number} ({call.name})" for number, call in calls.items())
+    text = f"its effect took place, but not all that it calls could be called: {named}. A redrive does what is left"
+    return replace(OUTBOX_LEFT, type="CallsNotMade", text=text)
+
+
 def of_exhausted(record: Record) -> Failure:
     """The failure of a message that is exhausted, or failed for good before: what its dead letter says."""
     count = charged_of(record).attempts
     if record.status == Status.SENDING:
-        return replace(OUTBOX_LEFT, count=with_crash(record).attempts)
+        return replace(of_outbox(record.outbox), count=with_crash(record).attempts)
     error = error_of(record)
     texts = {name: value for name in ("type", "at", "text", "codes") if isinstance(value := error.get(name), str)}
     kept = {"type": "unknown", **texts, "permanent": permanent(record), "exhausted": not permanent(record)}

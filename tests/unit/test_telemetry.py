@@ -41,6 +41,7 @@ RECORD = Record(id="k", status="COMPLETED")
 FAILURE = Failure(type="Boom", at="m.f:1")
 LATER = Failure(type="RetryLater", text="too early", delay_seconds=60)
 FOR_GOOD = Failure(type="No", text="closed", permanent=True)
+EXHAUSTED = Failure(type="ValueError", exhausted=True)
 
 OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (Completed(RECORD), logging.DEBUG, ["Completed"]),
@@ -53,6 +54,9 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (Failed(LATER), logging.INFO, ["Delayed"]),
     (Failed(LATER, recorded=False), logging.WARNING, ["Failed"]),
     (DeadLettered(FOR_GOOD), logging.ERROR, ["Permanent"]),
+    (Failed(EXHAUSTED), logging.ERROR, ["Exhausted", "Failed"]),
+    (Failed(EXHAUSTED, recorded=False), logging.WARNING, ["Failed"]),
+    (DeadLettered(EXHAUSTED), logging.ERROR, ["Exhausted"]),
     (ClaimLost(None), logging.ERROR, ["Failed", "LostClaims"]),
     (SettleFailed("why"), logging.ERROR, ["Failed", "Unsettled"]),
     (NotSent("why"), logging.ERROR, ["Failed", "Unsettled"]),

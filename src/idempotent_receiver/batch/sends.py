@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
-from idempotent_receiver.batch.items import Event, Item
+from idempotent_receiver.batch.apart import IDLE
+from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import SendAnswer, Settings
 from idempotent_receiver.errors import Failure
@@ -29,6 +30,9 @@ because any worker that finds a committed message sends it.
 
 MOST_REQUESTS = 16
 """Maximum requests in progress: each takes a thread and a connection."""
+
+RESTING = (*IDLE, Stage.UNKEYED, Stage.HELD)
+"""The stages of items that have nothing under way, or wait for those that have."""
 
 UNANSWERED = NotSent("SQS had not answered when time ran out")
 
@@ -172,6 +176,8 @@ class Sends:
             for outbox in list(self.unanswered.values()):
                 outbox.leave(UNANSWERED)
                 self._end(outbox)
+        elif self._calls == 0:
+            self._end_refused()
         self.due_seconds = (
             None if not any(queue.waiting for queue in self._queues.values()) else anew if overdue else due
         )
@@ -222,8 +228,19 @@ class Sends:
                 self._end_if_answered(entry.outbox)
 
     def _end_if_answered(self, outbox: _Outbox) -> None:
-        if outbox.unanswered == 0:
+        if outbox.unanswered == 0 and not (outbox.not_sent is not None and outbox.not_sent.charged):
             self._end(outbox)
+
+    def _end_refused(self) -> None:
+        """End the items whose messages were refused, once nothing else is under way: then it is known whether SQS has
+        accepted others.
+        """
+        refused = [outbox for outbox in self.unanswered.values() if outbox.unanswered == 0]
+        if refused:
+            held = {outbox.item for outbox in refused}
+            if all(item.stage in RESTING or item in held for item in self._progress.order.items):
+                for outbox in refused:
+                    self._end(outbox)
 
     def _end(self, outbox: _Outbox) -> None:
         """Send no more of an item's messages."""

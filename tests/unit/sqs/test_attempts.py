@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore, PermanentError, RetryLater, StoreUnavailable, sqs_consumer
-from idempotent_receiver.protocol.record import error_of
+from idempotent_receiver import (
+    MemoryStore,
+    Message,
+    PermanentError,
+    RetryLater,
+    StoreUnavailable,
+    Transaction,
+    sqs_consumer,
+)
+from idempotent_receiver.protocol.charges import charged_of
+from idempotent_receiver.protocol.record import error_of, from_attributes
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.keys import body_field
 from idempotent_receiver.sqs.received import raw_attribute
 from idempotent_receiver.transaction.outbox import STAMP
 from tests.pipeline import Pipeline
+from tests.simulation.world import FIFO, sqs_record
 from tests.unit.batch.at_once import AtOnce
+from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, deliver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-NewPipeline = "Callable[..., Pipeline]"
 
 
 @pytest.fixture
@@ -333,3 +343,124 @@ def test_until_something_has_crashed_it_costs_no_request(
         return place.store.requests, done, [call for call, _ in place.queues.calls]
 
     assert requests(9) == requests(None)
+
+
+# What is sent after the commit.
+
+
+def sends(body: dict, message: Message, tx: Transaction) -> None:
+    tx.put(TableName="orders", Item={"order": message.id})
+    tx.send(QueueUrl=SHIPMENTS, MessageBody=json.dumps(body))
+
+
+def refused_where(refused: Callable[[str], bool]) -> Sqs:
+    denied = {"Code": "AccessDenied", "SenderFault": True}
+    return Sqs(lambda entry: denied if refused(entry["MessageBody"]) else None)
+
+
+def delivered(store: Orders, sqs: Sqs, place: int, effects: str, *, others: bool = True) -> list[str]:
+    """A delivery of the first message together with a new one, whose send passes."""
+    records = [sqs_record("m0", '{"n": 0}', receives=place), sqs_record(f"other-{place}", '{"n": 1}')]
+    dead = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
+    return deliver(store, sqs, sends, *records[: 1 + others], effects=effects, dead_letter_queue=dead, max_attempts=3)
+
+
+@both_modes
+def test_a_send_that_is_refused_while_others_pass_is_charged_and_its_message_a_dead_letter_in_the_end(
+    effects: str,
+) -> None:
+    """Its effect took place once, and its record stays SENDING: a redrive sends what is left."""
+    store, sqs = Orders(), refused_where(lambda body: "0" in body)
+    answers = [delivered(store, sqs, place, effects) for place in (1, 2, 3, 4, 5)]
+
+    assert answers == [["m0"], ["m0"], [], [], []]
+    assert (store.status(), store.orders.count("m0")) == ("SENDING", 1)
+    assert len(sqs.dead) == 3, "the dead letter again, and nothing is sent"
+    stamp = stamp_of({STAMP: {"stringValue": sqs.dead[0]["MessageAttributes"][STAMP]["StringValue"]}})
+    assert stamp is not None
+    assert (stamp.error_type, stamp.charged, stamp.exhausted) == ("MessagesNotSent", 3, True)
+    assert sum("0" in entry["MessageBody"] for request in sqs.requests for entry in request) == 3
+
+    attributes = {STAMP: {"stringValue": stamp.to_json(), "dataType": "String"}}
+    sqs.refuses = lambda entry: None
+    redriven = sqs_record("r0", '{"n": 0}', attributes=attributes)
+    assert deliver(store, sqs, sends, redriven, effects=effects, max_attempts=3, dead_letter_queue=SHIPMENTS) == []
+    assert store.status() == "COMPLETED"
+
+
+def test_what_waits_behind_a_refused_send_in_its_group_does_not_hold_it_up() -> None:
+    """It is known that no other send passes once nothing else is under way."""
+    store, sqs = Orders(), refused_where(lambda body: True)
+    group: Any = {"queue": FIFO, "group": "g"}
+    records = [sqs_record(f"m{n}", f'{{"n": {n}}}', **group) for n in range(3)]
+    assert deliver(store, sqs, sends, *records) == ["m0", "m1", "m2"]
+    assert store.items["m0"].get("owner") is None, "it stopped in time"
+
+
+@both_modes
+def test_while_no_send_passes_none_is_charged(effects: str) -> None:
+    """A missing permission must not make ten thousand dead letters."""
+    store, sqs = Orders(), refused_where(lambda body: True)
+    assert [delivered(store, sqs, place, effects)[0] for place in range(1, 31)] == ["m0"] * 30
+    assert (store.status(), sqs.dead) == ("SENDING", [])
+    alone = refused_where(lambda body: True)
+    assert delivered(store, alone, 31, effects, others=False) == ["m0"]
+    assert charged_of(from_attributes(store.items["m0"])).attempts == 0
+
+
+@both_modes
+def test_a_send_without_an_answer_is_not_charged(effects: str) -> None:
+    store = Orders()
+    sqs = Sqs(lambda entry: {"Code": "InternalError", "SenderFault": False} if "0" in entry["MessageBody"] else None)
+    assert [delivered(store, sqs, place, effects) for place in range(1, 11)] == [["m0"]] * 10
+    assert sqs.dead == []
+
+
+@both_modes
+def test_what_was_left_by_a_crash_is_sent_alone(effects: str) -> None:
+    """By the time nothing else in the batch is under way, as a message that has crashed is handled."""
+    store, sqs = Orders(), refused_where(lambda body: "0" in body)
+    delivered(store, sqs, 1, effects)
+    store.items["m0"] |= {"owner": "killed", "in_progress_expiration": 1}
+    sqs.refuses = lambda entry: None
+    sqs.requests.clear()
+
+    assert delivered(store, sqs, 2, effects) == []
+    assert [len(request) for request in sqs.requests] == [1, 1]
+    assert "0" in sqs.requests[-1][0]["MessageBody"]
+
+
+# A worker of the release before, beside it.
+
+
+def test_a_release_that_knows_no_count_neither_counts_nor_is_misled(pipeline: Callable[..., Pipeline]) -> None:
+    """It runs what is final again, as it always did. What it has written since then begins anew."""
+    place = pipeline(bad_fails, dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/gone")
+    before = place.new.with_options(replace(place.new.options, store=TheReleaseBefore(place.store), max_attempts=None))
+    place.send("bad")
+    id = place.kept("bad").id
+    runs = []
+    for consumer in (place.new, place.new, place.new, place.new, before, place.new, place.new, place.new, place.new):
+        while not place.poll(consumer):
+            place.pass_time()
+        runs.append((len(place.runs), place.charged(id)))
+    assert runs == [(1, 1), (2, 2), (3, 3), (3, 3), (4, 0), (5, 1), (6, 2), (7, 3), (7, 3)]
+
+
+class TheReleaseBefore:
+    """The table as the release before sees it: it knows no count, and leaves the attribute in place."""
+
+    def __init__(self, store: Any) -> None:
+        self.store, self.namespace = store, store.namespace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def read(self, ids: Any) -> Any:
+        return [None if found is None else found._replace(charged=None) for found in self.store.read(ids)]
+
+    def replace(self, changes: Any) -> Any:
+        kept = {change.new.id: self.store.items.get(change.new.id, {}).get("charged") for change in changes}
+        return self.store.replace(
+            [change._replace(new=change.new._replace(charged=kept[change.new.id])) for change in changes]
+        )

@@ -89,9 +89,10 @@ class Explorer:
         state.wire, state.faults = (), 0
         state.executions = step_functions_model.timed_out(state.executions, state.now)
         name = f"{LAST_WORKER}{len(state.workers)}"
-        state.workers.append(WorkerState(name, receives, variant, contended=may_leave))
+        state.workers.append(WorkerState(name, receives, variant))
         try:
             self._start(state, name, 0.0)
+            state.named(name).contended |= may_leave
             while (worker := state.workers[-1]).live:
                 state = self.play(state, scheduler.first_move_of(worker, state.now))
         except Violation as violation:

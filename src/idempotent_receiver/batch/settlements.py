@@ -116,13 +116,14 @@ class Settlements:
         """Record what is left of an item's outbox, and end the lease."""
         assert item.sending is not None  # it has messages
         held, not_sent = self._no_longer_renewed(item.sending), item.not_sent
-        allowance, charged = item.claim.allowance, not_sent is not None and not_sent.charged
-        failure = None if not_sent is None else not_sent.failure
-        final = failure is not None and allowance is not None and allowance.over(self._deadline.now_ms, failure)
-        cost = charges.on_failure(held.record, allowance, charged=charged, final=final)
-        if cost.message is not None:
-            failure = failure or outcome.of_outbox(item.outbox)
-            item.failure, item.not_sent = outcome.with_cost(failure, cost, allowance), None
+        allowance, cost = item.claim.allowance, charges.on_release(held.record)
+        if allowance is not None and not_sent is not None:
+            asked = not_sent.failure
+            final = asked is not None and allowance.over(self._deadline.now_ms, asked)
+            cost = charges.on_failure(held.record, allowance, charged=not_sent.charged, final=final)
+            if cost.message is not None:
+                failure = asked or outcome.of_outbox(item.outbox)
+                item.failure, item.not_sent = outcome.with_cost(failure, cost, allowance), None
         settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms, cost)
         self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
 

@@ -464,3 +464,46 @@ class TheReleaseBefore:
         return self.store.replace(
             [change._replace(new=change.new._replace(charged=kept[change.new.id])) for change in changes]
         )
+
+
+# What is called after the commit.
+
+
+def calling(store: Orders, sqs: Sqs, place: int, called: Callable[..., None], **options: Any) -> list[str]:
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        tx.call(called)
+
+    dead = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
+    given = {"calls": [called], "dead_letter_queue": dead, "max_attempts": 2, **options}
+    record = sqs_record("m0", "{}", receives=place)
+    record["attributes"]["SentTimestamp"] = "1"
+    return deliver(store, sqs, handle, record, **given)
+
+
+@both_modes
+def test_a_call_that_raises_is_charged_and_its_message_a_dead_letter_in_the_end(effects: str) -> None:
+    calls: list[None] = []
+
+    def notify() -> None:
+        calls.append(None)
+        raise ValueError
+
+    store, sqs = Orders(), Sqs()
+    answers = [calling(store, sqs, place, notify, effects=effects) for place in (1, 2, 3)]
+    assert (answers, len(calls), len(sqs.dead)) == ([["m0"], [], []], 2, 2)
+    assert store.status() == "SENDING"
+    reason = json.loads(sqs.dead[0]["MessageAttributes"][STAMP]["StringValue"])["reason"]
+    assert "call 1 (notify): ValueError" in reason
+
+
+@both_modes
+def test_a_call_that_is_too_early_is_not_charged_but_ends_by_age(effects: str) -> None:
+    def notify() -> None:
+        raise RetryLater(seconds=60)
+
+    store, sqs = Orders(), Sqs()
+    young = {"max_age_seconds": 10**10, "effects": effects}
+    assert [calling(store, sqs, place, notify, **young) for place in range(1, 10)] == [["m0"]] * 9
+    assert sqs.dead == []
+    assert calling(store, sqs, 10, notify, max_age_seconds=1, effects=effects) == []
+    assert len(sqs.dead) == 1

@@ -139,6 +139,12 @@ def test_stuck_sends_from_the_record_of_a_message_that_is_gone(receiver: Receive
     assert receiver(f"{asked} --yes").code == terminal.Exit.LEFT
 
 
+def test_stuck_sends_nothing_that_a_worker_may_be_sending(receiver: Receiver, stack: Stack) -> None:
+    (queue,) = unsent(stack, in_progress_expiration=LONG_AGO_MS + 10**13)
+    ran = receiver(f"stuck --table records --send {QUEUED} --yes")
+    assert (ran.code, stack.received(queue)) == (terminal.Exit.LEFT, [])
+
+
 def test_stuck_sends_what_stands_behind_a_message_that_sqs_calls_invalid(receiver: Receiver, stack: Stack) -> None:
     (queue,) = unsent(stack)
 

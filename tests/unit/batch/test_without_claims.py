@@ -99,16 +99,6 @@ def left_by_another(store: CountingStore, status: Status, *, attempts: int = 1, 
 # What is asked.
 
 
-def test_a_first_delivery_asks_for_nothing_but_its_commit(store: CountingStore) -> None:
-    deliver = Deliveries(store, posting)
-
-    assert deliver(sqs_record("1"), sqs_record("2")) == []
-
-    assert store.asked == ["commit"]
-    assert balances(store) == {"1": 1, "2": 1}
-    assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
-
-
 def test_what_was_delivered_before_is_read_first_and_what_is_done_does_not_run(store: CountingStore) -> None:
     left_by_another(store, Status.COMPLETED)
     deliver = Deliveries(store, posting)

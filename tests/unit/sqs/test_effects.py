@@ -128,15 +128,6 @@ def test_what_was_delivered_before_is_read_first(store: CountingStore) -> None:
     assert posted(store) == ["m", "new"]
 
 
-def test_an_empty_transaction_is_recorded_by_a_plain_insert(store: CountingStore) -> None:
-    def nothing(body: dict, tx: Transaction) -> None: ...
-
-    assert deliver(store, nothing, sqs_record("m")) == []
-
-    assert store.asked == ["insert"]
-    assert store.items["m"]["status"] == "COMPLETED"
-
-
 def test_what_is_not_started_asks_nothing(store: CountingStore) -> None:
     """There is no claim to release, and what is there stays."""
     before = there(store, status="FAILED")
@@ -157,16 +148,6 @@ def test_what_is_not_started_asks_nothing(store: CountingStore) -> None:
 
 
 # What a commit meets.
-
-
-def test_a_message_that_another_worker_committed_meanwhile_is_done(store: CountingStore) -> None:
-    """Both ran, and one took effect."""
-    store.before = lambda name: name == "commit" and there(store, status="COMPLETED", data='"theirs"')
-
-    assert deliver(store, post, sqs_record("m")) == []
-
-    assert store.items["m"]["data"] == '"theirs"'
-    assert posted(store) == []
 
 
 @pytest.mark.parametrize(
@@ -282,23 +263,6 @@ def test_a_commit_whose_answer_was_lost_is_recognised_by_its_version(store: Coun
 
     assert silent.asked == ["commit", "read"]
     assert posted(silent) == ["m"]
-
-
-def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store: CountingStore) -> None:
-    """All come again, and none of them is recorded as failed."""
-    store.down = {"commit", "read", "insert", "replace"}
-    started: list[str] = []
-
-    def count(body: dict, message: Message, tx: Transaction) -> None:
-        started.append(message.id)
-        time.sleep(0.01)
-        post(body, message, tx)
-
-    failed = deliver(store, count, *[sqs_record(f"m{n}") for n in range(1_000)])
-
-    assert len(failed) == 1_000
-    assert len(started) < 400
-    assert store.items == {}
 
 
 @pytest.mark.parametrize(

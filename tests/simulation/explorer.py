@@ -69,11 +69,10 @@ class Explorer:
         request and a sweep.
         """
         if self.setup.adapter != "workflow":
-            if self.setup.attempts and self.setup.messages > 1:
-                # Once a batch has a dead letter, what has crashed waits for the next delivery.
-                before = self._deliver(before, LAST, may_leave=True)
+            # Once a batch has sent a dead letter, what has crashed waits for a delivery without that message.
+            may_leave = self.setup.attempts > 0 and self.setup.messages > 1
             for variant in self.setup.variants:
-                before = self._deliver(before, LAST, variant)
+                before = self._deliver(before, LAST, variant, may_leave=may_leave)
             return
         for last in ((SWEEP, SWEEP), (LAST, SWEEP)):
             state = before

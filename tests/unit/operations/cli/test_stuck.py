@@ -143,6 +143,7 @@ def test_stuck_sends_nothing_that_a_worker_may_be_sending(receiver: Receiver, st
     (queue,) = unsent(stack, in_progress_expiration=LONG_AGO_MS + 10**13)
     ran = receiver(f"stuck --table records --send {QUEUED} --yes")
     assert (ran.code, stack.received(queue)) == (terminal.Exit.LEFT, [])
+    assert "a worker holds its claim until" in ran.out, "else one would take it for done"
 
 
 def test_stuck_sends_what_stands_behind_a_message_that_sqs_calls_invalid(receiver: Receiver, stack: Stack) -> None:

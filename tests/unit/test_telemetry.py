@@ -33,6 +33,7 @@ from idempotent_receiver.handler.outcome import (
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, OF_CLAIMS, SPENT, counts_of, line_of
 from tests.manual_clock import ManualClock
+from tests.queues import Queues
 from tests.simulation.world import sqs_record
 
 RECORD = Record(id="k", status="COMPLETED")
@@ -173,15 +174,13 @@ def test_all_metrics_are_sent_for_every_batch() -> None:
 
 
 def test_a_dead_letter_that_sqs_refuses_is_told_with_its_queue_and_the_remedy() -> None:
-    class Refusing:
-        def send_message(self, **arguments: Any) -> None:
-            raise ConnectionError("secret")
-
     def handle(body: dict) -> None:
         raise PermanentError("closed")
 
-    sink, url = Sink(), "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
-    options: Any = {"sqs": Refusing(), "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
+    sink, sqs = Sink(), Queues()
+    url = sqs.create("dead").url
+    sqs.broken, sqs.error = {"send_message"}, ConnectionError("secret")
+    options: Any = {"sqs": sqs, "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
     sqs_consumer(MemoryStore(), **options)(handle)({"Records": [sqs_record("1")]}, Context())
 
     (line,) = [line for line in sink.lines if url in line["message"]]
@@ -193,22 +192,16 @@ def test_a_dead_letter_that_sqs_refuses_is_told_with_its_queue_and_the_remedy() 
 def test_a_dead_letter_queue_that_is_the_consumers_own_is_named_and_never_sent_to() -> None:
     """The message fails like one whose send is not confirmed, and goes the way of the queue's redrive policy."""
 
-    class Sqs:
-        sent = 0
-
-        def send_message(self, **arguments: Any) -> None:
-            self.sent += 1
-
     def handle(body: dict) -> None:
         raise PermanentError("closed")
 
-    sink, sqs, record = Sink(), Sqs(), sqs_record("1")
-    account, name = record["eventSourceARN"].split(":")[-2:]
-    url = f"https://sqs.us-east-1.amazonaws.com/{account}/{name}"
+    sink, sqs, record = Sink(), Queues(), sqs_record("1")
+    own = sqs.create(record["eventSourceARN"].rpartition(":")[2])
+    url = own.url
     options: Any = {"sqs": sqs, "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
     answer = sqs_consumer(MemoryStore(), **options)(handle)({"Records": [record]}, Context())
 
-    assert (sqs.sent, answer["batchItemFailures"]) == (0, [{"itemIdentifier": "1"}])
+    assert (own.sent, answer["batchItemFailures"]) == ([], [{"itemIdentifier": "1"}])
     (line,) = [line for line in sink.lines if url in line["message"]]
     assert "it is the queue that the message came from" in line["message"]
     assert (line["level"], line["message_id"], line["error_type"]) == ("ERROR", "1", "OwnQueue")

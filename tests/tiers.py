@@ -67,6 +67,7 @@ TIERS = {
     "unit/operations/cli/test_dlq_page.py::test_a_browser": NIGHTLY,
     "unit/operations/cli/test_dlq_page.py::test_five_thousand": NIGHTLY,
     "unit/operations/cli/test_help.py": NIGHTLY,
+    "unit/operations/cli/test_refusals.py::test_a_delete_without": SLOW,
     "unit/operations/cli/test_refusals.py": NIGHTLY,
     "unit/operations/dead_letters/test_many.py": NIGHTLY,
     "unit/operations/dead_letters/test_matrix.py::test_one_body": SLOW,

@@ -46,6 +46,16 @@ BODIES: dict[str, tuple[bytes | None, str]] = {
     "UTF-16": ("{}".encode("utf-16"), "is not UTF-8 text"),
     "a control character": (b'{"a":\n "\x00"\n}', "has the character U+0000 in line 2"),
 }
+DELETES: dict[str, str] = {
+    "--all": "--because is missing",
+    "--all --because ''": "--because is empty",
+    "--all --because ' \t\n'": "--because is empty",
+    "--because test": "no dead letters are selected",
+    "--because test --limit 1": "no dead letters are selected",
+    "--because test --all --group done": "--all means every dead letter: it takes no filter",
+    "--because test --all --plan plan.json": "--all means every dead letter: it takes no filter",
+    "--because test --group ''": "--group is empty",
+}
 REFUSED: list[tuple[str, str]] = [
     # Which consumer.
     ("trace k", "give --stack or --table"),
@@ -94,19 +104,6 @@ REFUSED: list[tuple[str, str]] = [
     ("dlq history --stack transfers --since yesterday", "--since"),
     ("dlq history --stack transfers --since 1h --until 2h", "--until"),
     *(
-        (f"dlq delete --stack transfers --yes {given}", says)
-        for given, says in {
-            "--all": "--because is missing",
-            "--all --because ''": "--because is empty",
-            "--all --because ' \t\n'": "--because is empty",
-            "--because test": "no dead letters are selected",
-            "--because test --limit 1": "no dead letters are selected",
-            "--because test --all --group done": "--all means every dead letter: it takes no filter",
-            "--because test --all --plan plan.json": "--all means every dead letter: it takes no filter",
-            "--because test --group ''": "--group is empty",
-        }.items()
-    ),
-    *(
         (f"dlq {line} --plan p --stack transfers --yes {given}", f"omit {given.partition(' ')[0]}")
         for line, options in {
             "redrive": ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x"),
@@ -150,6 +147,17 @@ def test_what_cannot_be_done_is_refused_by_its_option_and_nothing_is_done(
     receiver: Receiver, stack: Stack, line: str, says: str
 ) -> None:
     """An empty value comes of an unset variable of the shell, and would be taken for nothing said."""
+    refused(receiver, stack, line, says)
+
+
+@pytest.mark.parametrize(("given", "says"), DELETES.items())
+def test_a_delete_without_a_reason_and_a_selection_deletes_nothing(
+    receiver: Receiver, stack: Stack, given: str, says: str
+) -> None:
+    refused(receiver, stack, f"dlq delete --stack transfers --yes {given}", says)
+
+
+def refused(receiver: Receiver, stack: Stack, line: str, says: str) -> None:
     ran = receiver(line)
     assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
     assert says in ran.said

@@ -142,12 +142,12 @@ REFUSED: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "says"), REFUSED, ids=[line for line, _ in REFUSED])
-def test_what_cannot_be_done_is_refused_by_its_option_and_nothing_is_done(
-    receiver: Receiver, stack: Stack, line: str, says: str
-) -> None:
-    """An empty value comes of an unset variable of the shell, and would be taken for nothing said."""
-    refused(receiver, stack, line, says)
+def refused(receiver: Receiver, stack: Stack, line: str, says: str) -> None:
+    ran = receiver(line)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert says in ran.said
+    assert "Traceback" not in ran.err
+    assert stack.untouched()
 
 
 @pytest.mark.parametrize(("given", "says"), DELETES.items())
@@ -157,12 +157,12 @@ def test_a_delete_without_a_reason_and_a_selection_deletes_nothing(
     refused(receiver, stack, f"dlq delete --stack transfers --yes {given}", says)
 
 
-def refused(receiver: Receiver, stack: Stack, line: str, says: str) -> None:
-    ran = receiver(line)
-    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
-    assert says in ran.said
-    assert "Traceback" not in ran.err
-    assert stack.untouched()
+@pytest.mark.parametrize(("line", "says"), REFUSED, ids=[line for line, _ in REFUSED])
+def test_what_cannot_be_done_is_refused_by_its_option_and_nothing_is_done(
+    receiver: Receiver, stack: Stack, line: str, says: str
+) -> None:
+    """An empty value comes of an unset variable of the shell, and would be taken for nothing said."""
+    refused(receiver, stack, line, says)
 
 
 @pytest.mark.parametrize("kind", BODIES)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from idempotent_receiver import MemoryStore, Message, Transaction, body_field, sqs_consumer
+from tests.contexts import Context
 from tests.simulation.world import sqs_record
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="f")
+CONTEXT = Context()
 EVENT = {"Records": [sqs_record("m", '{"id": "order-1"}')]}
 
 

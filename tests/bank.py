@@ -9,7 +9,8 @@ from app.ledger import Ledger
 from app.routes import served, tenant
 from app.transfer_service import TransferService
 from app.transfers import Transfer
-from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint, sqs_consumer
+from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 
@@ -51,7 +52,7 @@ class Bank:
             self.runs.append(transfer.transfer_id)
             ledger.post(transfer, tx)
 
-        self.consumer = sqs_consumer(self.records, clock=self.clock)(post)
+        self.consumer = controlled(self.records, clock=self.clock)(post)
 
     # What the service asks of AWS.
 

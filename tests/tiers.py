@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUICK, SLOW, NIGHTLY = "quick", "slow", "nightly"
+LONGEST_SECONDS = {QUICK: 120, SLOW: 600, NIGHTLY: 3600}
+"""A test that takes longer hangs, even on a busy machine."""
 
 TIERS = {
     "chaos/test_chaos.py": NIGHTLY,
@@ -75,7 +77,6 @@ TIERS = {
     "unit/operations/cli/test_dlq_page.py::test_a_browser": NIGHTLY,
     "unit/operations/cli/test_dlq_page.py::test_five_thousand": NIGHTLY,
     "unit/operations/cli/test_help.py": NIGHTLY,
-    "unit/operations/cli/test_refusals.py::test_a_delete_without": SLOW,
     "unit/operations/cli/test_refusals.py": NIGHTLY,
     "unit/operations/dead_letters/test_many.py": NIGHTLY,
     "unit/operations/dead_letters/test_matrix.py::test_one_body": SLOW,

@@ -44,6 +44,8 @@ class Setup:
     messages: int
     transactional: bool = False
     dead_letters: bool = False
+    attempts: int = 0
+    """With dead letters only: how many charged attempts a message has; 0 for any number."""
     fifo: bool = False
     concurrency: int = 1
     adapter: str = "queue"
@@ -218,6 +220,19 @@ SETUPS = {
         Setup("2x1-sends-rollout-unclaimed", before_sends=frozenset({FIRST}), unclaimed=ALL, **_SENDING),
         Setup("2x1-sends-rollback-unclaimed", before_sends=frozenset({AGAIN}), unclaimed=ALL, **_SENDING),
         Setup("2x1-reads-sends", reads="count", **_SENDING),
+        Setup("2x1-attempts", workers=2, messages=1, dead_letters=True, attempts=1),
+        Setup("2x1-attempts-two", workers=2, messages=1, dead_letters=True, attempts=2),
+        Setup(
+            "2x1-attempts-unclaimed",
+            workers=2,
+            messages=1,
+            transactional=True,
+            unclaimed=ALL,
+            dead_letters=True,
+            attempts=1,
+        ),
+        Setup("3x1-attempts", workers=3, messages=1, dead_letters=True, attempts=1, faults=1),
+        Setup("3x1-attempts-redriven", workers=3, messages=1, dead_letters=True, attempts=1, redriven=True, faults=1),
         Setup("3x1-redriven", workers=3, messages=1, dead_letters=True, redriven=True),
         *_operators("resend", ALICE),
         *_operators("resend-other", ALICE, replace(BOB, new=2)),
@@ -233,6 +248,8 @@ SETUPS = {
         Setup("3x1-function", workers=3, messages=1, adapter="function"),
         Setup("3x1-unclaimed", workers=3, messages=1, transactional=True, unclaimed=ALL, firsts=2),
         Setup("3x1", workers=3, messages=1),
+        Setup("2x2-attempts", workers=2, messages=2, dead_letters=True, attempts=1, faults=1),
+        Setup("2x2-attempts-fifo", workers=2, messages=2, fifo=True, dead_letters=True, attempts=1, faults=1),
         Setup("2x2-unclaimed-fifo", workers=2, messages=2, transactional=True, unclaimed=ALL, fifo=True),
         # Running both messages before either is committed multiplies the schedules, as running them at once does.
         Setup("2x2-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, faults=1),

@@ -7,9 +7,10 @@ text. If the tracer raises, only spans are lost.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from inspect import isawaitable
 from itertools import islice
 from logging import WARNING
 from typing import Any, TypeVar, cast
@@ -20,9 +21,10 @@ from idempotent_receiver.batch.items import Item, Work
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.log_lines import line_of
 from idempotent_receiver.protocol.exchange import Operation
+from idempotent_receiver.protocol.peek import Peek
 from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import Claim, Claimed, Peek
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.sqs.visibility import queue_url
@@ -46,7 +48,6 @@ class BatchSpans:
         messages: Sequence[Message],
         works: MutableSequence[Work],
         *,
-        asynchronous: bool,
         on_lambda: bool,
     ) -> None:
         self._messages, self._telemetry = messages, options.telemetry
@@ -57,9 +58,8 @@ class BatchSpans:
         self._links: dict[int, dict[tuple[int, int], trace.Link]] = {}
         self._places: dict[str, list[int]] = {}
         """The places of the messages that have not ended, by record id."""
-        run: Callable[..., Any] = self._run_async if asynchronous else self._run
         for place, work in enumerate(works):
-            works[place] = work._replace(handle=partial(run, place, work.handle))
+            works[place] = work._replace(handle=partial(self._run, place, work.handle))
 
     def keyed(self, known: Sequence[tuple[int, str]]) -> None:
         """Note which records messages have."""
@@ -103,14 +103,16 @@ class BatchSpans:
     def _run(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
         with _current(span := self._span(place)):
             result = handle(attempt)
+        if isawaitable(result):
+            return self._awaited(span, result, attempt)
         self._safely(_pass_on, span, attempt)
         return result
 
-    async def _run_async(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
-        with _current(span := self._span(place)):
-            result = await handle(attempt)
+    async def _awaited(self, span: trace.Span | None, result: Awaitable[Any], attempt: Attempt) -> Any:
+        with _current(span):
+            returned = await result
         self._safely(_pass_on, span, attempt)
-        return result
+        return returned
 
     def _span(self, place: int) -> trace.Span | None:
         """A message's span. It begins at its first use: in a large batch, most messages wait a long time."""

@@ -16,6 +16,7 @@ from idempotent_receiver import MemoryStore, Message, sqs_consumer
 from idempotent_receiver.batch.event_loop import MOST_LEFT_BEHIND, NOTHING_LEFT, LeftBehind, begin
 from idempotent_receiver.batch.executor import ThreadPool
 from idempotent_receiver.testing.worker import failed_ids
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.unit.batch.at_once import PATIENCE, Blocking, Collecting, batch
@@ -312,7 +313,7 @@ def test_coroutines_that_wait_behind_a_suspended_one_are_not_started() -> None:
         ran.append(message.id)
         clock.stepped_seconds += 3600
 
-    handler = sqs_consumer(store := MemoryStore(), concurrency=5, clock=clock)(handle)
+    handler = controlled(store := MemoryStore(), concurrency=5, clock=clock)(handle)
 
     assert failed_ids(handler(batch(*"abcde"), Context())) == list("bcde")
     assert ran == ["a"]

@@ -14,6 +14,7 @@ import pytest
 from idempotent_receiver import MemoryStore, Message, sqs_consumer
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from idempotent_receiver.testing.worker import failed_ids
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.unit.batch.at_once import PATIENCE, Blocking, batch
 
@@ -126,7 +127,7 @@ def test_an_interrupt_of_the_process_records_what_has_finished_and_releases_the_
                 raise signal
             super().step(0.01)
 
-    handler = sqs_consumer(store, executor=lambda: Interrupted(workers, None))(handle)
+    handler = controlled(store, executor=lambda: Interrupted(workers, None))(handle)
 
     try:
         with pytest.raises(signal):

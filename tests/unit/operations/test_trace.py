@@ -54,7 +54,7 @@ def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
 
 
 def test_what_has_messages_to_send_is_not_done() -> None:
-    told = "SENDING since attempt 1: its effect took place, but its messages may not have been sent"
+    told = "SENDING since attempt 1: its effect took place, but its messages and calls may not be done"
     sending = written("SENDING", outbox=SECRET, in_progress_expiration=NOW_MS + 5)
     assert texts(sending) == [(NOW_MS, told), (NOW_MS + 5, "end of its lease"), END]
     assert texts(sending, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, never settled")

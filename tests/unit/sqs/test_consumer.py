@@ -34,6 +34,7 @@ from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.message import InvalidEvent
 from idempotent_receiver.testing.worker import failed_ids
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
@@ -124,10 +125,14 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
         def read(self, ids: Any) -> Any: ...
         def replace(self, changes: Any) -> Any: ...
 
+    class Committing(Plain):
+        def commit(self, commits: Any) -> Any: ...
+
     def transfer(body: dict, tx: Transaction) -> None: ...
 
-    with pytest.raises(TypeError, match="requests a Transaction, which Plain does not support"):
-        sqs_consumer(Plain())(transfer)
+    for store in (Plain(), Committing()):  # a transaction also reads
+        with pytest.raises(TypeError, match=f"requests a Transaction, which {type(store).__name__} does not support"):
+            sqs_consumer(store)(transfer)
     sqs_consumer(Plain())(handle)
 
 
@@ -210,7 +215,7 @@ def test_an_empty_batch_is_answered_without_any_request() -> None:
 
         insert = read = replace = touch
 
-    wrapped = sqs_consumer(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
+    wrapped = controlled(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
 
     assert wrapped(event(), Context()) == {"batchItemFailures": []}
 
@@ -351,9 +356,7 @@ def test_an_invocation_too_short_for_any_message_names_what_to_change(
     seconds: float, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise each message would come again until it is a dead letter, and none would say why."""
-    wrapped = sqs_consumer(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(
-        handle
-    )
+    wrapped = controlled(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(handle)
 
     answer = wrapped(event(sqs_record("1")), Context(seconds=seconds))
 
@@ -422,7 +425,6 @@ WRONGLY_CALLED = [lambda: "1", lambda message, context: "1", lambda *, message: 
         ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
         *[("logger must be a Powertools", {"logger": SimpleNamespace(**{name: print})}) for name in ("info", "error")],
         *[("metrics must be", {"metrics": SimpleNamespace(**{f"{name}_metric{s}": 1})}) for name, s in METRICS],
-        *[("results must be an S3Results", {"results": SimpleNamespace(**{name: print})}) for name in ("put", "get")],
         ("logger must be a Powertools Logger", {"logger": 3}),
         ("metrics must be Powertools Metrics", {"metrics": 3}),
         *[("concurrency must be a whole number of at least 1", {"concurrency": wrong}) for wrong in (2.5, 0, -1)],
@@ -434,7 +436,6 @@ WRONGLY_CALLED = [lambda: "1", lambda message, context: "1", lambda *, message: 
         *[("lease_margin_seconds must be", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
         # Of an environment variable, "false" would store what errors say.
         ("error_texts must be True or False", {"error_texts": "false"}),
-        ("results must be an S3Results", {"results": S3Results}),
         (r"envelope\('detail\['\) is not a JMESPath", {"envelope": "detail["}),
     ],
 )

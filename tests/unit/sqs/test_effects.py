@@ -15,6 +15,7 @@ from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.protocol.record import Record, attributes
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.engines.faulty import faulty_dynamodb
@@ -44,7 +45,7 @@ def post(body: dict, message: Message, tx: Transaction) -> str:
 
 def deliver(store: Any, function: Callable[..., Any], *records: dict[str, Any], **options: Any) -> list[str]:
     """The ids that must be delivered again."""
-    consumer = sqs_consumer(store, effects="transaction", logger=SILENT, metrics=SILENT, **options)(function)
+    consumer = controlled(store, effects="transaction", logger=SILENT, metrics=SILENT, **options)(function)
     return failed_ids(consumer({"Records": list(records)}, Context()))
 
 
@@ -319,7 +320,7 @@ def test_a_commit_that_is_never_answered_is_no_failure_of_the_message(
             return [answer] * len(commits)
 
     store, log = Unanswering(namespace=None), logging.getLogger("test_effects")
-    consumer = sqs_consumer(store, effects="transaction", logger=log, metrics=SILENT, clock=Hurried())(post)
+    consumer = controlled(store, effects="transaction", logger=log, metrics=SILENT, clock=Hurried())(post)
 
     assert failed_ids(consumer({"Records": [sqs_record("m")]}, Context())) == ["m"]
 
@@ -408,27 +409,3 @@ def test_a_message_whose_item_is_throttled_stops_no_neighbour() -> None:
         records = [sqs_record("busy"), *[sqs_record(f"m{n}") for n in range(100)]]
 
         assert deliver(engine.store, handle, *records, clock=Hurried()) == ["busy"]
-
-
-# Results.
-
-
-def test_a_large_result_is_named_by_the_version_that_was_drawn(store: CountingStore) -> None:
-    """So that no two runs write the same object."""
-    names: list[str] = []
-
-    class Results:
-        def put(self, name: str, data: str) -> dict[str, str]:
-            names.append(name)
-            return {"result": "s3", "bucket": "b", "key": name}
-
-        def get(self, place: dict[str, str], owned: str) -> str:
-            raise AssertionError
-
-    def large(body: dict, message: Message, tx: Transaction) -> str:
-        post(body, message, tx)
-        return "x" * 5_000
-
-    assert deliver(store, large, sqs_record("m"), results=Results()) == []
-
-    assert [name.rpartition("/")[2] for name in names] == [store.items["m"]["version"]]

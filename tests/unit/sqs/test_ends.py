@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from idempotent_receiver import MemoryStore, PermanentError, sqs_consumer
+from idempotent_receiver import MemoryStore, PermanentError
 from idempotent_receiver.testing.worker import SILENT
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.queues import Queues
@@ -37,7 +38,7 @@ def test_only_behind_a_handler_that_has_raised_an_invocation_waits_without_a_bou
     """What it left behind must not wake up beside its next attempt. A body that does not validate starts nothing."""
     clock = ManualClock()
 
-    @sqs_consumer(MemoryStore(), clock=clock, executor=Closed, metrics=SILENT, logger=SILENT)
+    @controlled(MemoryStore(), clock=clock, executor=Closed, metrics=SILENT, logger=SILENT)
     def handle(order: dict) -> None:
         clock.seconds += took_seconds
         if fails:
@@ -53,7 +54,7 @@ def test_a_dead_letter_of_ours_that_is_not_confirmed_backs_off_because_sqs_moves
     sqs, event = Queues(clock), {"Records": [sqs_record("1", "{}", receives=3)]}
     sqs.broken, sqs.error = {"send_message"}, ConnectionError()
 
-    @sqs_consumer(
+    @controlled(
         MemoryStore(),
         sqs=sqs,  # type: ignore[arg-type]  # as far as the consumer asks
         dead_letter_queue=sqs.create("dead").url,

@@ -31,6 +31,7 @@ from idempotent_receiver import (
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from idempotent_receiver.testing import explore, lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.queues import Queue, Queues
 from tests.simulation.world import QUEUE, sqs_record
@@ -278,7 +279,7 @@ def test_only_what_is_in_the_users_code_becomes_jobs(options: dict[str, Any], jo
     """One of the library's own strategies does no input or output, and a job would cost more than it does."""
     executor = Counting(ThreadPool(), None)
     executor.started = []
-    consumer = sqs_consumer(MemoryStore("n"), executor=lambda: executor, logger=SILENT, **options)(take)
+    consumer = controlled(MemoryStore("n"), executor=lambda: executor, logger=SILENT, **options)(take)
     records = [sqs_record(str(number), json.dumps({"id": str(number)})) for number in range(3)]
     consumer({"Records": records}, Context())
     assert executor.started.count("_make_claim") == jobs

@@ -20,6 +20,7 @@ from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing import Table, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.transaction.outbox import Outgoing, from_text
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, sqs_record
@@ -131,7 +132,7 @@ def deliver(
     store: Any, sqs: Any, function: Callable[..., Any], *records: dict[str, Any], ms: int = 30_000, **options: Any
 ) -> list[str]:
     """The ids that must be delivered again."""
-    consumer = sqs_consumer(store, sqs=sqs, logger=SILENT, metrics=SILENT, **options)(function)
+    consumer = controlled(store, sqs=sqs, **{"logger": SILENT, "metrics": SILENT, **options})(function)
     return failed_ids(consumer({"Records": list(records)}, Context(seconds=ms / 1000)))
 
 
@@ -273,7 +274,7 @@ def test_a_consumer_without_time_to_send_takes_nothing_over(effects: str) -> Non
     before = deepcopy(store.items["m0"])
     clock = ManualClock()
     store.read_takes = lambda: clock.sleep(29.1)
-    consumer = sqs_consumer(store, sqs=Sqs(), effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(fails)  # type: ignore[arg-type]
+    consumer = controlled(store, sqs=Sqs(), effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(fails)  # type: ignore[arg-type]
     assert failed_ids(consumer({"Records": messages(1, receives=2)}, Context())) == ["m0"]
     assert store.items["m0"] == before
 
@@ -507,7 +508,7 @@ def test_without_time_to_send_it_is_a_failure_that_a_redelivery_sends(effects: s
         post(body, tx)
         clock.seconds += 29.6
 
-    consumer = sqs_consumer(store, sqs=sqs, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
+    consumer = controlled(store, sqs=sqs, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
     assert failed_ids(consumer({"Records": messages(1)}, Context())) == ["m0"]
     assert sqs.sent == []
     assert store.status() == "SENDING"
@@ -634,7 +635,8 @@ def test_no_more_requests_are_in_progress_than_the_bound() -> None:
     out = sends.Sends(settings, SimpleNamespace())  # type: ignore[arg-type]  # nothing ends here
     item: Any = None
     for number in range(sends.MOST_REQUESTS + 1):
-        message, outbox = Outgoing(f"https://example.com/{number}", {"MessageBody": "1"}), sends._Outbox(item, 1)
+        message = Outgoing(f"https://example.com/{number}", {"MessageBody": "1"})
+        outbox = sends._Outbox(item, 1, calls=False)
         out._queues.setdefault(message.queue_url, sends._Queue()).add(sends._Entry(outbox, 1, "k", message))
     out.flush(0.0, hurry=True, late=False)
     assert len(started) == sends.MOST_REQUESTS

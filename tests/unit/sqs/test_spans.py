@@ -29,6 +29,7 @@ from idempotent_receiver.sqs.spans import MOST_LINKS, OWN, producers
 from idempotent_receiver.testing import lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.consumers import controlled
 from tests.counting_store import CountingStore
 from tests.tracing import MESSAGE_ID, OUTCOME, Tracing, links, of, traceparent, xray
 from tests.unit.batch.at_once import PATIENCE, AtOnce
@@ -52,7 +53,7 @@ def tracing() -> Tracing:
 def consume(tracing: Tracing, function: Callable[..., Any], event: Any, **options: Any) -> list[str]:
     """The ids of the messages that must come again."""
     options = {"store": MemoryStore("orders"), "logger": SILENT, "metrics": SILENT, "tracer": tracing.tracer} | options
-    consumer = sqs_consumer(options.pop("store"), **options)(function)
+    consumer = controlled(options.pop("store"), **options)(function)
     return failed_ids(consumer(event, lambda_context()))
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli import terminal
-from tests.unit.operations.cli.stack import FLAKY, Receiver, Stack
+from tests.unit.operations.cli.stack import FLAKY, Stack
 
 
 class Keyboard:
@@ -118,11 +118,6 @@ def test_it_shows_asks_and_moves_with_a_bar(stack: Stack, line: str, asked: str,
 def test_a_redrive_of_nothing_draws_no_bar(stack: Stack) -> None:
     keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--key", "nosuch")
     assert (keyboard.end(), "0/0" in keyboard.shown) == (1, False)
-
-
-@pytest.mark.parametrize("line", ["stuck", "dlq redrive"])
-def test_the_end_of_input_leaves_the_question_on_a_line_of_its_own(receiver: Receiver, line: str) -> None:
-    assert "? [y/N] \nNot confirmed: nothing was done." in receiver.on(line).err
 
 
 @in_a_terminal

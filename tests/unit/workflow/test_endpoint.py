@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urljoin
 
@@ -14,9 +13,10 @@ from pydantic import BaseModel
 
 from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
 from idempotent_receiver.workflow import workflow_endpoint
+from tests.contexts import Context
 from tests.unit.workflow.requests import ARN, NAME, OVERDRAWN, Requests
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="request")
+CONTEXT = Context(seconds=10)
 LOCATION = f"transfers/{NAME}"
 RUNNING = {"status": "running", "execution": ARN}
 

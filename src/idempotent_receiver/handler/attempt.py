@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
@@ -40,7 +40,7 @@ class Attempt:
     """What makes a call for its transaction; None if nobody redelivers what it calls."""
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
-    call: Callable[[], object] | None = field(default=None, init=False)
+    call: "OwnCall | None" = field(default=None, init=False)
     """What runs in place of the handler: a call in its record's outbox."""
     asynchronous: bool = field(default=False, init=False)
     parsing: bool = field(default=False, init=False)
@@ -101,6 +101,13 @@ class Attempt:
     def remaining_time_ms(self) -> int:
         """Milliseconds until the invocation's deadline."""
         return max(0, int(self.deadline.left_seconds * 1000))
+
+
+class OwnCall(NamedTuple):
+    """A call in a record's outbox: its function's name, and what makes it."""
+
+    name: str
+    make: Callable[[], object]
 
 
 MARKER = "idempotent-receiver"

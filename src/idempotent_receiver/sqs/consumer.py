@@ -270,7 +270,7 @@ class _Invocation:
 
     def _run(self, place: int, attempt: Attempt) -> Any:
         if attempt.call is not None:
-            return attempt.call()
+            return attempt.call.make()
         return self.binding.run(self.messages[place], attempt)
 
     def _settings(self, executor: Executor, host: Host | None, spans: Spans | None) -> Settings:

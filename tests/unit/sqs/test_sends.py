@@ -17,6 +17,7 @@ from idempotent_receiver.batch import sends
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.sends import send_messages
 from idempotent_receiver.testing import Table, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.transaction.outbox import Outgoing, from_text
@@ -640,3 +641,12 @@ def test_no_more_requests_are_in_progress_than_the_bound() -> None:
         out._queues.setdefault(message.queue_url, sends._Queue()).add(sends._Entry(outbox, 1, "k", message))
     out.flush(0.0, hurry=True, late=False)
     assert len(started) == sends.MOST_REQUESTS
+
+
+def test_a_message_that_sqs_answers_nothing_about_is_not_sent() -> None:
+    """Neither successful nor failed: the record keeps it, and the next delivery sends it under the same key."""
+    client: Any = SimpleNamespace(send_message_batch=lambda **asked: {"Successful": [{"Id": "0"}]})
+    answers = send_messages(client, SHIPMENTS, [(f"k-{place}", {"MessageBody": "sold"}) for place in range(2)])
+    assert [each.confirmed for each in answers] == [True, False]
+    client.send_message_batch = lambda **asked: {}
+    assert [each.confirmed for each in send_messages(client, SHIPMENTS, [("k-0", {"MessageBody": "sold"})])] == [False]

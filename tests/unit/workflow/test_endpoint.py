@@ -93,6 +93,12 @@ def test_a_request_is_accepted_with_its_location_and_so_it_is_while_it_runs(api:
     assert len(api.machines.executions) == 1
 
 
+def test_a_location_with_a_slash_at_its_end_is_the_same(api: Api) -> None:
+    api.post()
+    answer = api.call("GET", f"/v1/workflows/{LOCATION}/")
+    assert (answer["statusCode"], answer["body"]) == (200, RUNNING)
+
+
 def test_a_record_that_cannot_be_read_is_not_reported_as_an_execution_that_was_never_accepted(api: Api) -> None:
     api.store.items[f"transfers#{NAME}"] = {"id": f"transfers#{NAME}"}
     posted = api.post()

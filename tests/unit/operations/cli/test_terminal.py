@@ -10,9 +10,11 @@ import select
 import signal
 import sys
 import time
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
+from rich.cells import cell_len
 
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli import terminal
@@ -141,3 +143,35 @@ def test_ctrl_c_while_it_moves_stops_between_two_requests(stack: Stack) -> None:
     moved, dropped, left = map(int, told.groups())
     assert moved < 20, "it stopped before the end"
     assert moved + dropped + left == 24, "each is counted"
+
+
+@pytest.mark.parametrize(
+    ("answers", "confirmed"), [(["perhaps", "y"], True), (["perhaps"] * 3 + ["y"], False), (["no", "y"], False)]
+)
+def test_a_question_is_asked_three_times_at_most(answers: list[str], confirmed: bool) -> None:
+    left = iter(answers)
+    console: Any = SimpleNamespace(input=lambda *asked, **options: next(left), print=lambda *shown: None)
+    assert terminal.Terminal(err=console).confirm("Scan?", yes=False) is confirmed
+
+
+def test_a_first_ctrl_c_is_noted_and_a_second_stops_at_once() -> None:
+    def press_twice() -> None:
+        with terminal.Terminal().stoppable() as stopped:
+            signal.raise_signal(signal.SIGINT)
+            assert stopped()
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("it goes on")
+
+    with pytest.raises(KeyboardInterrupt):
+        press_twice()
+
+
+def test_columns_stand_below_each_other_whatever_the_letters() -> None:
+    """Chinese letters take two columns each."""
+    shown: Any = terminal.listing(
+        ("key", "state"), [(("\u8a02\u55ae\u7de8\u865f-1", "DONE"), ()), (("order-1", "DONE"), ())]
+    )
+    lines = [each.plain for each in shown.renderables]
+    assert {
+        cell_len(each[: each.index(word)]) for each, word in zip(lines, ("state", "DONE", "DONE"), strict=True)
+    } == {12}

@@ -27,9 +27,9 @@ PERMISSIVE = frozenset(
 )
 """Accepted licences for packages that we deploy or that our users must install."""
 
-FOR_DEVELOPMENT = PERMISSIVE | {"MPL-2.0", "ZPL-2.1"}
+FOR_DEVELOPMENT = PERMISSIVE | {"LGPL-3.0-only", "LGPL", "MPL-2.0", "ZPL-2.1"}
 """Also accepted for packages that only run here, because we distribute none of them: licences with conditions for
-changed copies.
+changed copies, and for what is linked with them.
 """
 
 CLASSIFIED = {
@@ -40,6 +40,7 @@ CLASSIFIED = {
     "Apache License 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD",
+    "GNU Library or Lesser General Public License (LGPL)": "LGPL",
     "ISC License (ISCL)": "ISC",
     "Python Software Foundation License": "PSF-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",

@@ -2,7 +2,7 @@
 
 The library is `idempotent_receiver`; the consumer is the deployed function; a worker is one of its running processes.
 
-The public names are in `__all__` here and in the packages `dynamodb`, `http`, `protocol`, `testing` and `workflow`.
+The public names are in `__all__` here and in `dynamodb`, `http`, `protocol`, `sql`, `testing` and `workflow`.
 Everything else is internal and may change in any version. The names in `_LAZY` are loaded on first use, because imports
 slow a function's cold start and a function uses only one entry point.
 """

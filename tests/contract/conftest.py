@@ -22,8 +22,8 @@ from benchmarks.endpoint import running_endpoint
 from harness.cloud import embedded_cloud
 from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Tables
-from tests.engines import dynamodb_local
-from tests.engines.engine import DynamoDB, Engine, Memory, Place, client, create, drop
+from tests.engines import databases, dynamodb_local
+from tests.engines.engine import SQL, DynamoDB, Engine, Memory, Place, client, create, drop
 from tests.engines.engine import named_client as client_of_named_endpoint
 from tests.engines.processes import StoreProcesses, store_processes
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mypy_boto3_dynamodb import DynamoDBClient
+    from sqlalchemy import Engine as SQLEngine
 
 NAMED_ENDPOINT = os.environ.get("CONTRACT_ENDPOINT")
 JARS = Path(__file__).resolve().parents[2] / ".tools" / "dynamodb-local"
@@ -49,6 +50,9 @@ class Capabilities:
     limits: bool = True
     """Whether it refuses what AWS refuses."""
 
+    items: bool = True
+    """Whether a record is an item, which may have any other attributes and types, and takes part in transactions."""
+
 
 ENGINES = {
     "memory": Capabilities(wire=False),
@@ -60,6 +64,7 @@ ENGINES = {
     "model": Capabilities(threads=False, wire=False),
     "loopback": Capabilities(),
     "dynamodb_local": Capabilities(),
+    **dict.fromkeys(("sqlite", "postgresql", "mariadb"), Capabilities(wire=False, limits=False, items=False)),
 } | ({} if NAMED_ENDPOINT is None else {"named": Capabilities()})
 
 
@@ -70,6 +75,8 @@ def on_each(able: Callable[[Capabilities], bool], what: str) -> Any:
     def brought_up(request: pytest.FixtureRequest) -> Engine:
         if request.param == "memory":
             return Memory()
+        if not ENGINES[request.param].items:
+            return SQL(request.getfixturevalue(f"{request.param}_database"))
         place = request.getfixturevalue("named_place") if request.param == "named" else None
         return DynamoDB(request.getfixturevalue(f"{request.param}_client"), place)
 
@@ -77,8 +84,10 @@ def on_each(able: Callable[[Capabilities], bool], what: str) -> Any:
     return brought_up
 
 
-engine = on_each(lambda can: True, "Every engine.")
-shared_engine = on_each(lambda can: can.threads, "Every engine that several workers can use together.")
+engine = item_engine = on_each(lambda can: can.items, "Every engine whose records are items.")
+any_engine = on_each(lambda can: True, "Every engine.")
+shared_engine = on_each(lambda can: can.threads and can.items, "Every engine that several workers can use together.")
+any_shared_engine = on_each(lambda can: can.threads, "Every engine that several workers can use together.")
 wired_engine = on_each(lambda can: can.wire, "Every engine that is a server.")
 limited_engine = on_each(lambda can: can.limits, "Every engine that refuses what AWS refuses.")
 
@@ -123,6 +132,21 @@ def dynamodb_local_client() -> Iterator[DynamoDBClient]:
         pytest.skip(f"DynamoDB Local: {error}")
     with dynamodb_local.start(jars) as url, closing(client(url)) as connected:
         yield connected
+
+
+@pytest.fixture
+def sqlite_database(tmp_path: Path) -> Iterator[SQLEngine]:
+    yield from databases.connected(f"sqlite:///{tmp_path / 'records'}")
+
+
+@pytest.fixture(scope="session")
+def postgresql_database() -> Iterator[SQLEngine]:
+    yield from databases.server(databases.postgresql)
+
+
+@pytest.fixture(scope="session")
+def mariadb_database() -> Iterator[SQLEngine]:
+    yield from databases.server(databases.mariadb)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 
 from idempotent_receiver.protocol.record import Change, Record, from_attributes
 from idempotent_receiver.protocol.store import Applied, Conflict
+from tests.engines.engine import SQL
 from tests.engines.sample_records import at_once, claimed, insert_all, refused, settled, settling, single_winner
 
 if TYPE_CHECKING:
@@ -58,6 +59,24 @@ def changes_to_powertools_records() -> Iterator[Any]:
                 yield pytest.param(attributes, without, id=f"{kind}, no {name}")
 
 
+@pytest.fixture
+def engine(any_engine: Engine) -> Engine:
+    return any_engine
+
+
+@pytest.fixture
+def shared_engine(any_shared_engine: Engine) -> Engine:
+    return any_shared_engine
+
+
+def require_storable(engine: Engine, value: str | int) -> None:
+    """Skip what a relational database has no type for; its store refuses such a key, and no number gets so large."""
+    if isinstance(engine, SQL) and (
+        value == 10**30 or (engine.engine.dialect.name == "postgresql" and "\0" in str(value))
+    ):
+        pytest.skip("this database cannot hold that")
+
+
 # One record
 
 
@@ -66,6 +85,7 @@ def test_a_record_is_inserted_only_where_there_is_none(engine: Engine, expiratio
     """A read returns every attribute as it was, large numbers too. A second insert under the id is refused, returns the
     first's record, and changes nothing, although the first has expired: TTL is not the clock.
     """
+    require_storable(engine, expiration)
     record = claimed(data='{"a": "\\u0000"}', error="{}", in_progress_expiration=2**53 + 1, expiration=expiration)
     assert engine.store.read([record.id]) == [None]
 
@@ -75,17 +95,17 @@ def test_a_record_is_inserted_only_where_there_is_none(engine: Engine, expiratio
     assert engine.store.read([record.id]) == [record]
 
 
-def test_a_record_is_replaced_whole(engine: Engine) -> None:
+def test_a_record_is_replaced_whole(item_engine: Engine) -> None:
     """A replace sets what the new record has, removes what it has not, and leaves the item's other attributes."""
     old, foreign = claimed(error="{}"), {"tenant": "blue", "tags": ["a", {"b": None}]}
-    insert_all(engine, old)
-    engine.put(engine.item(old.id) | foreign)  # type: ignore[operator]  # it is there
+    insert_all(item_engine, old)
+    item_engine.put(item_engine.item(old.id) | foreign)  # type: ignore[operator]  # it is there
     new = settled(old, error=None, owner=None, expiration=0, attempts=0)
 
-    assert engine.store.replace([Change(new, old)]) == [Applied()]
+    assert item_engine.store.replace([Change(new, old)]) == [Applied()]
 
-    assert engine.store.read([old.id]) == [new]
-    item: Any = engine.item(old.id)
+    assert item_engine.store.read([old.id]) == [new]
+    item: Any = item_engine.item(old.id)
     assert item | foreign == item
     assert not {"error", "owner", "in_progress_expiration"} & item.keys()
 
@@ -135,12 +155,14 @@ def test_a_record_without_a_version_is_fenced_by_what_it_says(engine: Engine, at
     assert engine.item("key") == {"id": "key"} | changed
 
 
-def test_attributes_of_other_types_are_unreadable(engine: Engine) -> None:
+def test_attributes_of_other_types_are_unreadable(item_engine: Engine) -> None:
     """A read and a refused write report an item whose attributes are not a record's."""
-    engine.put({"id": "key", "status": "COMPLETED", "expiration": "tomorrow", "version": 7, "data": {"paid": True}})
+    item_engine.put(
+        {"id": "key", "status": "COMPLETED", "expiration": "tomorrow", "version": 7, "data": {"paid": True}}
+    )
 
-    (found,) = engine.store.read(["key"])
-    (written,) = engine.store.insert([claimed()])
+    (found,) = item_engine.store.read(["key"])
+    (written,) = item_engine.store.insert([claimed()])
 
     assert isinstance(found, Record)
     assert found.unreadable is not None
@@ -151,6 +173,7 @@ def test_attributes_of_other_types_are_unreadable(engine: Engine) -> None:
 @pytest.mark.parametrize("key", AWKWARD_KEYS.values(), ids=AWKWARD_KEYS)
 def test_a_key_is_taken_as_it_is(engine: Engine, key: str) -> None:
     """Quotes, NUL, blanks and any alphabet in keys and values are data, and are not interpreted."""
+    require_storable(engine, key)
     record = claimed(key, data=key, owner=key, validation=key)
     insert_all(engine, record)
     change = settling(record)
@@ -216,20 +239,20 @@ def test_each_replace_has_its_own_answer(engine: Engine) -> None:
     assert list(store.read([change.new.id for change in changes])) == expected
 
 
-def test_a_batch_holds_records_of_every_shape(engine: Engine) -> None:
+def test_a_batch_holds_records_of_every_shape(item_engine: Engine) -> None:
     """Records with and without optional attributes, Powertools' included, are replaced in one batch."""
-    store = engine.store
+    store = item_engine.store
     written_by_us = [claimed("a"), claimed("b", owner=None, data="{}"), claimed("c", error="{}", validation=None)]
-    insert_all(engine, *written_by_us)
+    insert_all(item_engine, *written_by_us)
     for id, attributes in POWERTOOLS.items():
-        engine.put({"id": id, "tenant": "blue"} | attributes)
+        item_engine.put({"id": id, "tenant": "blue"} | attributes)
     seen = store.read([*"abc", *POWERTOOLS])
     changes = [Change(claimed(old.id, owner=None), old) for old in seen if isinstance(old, Record)]
 
     assert list(store.replace(changes)) == [Applied()] * (3 + len(POWERTOOLS))
 
     assert list(store.read([change.new.id for change in changes])) == [change.new for change in changes]
-    kept = [engine.item(id) for id in POWERTOOLS]
+    kept = [item_engine.item(id) for id in POWERTOOLS]
     assert all(item is not None and item["tenant"] == "blue" for item in kept)
 
 
@@ -248,7 +271,9 @@ def test_a_batch_fences_records_without_a_version(engine: Engine) -> None:
 
 def test_awkward_keys_in_one_batch(engine: Engine) -> None:
     """Keys that differ only in normal form, case or blanks are different records."""
-    keys = [*AWKWARD_KEYS.values(), "größe", "GRÖSSE", "a", "a ", "a\x00", "?", "\ufffd"]
+    keys = [*AWKWARD_KEYS.values(), "größe", "GRÖSSE", "a", "a ", "A", "a\x00", "?", "\ufffd"]
+    if isinstance(engine, SQL) and engine.engine.dialect.name == "postgresql":
+        keys = [key for key in keys if "\0" not in key]
     records = [claimed(key, data=key) for key in keys]
 
     assert list(engine.store.insert(records)) == [Applied()] * len(keys)

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config
+from sqlalchemy import MetaData, delete, insert, select
 
 from idempotent_receiver import DynamoDBStore, MemoryStore
+from idempotent_receiver.sql import SQLStore, records_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from sqlalchemy import Engine as SQLEngine
 
 Item = dict[str, Any]
 
@@ -37,6 +40,35 @@ class Memory:
 
     def account(self, account: str) -> Item | None:
         return self.store.tables[self.accounts].items.get((account,))
+
+
+class SQL:
+    """A relational database, with a new table of records."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, engine: SQLEngine) -> None:
+        self.engine = engine
+        self.table = records_table(MetaData(), f"records_{next(self._numbers)}")
+        self.store = SQLStore(engine, table=self.table)
+        self.store.create()
+
+    def put(self, item: Item) -> None:
+        self.vanish(item["id"])
+        with self.engine.begin() as at:
+            at.execute(insert(self.table).values(item | {"id": self._stored(item["id"])}))
+
+    def item(self, id: str) -> Item | None:
+        with self.engine.connect() as at:
+            row = at.execute(select(self.table).where(self.table.c.id == self._stored(id))).mappings().one_or_none()
+        return None if row is None else {"id": id} | {k: v for k, v in row.items() if k != "id" and v is not None}
+
+    def vanish(self, id: str) -> None:
+        with self.engine.begin() as at:
+            at.execute(delete(self.table).where(self.table.c.id == self._stored(id)))
+
+    def _stored(self, id: str) -> str | bytes:
+        return id.encode() if self.engine.dialect.name in ("mysql", "mariadb") else id
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +144,7 @@ def drop(client: DynamoDBClient, place: Place) -> None:
         client.delete_table(TableName=table)
 
 
-Engine = Memory | DynamoDB
+Engine = Memory | DynamoDB | SQL
 """A store with an empty table of records, and an empty table with the key `account` for a handler's items.
 
 `put` is how another version of the library, or Powertools, writes a record's `item`; `vanish` deletes it, as TTL does.

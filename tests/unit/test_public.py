@@ -21,6 +21,7 @@ PUBLIC = [
     "idempotent_receiver.dynamodb",
     "idempotent_receiver.http",
     "idempotent_receiver.protocol",
+    "idempotent_receiver.sql",
     "idempotent_receiver.testing",
     "idempotent_receiver.workflow",
 ]

@@ -1,0 +1,69 @@
+"""What a database's errors mean: whether nothing happened, whether trying again may help, and what may be told."""
+
+from collections.abc import Iterator
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from idempotent_receiver.protocol.store import NotApplied, Unknown
+
+CONTENTION = frozenset(
+    {"40001", "40P01", "55P03", "1205", "1213", "3572", "SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"}
+)
+"""PostgreSQL's serialization failure, deadlock and lock not available; InnoDB's lock wait timeout, deadlock and NOWAIT;
+SQLite's lock on the whole database.
+"""
+
+MISSING = frozenset({"42P01", "42703", "42501", "3F000", "1146", "1054", "1142", "SQLITE_READONLY", "SQLITE_PERM"})
+"""A table, column, schema or permission is missing, so no retry helps."""
+
+
+def database_code(error: BaseException) -> str | None:
+    """The driver's code: a SQLSTATE, MySQL's number, or the name of SQLite's code."""
+    original = getattr(error, "orig", None) or error
+    for name in ("sqlstate", "pgcode", "sqlite_errorname"):
+        if isinstance(code := getattr(original, name, None), str):
+            return code
+    first = original.args[0] if original.args else None
+    return str(first) if isinstance(first, int) and not isinstance(first, bool) else None
+
+
+def contended(error: BaseException | None) -> bool:
+    """Whether other transactions were in the way: of the error itself, or of one that it was raised from."""
+    return any(database_code(each) in CONTENTION for each in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def lost(error: BaseException | None) -> bool:
+    """Whether the connection broke: of the error itself, or of one that it was raised from."""
+    return any(isinstance(each, DBAPIError) and each.connection_invalidated for each in _chain(error))
+
+
+def told(error: SQLAlchemyError) -> str:
+    """The error for people: its class and code, never its text, which may quote a statement's values."""
+    original = getattr(error, "orig", None) or error
+    code = database_code(error)
+    return f"the database answered {type(original).__name__}{'' if code is None else f' ({code})'}"
+
+
+def _permanent(error: SQLAlchemyError) -> bool:
+    # SQLite names no code for a table that is not there.
+    return database_code(error) in MISSING or "no such table" in str(getattr(error, "orig", ""))
+
+
+def after_read(error: SQLAlchemyError) -> Unknown:
+    """The answer to a read that failed."""
+    return Unknown(told(error), retry=not _permanent(error))
+
+
+def after_write(error: SQLAlchemyError) -> NotApplied | Unknown:
+    """The answer to a write that failed: unknown if its COMMIT may have taken effect."""
+    if not isinstance(error, DBAPIError) or error.connection_invalidated:
+        return Unknown(told(error))
+    return NotApplied(told(error), retry=not _permanent(error), contended=contended(error))

@@ -80,6 +80,7 @@ class ClaimLine:
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
         self._unclaimed = settings.unclaimed
+        self._lent = settings.lender is not None
         self._sends = settings.send_messages is not None
         self._host = settings.host
         self._deadline = deadline
@@ -94,7 +95,9 @@ class ClaimLine:
         self.claimed = self.taken_over = 0
 
     def line_up(self, item: Item) -> None:
-        """Queue an item, in batch order, to be read or claimed."""
+        """Queue an item, in batch order, to be read or claimed. A store that runs handlers reads by itself."""
+        if self._lent:
+            item.assumed = None
         line = self.unread if isinstance(item.assumed, Unread) else self.waiting
         heappush(line, (item.index, item))
 
@@ -152,6 +155,10 @@ class ClaimLine:
 
     def ask(self, item: Item) -> None:
         """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for this one."""
+        if self._lent:
+            item.assumed = None
+            self._begin_unclaimed([item])
+            return
         item.assumed = Unread()
         self._peek([item]) if self._unclaimed else self._claim([item])
 
@@ -241,18 +248,23 @@ class ClaimLine:
 
     def _refused(self, item: Item, answer: Refusal | Unknown) -> None:
         self._not_claimed(item)
-        if isinstance(answer, Unsent):
-            item.assumed = answer.record
-            self._progress.happens(item, Event.LEFT_UNSENT)
-        elif isinstance(answer, OtherPayload):
-            item.failure = outcome.mismatch(answer)
-            self._progress.happens(item, Event.FAILED_FOR_GOOD)
-        else:
-            self._progress.happens(item, Event.ANSWERED, outcome.as_outcome(outcome.of_claim(answer)))
+        refuse(self._progress, item, answer)
 
     def _not_claimed(self, item: Item) -> None:
         if self._host is not None:
             self._host.not_claimed(item.claim.id)
+
+
+def refuse(progress: Progress, item: Item, answer: Refusal | Unknown) -> None:
+    """Continue with an item whose handler does not run, because its record or the store's failure decides."""
+    if isinstance(answer, Unsent):
+        item.assumed = answer.record
+        progress.happens(item, Event.LEFT_UNSENT)
+    elif isinstance(answer, OtherPayload):
+        item.failure = outcome.mismatch(answer)
+        progress.happens(item, Event.FAILED_FOR_GOOD)
+    else:
+        progress.happens(item, Event.ANSWERED, outcome.as_outcome(outcome.of_claim(answer)))
 
 
 def _out_of_reach(operations: Sequence[Operation[AnswerT]]) -> Unknown | None:

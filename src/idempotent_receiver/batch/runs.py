@@ -9,6 +9,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 
+from idempotent_receiver.batch.exchanges import refuse
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
@@ -16,9 +17,14 @@ from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
-from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
-from idempotent_receiver.handler.results import fits
+from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle, Handled, Raised, Returned, run, run_async
+from idempotent_receiver.handler.lending import Inside, LendingStore, LentRun, NotRun, Ran
+from idempotent_receiver.handler.results import fits, kept
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.transitions import Settlement, Unclaimed
 from idempotent_receiver.transaction.outbox import NO_CLIENT
+from idempotent_receiver.transaction.transaction import NO_ACTIONS
 
 
 class Runs:
@@ -32,6 +38,7 @@ class Runs:
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, spent: Spent) -> None:
         self._spent = spent
         self._settings = settings
+        self._lender = settings.lender
         self._executor = settings.executor
         self._progress = progress
         self._deadline = deadline
@@ -137,12 +144,59 @@ class Runs:
         moment = self._deadline.moment()
         while (item := self._next(moment)) is not None:
             self._started_seconds = moment.elapsed_seconds
+            if self._lender is not None:
+                moment = self._lend(item, self._lender, moment)
+                continue
             handled = copy_context().run(
                 run, item.work.handle, self._attempt(item), with_text=self._settings.error_texts
             )
             started, moment = moment, self._deadline.moment()
             self._note(item, handled, started, moment)
             self._executor.tell(partial(self._handled, item), handled)
+
+    def _lend(self, item: Item, lender: LendingStore, started: Moment) -> Moment:
+        """Have the store run an item in its own transaction, which also writes the record. Returns when it ended."""
+        settings = self._settings
+
+        def run_inside(basis: Unclaimed, inside: Inside) -> Handled:
+            item.basis = basis
+            handle: Handle = item.work.handle  # a store lends nothing to coroutine functions
+            attempt = self._attempt(item)
+            return run(lambda attempt: inside(attempt, handle), attempt, with_text=settings.error_texts)
+
+        def complete(basis: Unclaimed, returned: Returned) -> Settlement:
+            data = kept(basis, returned.data, settings.largest_record_bytes, settings.results)
+            return transitions.complete(basis, data, returned.outbox, self._deadline.now_ms)
+
+        lent = LentRun(
+            item.claim,
+            self._deadline,
+            run_inside,
+            complete,
+            lambda basis, raised: transitions.fail(basis, raised.failure.to_json(), started=raised.failure.started),
+            lambda error: Raised(failure_of(error, with_text=settings.error_texts), error),
+            lambda: self._in_time(self._deadline.moment()),
+        )
+        ended: Ran | NotRun
+        try:
+            ended = copy_context().run(lender.run, lent)
+        except Exception as error:  # noqa: BLE001  # anything a store raises is a defect
+            failure = failure_of(error)
+            ended = NotRun(Unknown(f"the store raised {failure.type} at {failure.at}", retry=False))
+        moment = self._deadline.moment()
+        if isinstance(ended, Ran):
+            self._note(item, ended.handled, started, moment)
+        self._executor.tell(partial(self._ended, item), ended)
+        return moment
+
+    def _ended(self, item: Item, ended: Ran | NotRun) -> None:
+        if isinstance(ended, Ran):
+            item.settled = ended.answer
+            self._handled(item, ended.handled)
+            return
+        if isinstance(ended.answer, Unknown) and ended.answer.retry:
+            self._progress.unreachable = self._progress.unreachable or ended.answer.why
+        refuse(self._progress, item, ended.answer)
 
     def _loop_ended(self, result: None) -> None:
         self.running -= 1
@@ -179,7 +233,8 @@ class Runs:
             self._progress.happens(item, Event.RAISED)
             return
         item.data, item.actions, item.outbox = handled.data, handled.actions, handled.outbox
-        large = item.data is not None and not fits(item.basis, item.data, self._settings.largest_record_bytes)
+        large = item.settled is None and item.data is not None
+        large = large and not fits(item.basis, item.data, self._settings.largest_record_bytes)
         self._progress.happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
@@ -189,7 +244,10 @@ class Runs:
         item.reads = reads
         settings, attempt = self._settings, record.attempts or 1
         no_sends = NO_CLIENT if settings.send_messages is None else None
-        return Attempt(record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, reads)
+        no_actions = None if self._lender is None else NO_ACTIONS
+        return Attempt(
+            record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, reads, no_actions
+        )
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
         """Note the run's duration before anything else may start: the next run may take as long."""

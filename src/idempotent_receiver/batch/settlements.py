@@ -111,6 +111,9 @@ class Settlements:
 
     def complete(self, item: Item) -> None:
         """Record that the handler succeeded, with its transaction if any."""
+        if item.settled is not None:
+            self._end_completed(item, item.settled)
+            return
         now_ms = 0 if item.outbox is None else self._deadline.now_ms
         settlement = transitions.complete(self._settled_by(item), item.data, item.outbox, now_ms)
         self._settle(item, settlement, self._completed)
@@ -130,6 +133,9 @@ class Settlements:
 
     def fail(self, item: Item) -> None:
         """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
+        if item.settled is not None:
+            self._end_failed(item, item.settled)
+            return
         failure = item.failure
         settlement = transitions.fail(self._settled_by(item), failure.to_json(), started=failure.started)
         self._settle(item, settlement, self._failed)
@@ -291,11 +297,14 @@ class Settlements:
         return transitions.once_more(lost, basis, self._deadline.now_ms, version)
 
     def _failed(self, item: Item, done: Settling) -> None:
-        item.recorded = isinstance(done.answered, Settled)
+        self._end_failed(item, done.answered)
+
+    def _end_failed(self, item: Item, answer: SettleResult | Unknown) -> None:
+        item.recorded = isinstance(answer, Settled)
         if item.recorded and item.failure.permanent:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
-            ending = outcome.of_failure(done.answered, item.failure, item.basis, self._deadline)
+            ending = outcome.of_failure(answer, item.failure, item.basis, self._deadline)
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _released(self, item: Item, held: Claimed, done: Settling) -> None:

@@ -36,6 +36,10 @@ class Attempt:
     """Why its transaction cannot send messages; None if it can."""
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
+    no_actions: str | None = None
+    """Why its transaction has no reads and writes; None if it has."""
+    lend: Callable[[type], object] | None = None
+    """Lends what the handler requests by annotation, such as a database session."""
     asynchronous: bool = field(default=False, init=False)
     parsing: bool = field(default=False, init=False)
     """Whether its input is being parsed. An error is then not the handler's, which has not started."""
@@ -48,7 +52,9 @@ class Attempt:
         handlers need one.
         """
         if self._transaction is None:
-            self._transaction = Transaction(self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends)
+            self._transaction = Transaction(
+                self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends, no_actions=self.no_actions
+            )
             if self._ended:
                 self._transaction.seal()
         return self._transaction

@@ -41,6 +41,9 @@ _ENDED = (
     "returning, and do not reuse a transaction for another message"
 )
 
+NO_ACTIONS = "the store's transaction is one of a relational database: write through the session that it lends"
+"""The reason why a transaction has no reads and writes of DynamoDB's."""
+
 Fetch = Callable[[str, PlainItem], PlainItem | None]
 """Reads an item by table and key, with a consistent read. Raises an exception if it cannot."""
 
@@ -68,10 +71,18 @@ class Transaction:
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
     """
 
-    def __init__(self, fetch: Fetch = _nowhere, *, asynchronous: bool = False, no_sends: str | None = None) -> None:
+    def __init__(
+        self,
+        fetch: Fetch = _nowhere,
+        *,
+        asynchronous: bool = False,
+        no_sends: str | None = None,
+        no_actions: str | None = None,
+    ) -> None:
         self._fetch = fetch
         self._asynchronous = asynchronous
         self._no_sends = no_sends
+        self._no_actions = no_actions
         self._sends: list[Outgoing] = []
         self._outbox_bytes = 0
         self._actions: list[Action] = []
@@ -264,6 +275,8 @@ class Transaction:
             self._actions.append(action)
 
     def _require_open(self, what: str) -> None:
+        if self._no_actions is not None and what not in ("send", "call"):
+            raise misuse(RuntimeError(f"a transaction's {what}: {self._no_actions}"))
         if self._sealed is not None:
             raise misuse(RuntimeError(f"a transaction's {what}: {self._sealed}"))
 

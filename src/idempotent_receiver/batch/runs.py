@@ -186,6 +186,8 @@ class Runs:
         moment = self._deadline.moment()
         if isinstance(ended, Ran):
             self._note(item, ended.handled, started, moment)
+        elif _is_away(ended):
+            self._stopped = True  # at once: the next item would only meet the same
         self._executor.tell(partial(self._ended, item), ended)
         return moment
 
@@ -194,8 +196,8 @@ class Runs:
             item.settled = ended.answer
             self._handled(item, ended.handled)
             return
-        if isinstance(ended.answer, Unknown) and ended.answer.retry:
-            self._progress.unreachable = self._progress.unreachable or ended.answer.why
+        if _is_away(ended):
+            self._progress.unreachable = self._progress.unreachable or "the database could not be asked"
         refuse(self._progress, item, ended.answer)
 
     def _loop_ended(self, result: None) -> None:
@@ -259,3 +261,8 @@ class Runs:
             handled.error.__traceback__ = None
         if handled.actions and (isinstance(handled, Returned) or handled.failure.permanent):
             self._turns.ran(item.index)
+
+
+def _is_away(ended: NotRun) -> bool:
+    """Whether the store could not be asked, so that no other item can run either."""
+    return isinstance(ended.answer, Unknown) and ended.answer.retry

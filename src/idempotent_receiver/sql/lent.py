@@ -18,6 +18,7 @@ from idempotent_receiver.errors import misuse
 from idempotent_receiver.handler.attempt import Attempt, Handle
 
 ROLLED_BACK = "the handler rolled its transaction back, so nothing of it may stand: raise an error, or use begin_nested"
+RETURNED = "the handler has already returned or raised, so this could not commit with its record: do it before"
 TEXTUAL = "the handler ends or begins its transaction as text: the consumer does, when the handler has returned"
 
 _CONTROL = re.compile(
@@ -33,12 +34,15 @@ class LentConnection(Connection):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.outer: RootTransaction = super().begin()
+        self.over = False
         self.why_failed: str | None = None
         """Why the run fails whatever the handler returns; None if it need not."""
         event.listen(self, "before_cursor_execute", _refuse_control)
 
     def begin(self) -> Any:
         """Begin nothing: the transaction has begun, and its end is not the handler's."""
+        if self.over:
+            raise misuse(RuntimeError(RETURNED))
         if not self.outer.is_active:
             raise misuse(RuntimeError(ROLLED_BACK))
         return _Begun(self)
@@ -61,6 +65,7 @@ class LentConnection(Connection):
         try:
             yield
         finally:
+            self.over = True
             with suppress(Exception):  # a broken connection has nothing to roll back
                 super().close()
 
@@ -110,7 +115,7 @@ class Lent:
             return self._at
         if self._session is None:
             made: Callable[..., Any] = self._sessions or kind
-            self._session = made(bind=self._at, join_transaction_mode="rollback_only", close_resets_only=False)
+            self._session = made(bind=self._at, join_transaction_mode="rollback_only")
         if not isinstance(self._session, kind):
             text = f"the run's session is a {type(self._session).__name__}, no {kind.__name__}: pass `sessions=`"
             raise misuse(TypeError(text))
@@ -126,7 +131,7 @@ class Lent:
             raise misuse(RuntimeError(self._at.why_failed))
 
     def end(self) -> None:
-        """Close the session for good: what is used after the return raises."""
+        """Close the session. Later use of it raises, because its connection is closed."""
         if self._session is not None:
             with suppress(Exception):  # a user's listener may raise; the connection is closed anyway
                 self._session.close()

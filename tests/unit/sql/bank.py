@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,12 @@ class Bank:
         self.store = SQLStore(self.engine, table=self.records)
         with self.engine.begin() as at:
             at.execute(insert(self.accounts), [{"id": "a", "balance": 100}, {"id": "b", "balance": 0}])
+
+    def by(self, engine: Engine) -> Bank:
+        """The same tables, by another engine."""
+        other = copy(self)
+        other.engine, other.store = engine, SQLStore(engine, table=self.records)
+        return other
 
     def note(self, of: object = "x") -> Any:
         """The effect that tests count."""

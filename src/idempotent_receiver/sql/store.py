@@ -1,10 +1,12 @@
 """The store in a relational database: the three methods of every store, each a short transaction of its own."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
+from itertools import count
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, Insert, MetaData, Table, Update, select, update
+from sqlalchemy import Connection, Engine, Insert, MetaData, Table, Update, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -18,6 +20,10 @@ from idempotent_receiver.sql.errors import after_read, after_write
 from idempotent_receiver.sql.statements import statements_for
 from idempotent_receiver.sql.table import COUNTED, insert_if_absent, record_of, records_table, row_of, stored_id
 
+RUNS_A_DELETION = 50
+EXPIRED_A_DELETION = 100
+"""After so many runs, so many expired records are deleted: twice as fast as runs write new ones."""
+
 DIALECTS = ("postgresql", "mysql", "mariadb", "sqlite")
 
 
@@ -26,7 +32,8 @@ class SQLStore:
 
     `namespace` separates this consumer's keys from other consumers' keys in the table. `table` is what `records_table`
     returned; by default, a table named `idempotent_receiver`. `sessions` is the `sessionmaker` of the sessions that
-    handlers request; by default, their annotation's class makes them. Thread-safe.
+    handlers request; by default, their annotation's class makes them. Expired records are deleted, a few at a time,
+    after every fiftieth run. Thread-safe.
 
     Raises TypeError for anything but an `Engine`, and ValueError for one with which the promise could not be kept, for
     another database, and for an invalid namespace.
@@ -52,6 +59,7 @@ class SQLStore:
         self.table = records_table(MetaData()) if table is None else table
         require_engine(engine)
         require_sessions(sessions)
+        self._runs = count(1)
         self._course = Course(engine, self.table, statements_for(engine, self.table), sessions)
 
     def lends(self, kind: type) -> bool:
@@ -71,7 +79,22 @@ class SQLStore:
     def run(self, lent: LentRun) -> Ran | NotRun:
         """Run a message's handler, and write its record, in one transaction."""
         unstorable = self._unstorable(lent.claim.id)
-        return self._course.run(lent) if unstorable is None else NotRun(Unknown(unstorable.why, retry=False))
+        if unstorable is not None:
+            return NotRun(Unknown(unstorable.why, retry=False))
+        ended = self._course.run(lent)
+        if next(self._runs) % RUNS_A_DELETION == 0 and lent.may_start():
+            self._delete_expired(lent.deadline.now_ms)
+        return ended
+
+    def _delete_expired(self, now_ms: int) -> None:
+        """Delete a few expired records, which count as absent anyway: no database does so by itself."""
+        expired = self.table.c.expiration <= now_ms // 1000
+        few = select(self.table.c.id).where(expired).limit(EXPIRED_A_DELETION)
+        if self._dialect != "sqlite":
+            few = few.with_for_update(skip_locked=True)
+        with suppress(SQLAlchemyError), self.engine.begin() as at:  # the next deletion finds them, too
+            if ids := at.execute(few).scalars().all():
+                at.execute(delete(self.table).where(self.table.c.id.in_(ids), expired))
 
     def named(self, name: str) -> Self:
         """The same table and engine with another namespace, for another function: `orders` becomes `orders.{name}`."""

@@ -38,6 +38,10 @@ class SQS:
         self.sent += [{"QueueUrl": QueueUrl, **entry} for entry in Entries]
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries], "Failed": []}
 
+    def send_message(self, **given: Any) -> dict[str, Any]:
+        self.sent.append(given)
+        return {"MessageId": "dead"}
+
     def change_message_visibility_batch(self, **given: Any) -> dict[str, Any]:
         return {}
 

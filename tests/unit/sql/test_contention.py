@@ -14,6 +14,7 @@ from idempotent_receiver import PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sql.course import MOST_TRIES
 from tests.unit.sql.bank import deliver
+from tests.unit.sql.test_batches import SQS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,13 +147,13 @@ def cut(bank: Bank) -> None:
 
 def test_a_stale_connection_costs_no_receive(on_postgresql: Bank, of: Any) -> None:
     """Several that died in the pool while the function was frozen: no handler has run, so the message runs now."""
-    bank = of(on_postgresql, pool_size=3)
+    bank = of(on_postgresql, pool_size=MOST_TRIES + 2)
 
     def handle(body: dict[str, Any], session: Session) -> None:
         session.execute(bank.note())
 
     consumer = bank.consumer(handle)
-    held = [bank.engine.connect() for _ in range(3)]
+    held = [bank.engine.connect() for _ in range(MOST_TRIES + 2)]
     for one in held:
         one.execute(text("SELECT 1"))
         one.close()
@@ -233,6 +234,25 @@ def test_a_frozen_worker_loses_its_transaction_when_its_time_is_over(on_postgres
     assert on_postgresql.noted == ["other"]
 
 
+def test_an_early_commit_and_a_death_run_again(on_postgresql: Bank, of: Any) -> None:
+    """A raw COMMIT, and the worker is gone: its placeholder counts as FAILED, has no error, and is no answer."""
+    bank, deaths, left = of(on_postgresql), [True], list[Any]()
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        session.execute(bank.note("early"))
+        if deaths:
+            deaths.pop()
+            session.connection().connection.commit()
+            left.append(on_postgresql.record())
+            cut(on_postgresql)
+
+    consumer = bank.consumer(handle)
+    assert deliver(consumer) == ["message-1"]
+    assert [(one.status, one.error, one.data) for one in left] == [("FAILED", None, None)]
+    assert deliver(consumer, receive_count=2) == []
+    assert on_postgresql.noted == ["early", "early"]
+
+
 def test_a_failure_that_another_worker_overtakes_is_not_recorded(on_postgresql: Bank, of: Any) -> None:
     """It locks the key again after its rollback; if another worker has, that worker's run decides, and nothing is sent
     to the dead-letter queue.
@@ -257,8 +277,10 @@ def test_a_failure_that_another_worker_overtakes_is_not_recorded(on_postgresql: 
             worker.start()
             assert started.wait(20)
 
-    assert deliver(failing.consumer(handle)) == ["message-1"]
+    sqs, queue = SQS(), "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
+    assert deliver(failing.consumer(handle, sqs=sqs, dead_letter_queue=queue)) == ["message-1"]
     assert bank.record() is None
+    assert sqs.sent == []
     go_on.set()
     worker.join()
     record = bank.record()

@@ -10,8 +10,13 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
-from idempotent_receiver import PermanentError
+from idempotent_receiver import Backoff, PermanentError
+from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.protocol.answers import HeldElsewhere
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.sqs.message import messages_of
+from idempotent_receiver.sqs.visibility import visibility_seconds
+from idempotent_receiver.testing import sqs_event
 from tests.unit.sql.bank import deliver
 
 if TYPE_CHECKING:
@@ -116,6 +121,16 @@ def test_a_key_that_another_transaction_holds_is_held_elsewhere(bank: Bank) -> N
     first.join()
     assert len(runs) == 1
     assert bank.noted == ["x"]
+
+
+def test_a_key_that_a_transaction_holds_backs_off_like_a_failure() -> None:
+    """There is no lease to wait for, and coming back each second would use up its receives."""
+    event = sqs_event({}, receive_count=6)
+    (message,) = messages_of(event)
+    backoff, clock = Backoff(first_seconds=2, longest_seconds=1000), SystemClock()
+    waits = [visibility_seconds(message, HeldElsewhere(0), backoff, 10**12, clock) for _ in range(50)]
+    assert max(waits) > 10
+    assert max(waits) <= 64
 
 
 def test_another_payload_under_a_key_is_a_permanent_failure(bank: Bank) -> None:

@@ -40,6 +40,10 @@ class Attempt:
     """What makes a call for its transaction; None if nobody redelivers what it calls."""
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
+    no_actions: str | None = None
+    """Why its transaction has no reads and writes; None if it has."""
+    lend: Callable[[type], object] | None = None
+    """Lends what the handler requests by annotation, such as a database session."""
     call: "OwnCall | None" = field(default=None, init=False)
     """What runs in place of the handler: a call in its record's outbox."""
     asynchronous: bool = field(default=False, init=False)
@@ -55,7 +59,11 @@ class Attempt:
         """
         if self._transaction is None:
             self._transaction = Transaction(
-                self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends, to_call=self.to_call
+                self._fetch,
+                asynchronous=self.asynchronous,
+                no_sends=self.no_sends,
+                to_call=self.to_call,
+                no_actions=self.no_actions,
             )
             if self._ended:
                 self._transaction.seal()

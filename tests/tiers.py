@@ -91,6 +91,8 @@ TIERS = {
     "unit/test_options.py": QUICK,
     "unit/test_pages.py": QUICK,
     "unit/test_telemetry.py": QUICK,
+    "unit/testing/test_judgement.py": QUICK,
+    "unit/testing/test_world.py": QUICK,
     "unit/worker/test_leases.py": QUICK,
     "unit/worker/test_main.py::test_a_patch_under_which_no_message_could_be_handled_ends_the_worker[gevent's": NIGHTLY,
     "unit/batch/": QUICK,

@@ -193,6 +193,19 @@ def test_a_delay_that_would_end_too_long_after_the_first_send_is_final(
     assert (stamp_in(place).reason, stamp_in(place).exhausted) == ("the bank is closed", True)
 
 
+def test_what_is_too_old_to_wait_does_not_wait_for_its_dead_letter_either(pipeline: Callable[..., Pipeline]) -> None:
+    """Else it would be deleted while its dead-letter queue is mended."""
+
+    def later(body: str, pipeline: Pipeline) -> None:
+        raise RetryLater(seconds=10 * 60 * 60)
+
+    gone = "https://sqs.us-east-1.amazonaws.com/123456789012/gone"
+    place = pipeline(later, max_age_seconds=60 * 60, dead_letter_queue=gone)
+    place.send("a")
+    place.run(until=lambda: len(place.answers) == 3)
+    assert (len(place.runs), place.clock.seconds < 60) == (1, True)
+
+
 # Crashes.
 
 

@@ -20,6 +20,7 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.protocol.charges import charged_of
 from idempotent_receiver.protocol.record import error_of, from_attributes
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.keys import body_field
 from idempotent_receiver.sqs.received import raw_attribute
@@ -251,6 +252,21 @@ def test_a_killer_does_not_hold_up_or_overtake_its_group(pipeline: Callable[...,
     assert place.most_charged == {stamp_in(place).key: 3}
 
 
+def test_what_comes_behind_a_crash_in_its_group_is_claimed_after_it(pipeline: Callable[..., Pipeline]) -> None:
+    """Claimed before, it would hold up what must run alone, and be charged to nobody with its next crash."""
+    place = pipeline(killer_kills, fifo=True)
+    place.send("killer", group="one")
+    place.run(until=lambda: len(place.answers) == 1)
+    place.send("behind", group="one")
+    place.send("beside", group="two")
+    behind = place.kept("behind").id
+    place.run(until=lambda: len(place.answers) == 3)
+    assert place.runs == ["killer", "beside", "killer"]
+    assert behind not in place.store.items, "it was never claimed"
+    place.run()
+    assert (place.dead, place.done) == (["killer"], ["beside", "behind"])
+
+
 def test_two_killers_in_a_batch_are_each_charged_for_their_own(pipeline: Callable[..., Pipeline]) -> None:
     place = pipeline(killer_kills)
     place.send("killer-a", *"bcdefgh", "killer-i")
@@ -269,8 +285,6 @@ def test_an_outage_that_begins_between_claim_and_settlement_is_told_apart_from_a
 
     class Store(MemoryStore):
         def replace(self, changes: Any) -> Any:
-            from idempotent_receiver.protocol.store import Unknown  # noqa: PLC0415
-
             return [Unknown("down")] * len(changes) if down else super().replace(changes)
 
     def handle(body: str, pipeline: Pipeline) -> None:
@@ -477,6 +491,25 @@ class TheReleaseBefore:
         return self.store.replace(
             [change._replace(new=change.new._replace(charged=kept[change.new.id])) for change in changes]
         )
+
+
+@both_modes
+def test_a_read_that_failed_is_not_charged_whatever_the_handler_makes_of_it(effects: str) -> None:
+    class Unreadable(Orders):
+        def get(self, table: str, key: Any) -> Any:
+            return Unknown("down")
+
+    def handle(body: dict, tx: Transaction) -> None:
+        try:
+            tx.get(TableName="orders", Key={"order": "1"}, attributes=["order"])
+        except StoreUnavailable:
+            raise ValueError from None
+
+    store, sqs = Unreadable(), Sqs()
+    limit: dict[str, Any] = {"dead_letter_queue": SHIPMENTS, "max_attempts": 1, "effects": effects}
+    for receives in (1, 2, 3):
+        assert deliver(store, sqs, handle, sqs_record("m0", "{}", receives=receives), **limit) == ["m0"]
+    assert sqs.dead == []
 
 
 # What is called after the commit.

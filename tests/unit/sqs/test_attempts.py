@@ -172,6 +172,17 @@ def test_a_backoff_counts_charged_attempts_not_receives(pipeline: Callable[..., 
     assert place.kept("a").visible_seconds - place.clock.seconds <= 4
 
 
+def test_receives_without_an_invocation_are_free(pipeline: Callable[..., Pipeline]) -> None:
+    """Lambda has received and was throttled."""
+    place = pipeline(bad_fails)
+    place.send("bad", "ok")
+    for _ in range(20):
+        place.queues.receive_message(QueueUrl=place.queue.url, MaxNumberOfMessages=10, VisibilityTimeout=60)
+        place.pass_time(61)
+    place.run()
+    assert (Counter(place.runs), place.dead) == (Counter(bad=3, ok=1), ["bad"])
+
+
 # A delay ends by age.
 
 

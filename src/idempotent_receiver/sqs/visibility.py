@@ -86,7 +86,7 @@ def visibility_seconds(
     `left_to_sqs` means that this consumer sends no dead letters: after a permanent failure, SQS moves the message.
     """
     match outcome:
-        case HeldElsewhere(until_ms):
+        case HeldElsewhere(until_ms) if until_ms > 0:
             # Not before the lease ends: an earlier delivery would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
             if wait > LONGEST_VISIBILITY_SECONDS:

@@ -580,3 +580,11 @@ def test_what_a_consumer_gives_up_or_nobody_watches_is_noted_and_is_no_finding(
         assert f"note: {note}" in " ".join(shown([], [note]).split())
     assert not [each for each in examine(consumer) if isinstance(each, Finding)] or not says
     assert "\n## 2. One at a time\n" in (ROOT / "docs/guarantees.md").read_text()
+
+
+def test_each_function_that_reads_a_workers_queue_must_have_its_table() -> None:
+    """Not only the first."""
+    (function,) = SHIPPED.functions  # type: ignore[misc]
+    functions = [function, replace(function, configuration={**function.configuration, "Environment": OTHER_TABLE})]
+    told = [each for each in examine(replace(OUTSIDE, functions=functions)) if "also reads the queue" in str(each)]
+    assert len(told) == 1

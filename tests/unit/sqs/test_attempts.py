@@ -278,6 +278,27 @@ def test_what_comes_behind_a_crash_in_its_group_is_claimed_after_it(pipeline: Ca
     assert (place.dead, place.done) == (["killer"], ["beside", "behind"])
 
 
+@pytest.mark.parametrize("concurrency", [1, 10])
+def test_what_was_claimed_with_a_message_whose_key_has_crashed_does_not_hold_it_up(
+    pipeline: Callable[..., Pipeline], concurrency: int
+) -> None:
+    """Nothing told before the claims that the key had crashed: it was another message's, and this one is new."""
+
+    def handle(body: str, pipeline: Pipeline) -> None:
+        if len(pipeline.answers) == 0:
+            pipeline.kill()
+
+    place = pipeline(handle, fifo=True, key=body_field("order"), store=MemoryStore("orders"), concurrency=concurrency)
+    bodies = [json.dumps({"order": order}) for order in "abc"]
+    place.send(bodies[0], group="one")
+    place.poll()
+    place.queue.messages.clear()
+    place.pass_time(60)
+    place.send(*bodies, group="one")
+    place.poll()
+    assert (place.done, place.answers[-1]) == (bodies, [])
+
+
 def test_two_killers_in_a_batch_are_each_charged_for_their_own(pipeline: Callable[..., Pipeline]) -> None:
     place = pipeline(killer_kills)
     place.send("killer-a", *"bcdefgh", "killer-i")

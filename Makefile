@@ -51,7 +51,7 @@ BASEDPYRIGHT := .tools/basedpyright/.complete
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) $(DOCS) ## set up .venv and .tools with everything for development
@@ -90,6 +90,10 @@ tested := setup $(if $(shell command -v node),.tools/cdk/.complete) \
 .PHONY: test
 test: $(tested) ## run all tests except the nightly ones, three minutes on two processors (ARGS="-k name": only some, of all)
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
+
+.PHONY: transcripts
+transcripts: $(DEVELOPMENT) ## write anew what each command of `receiver` answers, and what doctor finds: read the difference (tests/unit/operations)
+	UPDATE=1 .venv/bin/pytest --quiet tests/unit/operations/cli/test_transcripts.py tests/unit/operations/doctor/test_checks.py
 
 .PHONY: nightly
 nightly: $(tested) $(BASEDPYRIGHT) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
@@ -144,6 +148,11 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m harness.audit
 
+.PHONY: fix
+fix: $(DEVELOPMENT) ## format the code, and correct what the linter can
+	.venv/bin/ruff format
+	.venv/bin/ruff check --fix
+
 # The pages are the README, docs/, the library's docstrings and the command's help. A script from npm draws the diagrams in the
 # browser; without npm they are shown as text.
 NPM := $(shell command -v npm)
@@ -172,13 +181,14 @@ $(DIAGRAMS): tools/diagrams/package-lock.json
 	@touch $@
 
 .PHONY: mutants
-mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease")
-	.venv/bin/python -m tests.mutants $(BUGS)
+mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease"; BY=function BUGS="batch. sqs.": note which test functions kill them)
+	$(if $(BY),$(call matching,BY,function,the word function))
+	.venv/bin/python -m tests.mutants$(BY:%=.by_%) $(BUGS)
 
 .PHONY: mutation
-mutation: $(DEVELOPMENT) ## run the fast tests on all mutants of the data path, the operators' side and the application; continues after an interruption (SAMPLE=400 SEED=1: only some; MUTANTS="sqs.keys x_scan": only these, again; TESTS=tests/unit/sqs: only with these)
+mutation: $(DEVELOPMENT) ## run the fast tests on all mutants of the data path, the operators' side and the application; continues after an interruption (SAMPLE=400 SEED=1: only some; COMMIT=HEAD: only those of the packages that it touches, with their tests; MUTANTS="sqs.keys x_scan": only these, again; TESTS=tests/unit/sqs: only with these)
 	$(call counts,SAMPLE)$(foreach each,$(TESTS),$(if $(wildcard $(each)),,$(error TESTS names files and folders; there is no $(each))))
-	@.venv/bin/python -m tests.mutation $(MUTANTS) $(SAMPLE:%=--sample %) $(SEED:%=--seed %) $(if $(TESTS),--tests $(TESTS))
+	@.venv/bin/python -m tests.mutation $(MUTANTS) $(SAMPLE:%=--sample %) $(SEED:%=--seed %) $(COMMIT:%=--commit %) $(if $(TESTS),--tests $(TESTS))
 
 .PHONY: clean
 clean: ## remove everything that was built

@@ -10,18 +10,11 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from harness.prices import PRICED, PRICES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PRICED = "2025-11"
-"""The prices' date: us-east-1, dollars, no free tier. Sources: AWS's pricing pages for Lambda and DynamoDB."""
-
-PRICES = {
-    "lambda_gb_second_arm64": 0.0000133334,
-    "lambda_million_invocations": 0.20,
-    "dynamodb_million_write_units": 0.625,
-    "dynamodb_million_read_units": 0.125,
-}
 LIMITS = ("bare", "bare_unclaimed")
 """The subjects that handle nothing, so they have no price."""
 

@@ -4,14 +4,16 @@ and which tests share a process, because they share a server.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.tiers import QUICK, staying_in_its_process, tier_of
+from tests.tiers import LONGEST_SECONDS, NIGHTLY, QUICK, staying_in_its_process, tier_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,9 +67,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Hold a quick test to what makes it quick."""
-    with staying_in_its_process(quick=tier_of(item) == QUICK):
-        return (yield)
+    """Hold a quick test to what makes it quick, and end the process of a test that hangs: xdist names it, and goes on
+    with the others. No signal, which the library's own alarm needs, and no exception, which what is tested may catch. A
+    debugger stops the watch.
+    """
+    tier = tier_of(item)
+    seconds = LONGEST_SECONDS[NIGHTLY if "EXAMPLES" in os.environ else tier]
+    stderr = item.config.stash[fault_handler_stderr_fd_key]
+    ends = item.config.getini("faulthandler_exit_on_timeout")
+    faulthandler.dump_traceback_later(seconds, file=stderr, exit=ends)
+    try:
+        with staying_in_its_process(quick=tier == QUICK):
+            return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def group_of(nodeid: str) -> str:

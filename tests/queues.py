@@ -11,14 +11,12 @@ import json
 import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import ClientError
 
 from idempotent_receiver.sqs.dead_letter import size_of
-
-if TYPE_CHECKING:
-    from tests.manual_clock import ManualClock
+from tests.manual_clock import ManualClock
 
 ENDPOINT = "https://sqs.us-east-1.amazonaws.com"
 ACCOUNT = "123456789012"
@@ -78,13 +76,18 @@ class Queue:
     def fifo(self) -> bool:
         return self.name.endswith(".fifo")
 
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """The arguments of each send that it keeps."""
+        return [kept.sent for kept in self.messages]
+
 
 class Queues:
     """An SQS client. `crash_at` is the number of the request at which the caller crashes, and when."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock | None = None) -> None:
         self.meta = SimpleNamespace(endpoint_url=ENDPOINT)
-        self.clock = clock
+        self.clock = ManualClock() if clock is None else clock
         self.queues: dict[str, Queue] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.crash_at: tuple[int, str] | None = None
@@ -96,6 +99,8 @@ class Queues:
         """Bodies of messages whose next delete is throttled."""
         self.broken: set[str] = set()
         """Requests that fail as a whole."""
+        self.error: Exception | None = None
+        """What these raise, if not that access is denied."""
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -177,6 +182,13 @@ class Queues:
             "ApproximateNumberOfMessagesNotVisible": str(len(queue.messages) - visible),
         }
         return {"Attributes": {name: value for name, value in found.items() if name in AttributeNames}}
+
+    def hidden_seconds(self, event: dict[str, Any]) -> dict[str, int]:
+        """For how long this client asked to hide messages of an event, wherever that has them from, by messageId."""
+        asked = [each for name, each in self.calls if name == "change_message_visibility_batch"]
+        seconds = {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for each in asked for entry in each["Entries"]}
+        records = [each for each in event["Records"] if each["receiptHandle"] in seconds]
+        return {each["messageId"]: seconds[each["receiptHandle"]] for each in records}
 
     def metrics(self, queue: Queue) -> dict[str, float]:
         """What SQS tells CloudWatch of an active queue each minute, by the metrics' names.
@@ -299,7 +311,7 @@ class Queues:
             if self.crash_at == (number, "before"):
                 raise Crash
             if name in self.broken:
-                raise _error("AccessDenied", name)
+                raise self.error or _error("AccessDenied", name)
             answer = take_effect()
             if self.crash_at == (number, "after"):
                 raise Crash

@@ -29,6 +29,7 @@ from benchmarks import outside
 from benchmarks.document import comparison, marks
 from idempotent_receiver import DynamoDBStore, MemoryStore, Message, body_field, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
+from idempotent_receiver.protocol import Status
 from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.testing import explore
 from tests.current_loop import current_loop
@@ -350,6 +351,11 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(there), target
 
 
+def test_the_drawing_of_a_record_has_its_states() -> None:
+    (drawing,) = re.findall(r"(?s)stateDiagram-v2\n(.*?)```", (ROOT / "docs/protocol.md").read_text())
+    assert set(re.findall(r"\b[A-Z]{2,}\b", drawing)) == {*Status}
+
+
 def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> None:
     sections = re.split(r"(?m)^(?=##+ )", (ROOT / "docs/operating.md").read_text())
     (naming,) = (each for each in sections if each.startswith("### Names\n"))
@@ -358,7 +364,10 @@ def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> No
     assert set(set_there.values()) <= outputs.keys()
     taken = {section: set(re.findall(r'"\$(\w+_(?:GROUP|URL))"', section)) for section in sections}
     takers = {section: names for section, names in taken.items() if names}
-    assert set().union(*takers.values()) == set_there.keys()
+    symptoms = (ROOT / "docs/symptoms.md").read_text()
+    assert "](operating.md#names)" in symptoms.partition("```")[0]
+    theirs = set(re.findall(r'"\$(\w+_(?:GROUP|URL))"', symptoms))
+    assert theirs.union(*takers.values()) == set_there.keys()
     for section in takers:
         assert "](#names)" in section, section.partition("\n")[0]
 
@@ -488,6 +497,23 @@ def test_every_module_is_on_the_map() -> None:
     modules = [path for path in library.rglob("*.py") if not path.name.startswith("__") and path.parent not in rooms]
     assert len(rooms) == 4
     assert [path.name for path in sorted(modules) if f"`{path.name}`" not in map_of_modules] == []
+
+
+def test_the_tests_of_a_promise_are_where_the_map_says() -> None:
+    """Those that its section of the guarantees names; and each file or folder that the map names has tests."""
+    architecture = (ROOT / "docs/architecture.md").read_text()
+    table = rows("## Where a promise is tested", architecture)
+    named = re.findall(r"`((?:tests|harness|src)/.*?)`", architecture.partition("\n## Where a promise is tested\n")[2])
+    assert [each for each in named if not (ROOT / each).exists()] == []
+    sections = re.split(r"(?m)^## ", (ROOT / "docs/guarantees.md").read_text())
+    promises = {section.splitlines()[0]: re.findall(r"`(test_\w+)`", section) for section in sections}
+    proved = {title: names for title, names in promises.items() if title[0].isdigit() or title == "Without claims"}
+    assert [title for title in proved if title not in table] == []
+    for title, names in proved.items():
+        places = [ROOT / each for each in re.findall(r"`(.*?)`", " ".join(table[title]))]
+        texts = ["\n".join(map(Path.read_text, [*each.rglob("test_*.py")] or [each])) for each in places]
+        assert all("def test_" in text for text in texts), title
+        assert [name for name in names if not any(f"def {name}(" in text for text in texts)] == [], title
 
 
 def test_the_speed_that_is_claimed_is_what_was_measured() -> None:

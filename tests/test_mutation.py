@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import select
-from pathlib import Path
 
 import pytest
 
-from tests.mutation import equivalents
+from tests.mutation import equivalents, rooms
 from tests.mutation.judges import forked
-
-SOURCE = Path(__file__).resolve().parents[1] / "src"
-
-
-def source_of(function: str) -> list[str]:
-    """The lines of a function that an entry names: `batch.runs.Runs.start`, `app.ledger.Ledger.move`."""
-    parts = function.split(".")
-    root = SOURCE if parts[0] == "app" else SOURCE / "idempotent_receiver"
-    last = next(n for n in range(len(parts), 0, -1) if root.joinpath(*parts[:n]).with_suffix(".py").exists())
-    text = root.joinpath(*parts[:last]).with_suffix(".py").read_text()
-    body: list[ast.stmt] = ast.parse(text).body
-    for name in parts[last:]:
-        (found,) = [each for each in body if getattr(each, "name", None) == name]
-        body = found.body  # type: ignore[attr-defined]
-    return [line.strip() for line in (ast.get_source_segment(text, found) or "").splitlines()]
 
 
 @pytest.mark.parametrize("change", sorted(equivalents.entries()), ids=lambda change: change[0])
-def test_an_equivalent_mutant_changes_lines_that_are_there(change: equivalents.Change) -> None:
+def test_an_equivalent_mutant_is_one_that_the_tool_makes(change: equivalents.Change) -> None:
     """After an edit the entry has to be judged again."""
-    function, was, now = change
-
-    assert was != now
-    assert {line.strip() for line in was.splitlines()} <= set(source_of(function))
+    assert change in equivalents.changes(change[0])
 
 
-def test_an_entry_that_fits_no_mutant_or_one_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed, gone = ("sqs.keys.event_id", "a", "b"), ("sqs.keys.gone", "c", "d")
+def test_an_entry_whose_mutant_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = ("sqs.keys.event_id", "a", "b")
     mutant = "idempotent_receiver.sqs.keys.x_event_id__mutmut_1"
-    monkeypatch.setattr(equivalents, "entries", lambda: {killed, gone})
-    monkeypatch.setattr(equivalents, "change", lambda name: killed)
+    monkeypatch.setattr(equivalents, "entries", lambda: {listed})
+    monkeypatch.setattr(equivalents, "change", lambda name: listed)
 
-    assert equivalents.mistakes([mutant], {mutant: "survived"}) == [f"no mutant fits {gone}"]
-    assert f"a test kills {mutant}" in equivalents.mistakes([mutant], {mutant: "killed"})
+    assert equivalents.mistakes([mutant], {mutant: "survived"}) == []
+    assert equivalents.mistakes([mutant], {mutant: "killed"}) == [f"a test kills {mutant}"]
+
+
+def test_mutants_are_drawn_from_the_rooms_that_a_commit_touches() -> None:
+    keys, dlq = "src/idempotent_receiver/sqs/keys.py", "src/idempotent_receiver/operations/cli/dlq.py"
+
+    assert rooms.drawn([keys, "README.md", "src/idempotent_receiver/clock.py"], "1") == ["sqs"]
+    assert sorted(rooms.drawn([dlq, keys], "1")) == ["operations/cli", "sqs"]
+    assert len(rooms.drawn(rooms.files(), "1")) == rooms.MOST
+    assert len({*rooms.drawn([], "1"), *rooms.drawn([], "2")}) == 2, "the seed draws one"
+
+
+@pytest.mark.parametrize("room", sorted(set(map(rooms.room_of, rooms.files()))))
+def test_each_room_has_tests_of_its_own(room: str) -> None:
+    own = rooms.ROOT / rooms.tests([room])[0]
+    assert own.is_file() or list(own.rglob("test_*.py"))
 
 
 def test_no_judge_outlives_an_interruption() -> None:

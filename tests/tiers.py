@@ -1,4 +1,5 @@
 """Which tests run in `make quick`, in `make test` and in `make nightly`, and what makes a quick test quick."""
+# ruff: noqa: E501  # a test's name is as long as it is
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUICK, SLOW, NIGHTLY = "quick", "slow", "nightly"
+LONGEST_SECONDS = {QUICK: 120, SLOW: 600, NIGHTLY: 3600}
+"""A test that takes longer hangs, even on a busy machine."""
 
 TIERS = {
     "chaos/test_chaos.py": NIGHTLY,
@@ -21,6 +24,7 @@ TIERS = {
     "contract/test_packs_isolation.py": NIGHTLY,
     "contract/test_store_processes.py": NIGHTLY,
     "contract/test_wire_differential.py": NIGHTLY,
+    "e2e/test_redrive_deployed.py::test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once[fifo": NIGHTLY,
     "e2e/test_redrive_deployed.py::test_a_message_comes_back_twice": SLOW,
     "e2e/": NIGHTLY,
     "fuzz/test_fuzz_consumer.py::test_a_store_that_does_not_return_the_record": NIGHTLY,
@@ -30,17 +34,45 @@ TIERS = {
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-2]": NIGHTLY,
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-renewed": NIGHTLY,
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-unclaimed": NIGHTLY,
+    "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-sends-rollbac": NIGHTLY,
+    "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-sends-t": NIGHTLY,
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x2-unclaimed": NIGHTLY,
+    "simulation/test_explore_planted.py::test_a_waived_rule_does_not_hold[2x1-sends-renewed": NIGHTLY,
+    "simulation/test_explore_planted.py::test_a_waived_rule_does_not_hold[2x2-sends-unclaimed-I2": NIGHTLY,
+    "simulation/test_explore_resends.py::test_a_planted_bug_is_found_and_told[deletes": NIGHTLY,
+    "simulation/test_explore_resends.py::test_at_most_one_body_takes_effect_and_nothing_vanishes[resend-1": NIGHTLY,
+    "simulation/test_explore_resends.py::test_at_most_one_body_takes_effect_and_nothing_vanishes[resend-crossed-0": NIGHTLY,
+    "simulation/test_explore_resends.py::test_at_most_one_body_takes_effect_and_nothing_vanishes[resend-redrive-f": NIGHTLY,
+    "simulation/test_explore_worlds.py::test_every_schedule_keeps_the_invariants[2x1-http-expires-1": NIGHTLY,
+    "simulation/test_explore_worlds.py::test_every_schedule_keeps_the_invariants[2x1-http-large-1": NIGHTLY,
     "simulation/test_reached.py": NIGHTLY,
+    "simulation/test_scenarios_ahead.py::test_what_has_not_started_at_the_deadline_is_released_in_eight_requests_at_most[0.0]": NIGHTLY,
+    "simulation/test_scenarios_ahead.py::test_what_has_not_started_at_the_deadline_is_released": SLOW,
+    "simulation/test_scenarios_endings.py::test_a_batch_of_thousands_is_done_in_linear_requests_and_time[10000": NIGHTLY,
+    "simulation/test_scenarios_keys.py::test_thousands_of_messages_of_one_key_run_once_with_one_claim[10000": NIGHTLY,
+    "simulation/test_scenarios_renewed.py::test_a_handler_that_outlives_the_twelve_hours_of_sqs_still_runs_once[2-1": NIGHTLY,
+    "simulation/test_scenarios_renewed.py::test_a_handler_that_outlives": SLOW,
+    "simulation/test_scenarios_renewed.py::test_a_queue_that_redrives_meanwhile_loses_nothing": SLOW,
     "simulation/test_scenarios_": QUICK,
     "simulation/test_simulate.py::test_a_planted_bug": NIGHTLY,
     "simulation/test_simulate.py::test_clocks_further_apart": NIGHTLY,
     "simulation/test_simulate.py::test_several_hundred_worlds": NIGHTLY,
     "simulation/test_simulate.py::test_worlds_in_which_claims_are_released": NIGHTLY,
+    "simulation/test_simulate_calls.py::test_random_worlds_keep_the_invariants_and_settle[calls-150": NIGHTLY,
+    "simulation/test_simulate_calls.py::test_random_worlds_keep_the_invariants_and_settle[workflow-100": NIGHTLY,
     "simulation/test_wire.py::test_a_bug_planted": NIGHTLY,
+    "simulation/test_wire.py::test_worlds_on_the_wire_keep_the_invariants_and_settle[100": NIGHTLY,
+    "simulation/test_worlds.py::test_the_first_worlds_keep_the_invariants[more": NIGHTLY,
+    "test_nightly.py::test_make_tells_a_wrong_value_by_its_key[simulate-SEEDS": SLOW,
+    "test_nightly.py::test_make_tells_a_wrong_value_by_its_key": NIGHTLY,
     "test_promises.py": QUICK,
     "unit/app/test_api.py": QUICK,
+    "unit/benchmarks/test_contention.py::test_no_message_fails_whose_account_three_other_workers_read_and_write[3": NIGHTLY,
+    "unit/benchmarks/test_contention.py::test_what_two_writes_cost_that_four_workers_contend_for[200-T": NIGHTLY,
+    "unit/benchmarks/test_contention.py::test_what_two_writes_cost_that_four_workers_contend_for[2000-": NIGHTLY,
+    "unit/benchmarks/test_contention.py": SLOW,
     "unit/benchmarks/": QUICK,
+    "unit/dynamodb/test_under_moto.py::test_a_batch_of_any_size[100": NIGHTLY,
     "unit/function/": QUICK,
     "unit/operations/cli/test_dlq_page.py::test_a_browser": NIGHTLY,
     "unit/operations/cli/test_dlq_page.py::test_five_thousand": NIGHTLY,
@@ -59,7 +91,10 @@ TIERS = {
     "unit/test_options.py": QUICK,
     "unit/test_pages.py": QUICK,
     "unit/test_telemetry.py": QUICK,
+    "unit/testing/test_judgement.py": QUICK,
+    "unit/testing/test_world.py": QUICK,
     "unit/worker/test_leases.py": QUICK,
+    "unit/worker/test_main.py::test_a_patch_under_which_no_message_could_be_handled_ends_the_worker[gevent's": NIGHTLY,
     "unit/batch/": QUICK,
     "unit/dynamodb/test_s": QUICK,
     "unit/test_process_end.py": SLOW,

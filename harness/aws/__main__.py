@@ -21,7 +21,8 @@ from botocore.exceptions import NoRegionError
 from harness.aws import comparison, cost, places, steps
 from harness.aws.credentials import lasting
 from harness.aws.places import FOLDER, PROOF, on_aws, on_local_cloud
-from harness.aws.steps import Results, Trial
+from harness.aws.results import FAILED, Results
+from harness.aws.steps import Trial
 from harness.cloud import ROOT
 from harness.program import run_to_its_end, whole
 
@@ -64,7 +65,7 @@ def perform(report: Report) -> int:
                 soak = {"MINUTES": f"{minutes}"}
                 steps.take(Trial(results=found, place=place, name=name, soak=soak), report, keep)
     except BaseException as error:
-        results.checks["end"] = f"{steps.FAILED}: {type(error).__name__} {error}".rstrip()
+        results.checks["end"] = f"{FAILED}: {type(error).__name__} {error}".rstrip()
         _ended(report, results, f"{what}, which did not finish")
         raise
     finally:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from harness.aws.steps import Results
+    from harness.aws.results import Results
 
 
 def page(aws: Results, local: Results, about: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.cost import PRICED, PRICES
+from harness.prices import PRICED, PRICES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from harness.aws.steps import Results
+    from harness.aws.results import Results
     from harness.cloud import Cloud
     from idempotent_receiver.local.deployment import Clients
 

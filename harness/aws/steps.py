@@ -15,50 +15,24 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from harness.aws.places import FIFO
+from harness.aws.results import FAILED, PASSED
 from harness.cloud import ROOT
 
 if TYPE_CHECKING:
     from harness.aws.places import Place
+    from harness.aws.results import Results
     from harness.workload.report import Report
 
-PASSED, FAILED = "passed", "failed"
 UNDONE_SECONDS = 120.0
 """The time for a stopped step to undo its changes to the stack."""
 ENGINE = "[named"
 """Part of the names of contract tests that run against the endpoint given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The results at one place."""
-
-    checks: dict[str, str] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def failures(self) -> dict[str, str]:
-        return {name: verdict for name, verdict in self.checks.items() if verdict.startswith(FAILED)}
-
-    def judge(self, what: str, status: int | None, said: str, told: dict[str, Any] | None) -> None:
-        """Judge a program by its status, and store its last one-line JSON object."""
-        self.checks[what] = PASSED if status == 0 else f"{FAILED}: status {status}"
-        if told is not None:
-            found = next((each for each in map(_object, reversed(said.splitlines())) if each is not None), {})
-            told.update({f"{what}: {name}": value for name, value in found.items()})
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harness.history import Moves
-    from harness.workload.reconciliation import Reconciliation
+    from harness.workload.found import Found
     from harness.workload.transfers import TransferMessage
 
 SOMEBODY = ""
 """The worker that sent a dead letter, which the dead letter does not name."""
 
 
-def history_of(found: Reconciliation, *, claims: bool) -> list[Event]:
+def history_of(found: Found, *, claims: bool) -> list[Event]:
     """What clients saw. `claims`: whether a started handler holds its key exclusively."""
     told = [*_sent(found), *(event for line in found.log for event in _seen(found, line, claims=claims))]
     applied = [*_applied(found)]
@@ -51,17 +51,17 @@ def history_of(found: Reconciliation, *, claims: bool) -> list[Event]:
     ]
 
 
-def balances_of(found: Reconciliation, end: float) -> Iterator[Balance]:
+def balances_of(found: Found, end: float) -> Iterator[Balance]:
     for account, opening in found.workload.opening.items():
         yield Balance(at=end, account=account, opening=opening, closing=found.closing.get(account))
 
 
-def _key(found: Reconciliation, name: str) -> str:
+def _key(found: Found, name: str) -> str:
     """A message's key, by its name or by itself."""
     return found.sent.get(name, name)
 
 
-def _sent(found: Reconciliation) -> Iterator[Sent]:
+def _sent(found: Found) -> Iterator[Sent]:
     redriven = grouped((line.key, line) for line in found.redriven.values())
     for message in found.workload.messages:
         key = found.sent.get(message.name)
@@ -76,7 +76,7 @@ def moves_of(message: TransferMessage) -> Moves:
     return ((message.payer, -message.amount), (message.payee, message.amount))
 
 
-def _seen(found: Reconciliation, line: evidence.Line, *, claims: bool) -> Iterator[Event]:
+def _seen(found: Found, line: evidence.Line, *, claims: bool) -> Iterator[Event]:
     """An event for each line that a client could have written."""
     at = line.at_ms
     match line:
@@ -101,7 +101,7 @@ def _seen(found: Reconciliation, line: evidence.Line, *, claims: bool) -> Iterat
             yield Paused(at=at, worker=worker)
 
 
-def _applied(found: Reconciliation) -> Iterator[Effect]:
+def _applied(found: Found) -> Iterator[Effect]:
     """What was applied: as observed when written, or else as the ledger shows at the end."""
     yield from _noted(found)
     posted = [line for line in found.log if isinstance(line, evidence.Posted)]
@@ -120,7 +120,7 @@ def _applied(found: Reconciliation) -> Iterator[Effect]:
             yield Effect(at=max(at, since), since=since, key=_key(found, name), moves=moves)
 
 
-def _noted(found: Reconciliation) -> Iterator[Effect]:
+def _noted(found: Found) -> Iterator[Effect]:
     """The effect of a handler that writes nothing is its record; sent again, it is the same write. In the control, it
     is the handler's return.
     """
@@ -151,7 +151,7 @@ def _moves(found: object) -> Moves:
     return tuple((str(account), int(amount)) for account, amount in found)
 
 
-def _dead(found: Reconciliation) -> Iterator[DeadLettered]:
+def _dead(found: Found) -> Iterator[DeadLettered]:
     """Dead letters; where a proxy watched, only those that no worker sent. One that SQS moved keeps its first sending
     time, so its last delivery gives the time.
     """

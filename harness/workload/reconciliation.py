@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from harness.checker import check
-from harness.workload.evidence import Stamped
+from harness.workload.found import Found
 from harness.workload.history import history_of
-from harness.workload.runs import Runs, grouped
+from harness.workload.runs import grouped
 from harness.workload.transfers import DEATHS, Kind
 
 if TYPE_CHECKING:
@@ -24,41 +24,14 @@ if TYPE_CHECKING:
 
     from harness.checker import Finding
     from harness.history import Event
-    from harness.workload.evidence import DeadLetter, Entry, Line
-    from harness.workload.transfers import Workload
+    from harness.workload.evidence import DeadLetter
 
 MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reconciliation:
-    """All evidence of one run, and what follows from it."""
-
-    slack_ms: ClassVar[int] = 0
-    """How far the clocks of a handler's log and of its consumer may differ."""
-
-    workload: Workload
-    protected: bool
-    sent: Mapping[str, str]
-    """The messages' keys by name: their ids, or for those requested over HTTP, the transfers' ids."""
-    entries: Sequence[Entry]
-    closing: Mapping[str, int]
-    records: Mapping[str, Mapping[str, Any]]
-    """The records by key."""
-    dead_letters: Sequence[DeadLetter]
-    left: int
-    """The number of messages still in the queue."""
-    log: Sequence[Line]
-    receipt_counts: Mapping[str, int] | None = None
-    """How often the next consumer counted each transfer's receipt; None if transfers send none."""
-    gave_up: str | None = None
-    replayed: int = 0
-    """The number of requests that were answered as before."""
-    without_claims: bool = False
-    witnessed: bool = True
-    """Whether handlers were watched, and tables and queues belong to this run alone. Otherwise records must suffice."""
-    disturbed: bool = False
-    """Whether workers may have died unobserved, so that a second attempt proves nothing."""
+class Reconciliation(Found):
+    """What follows from all evidence of one run."""
 
     @property
     def exclusive(self) -> bool:
@@ -66,22 +39,6 @@ class Reconciliation:
         commits count.
         """
         return not self.without_claims
-
-    @cached_property
-    def names(self) -> Mapping[str, str]:
-        """The messages' names by key, and by the ids under which they were redriven."""
-        names = {key: name for name, key in self.sent.items()}
-        return names | {id: names[line.key] for id, line in self.redriven.items() if line.key in names}
-
-    @cached_property
-    def redriven(self) -> Mapping[str, Stamped]:
-        """Messages that came back from the dead-letter queue, by new id, where a proxy watched."""
-        sent = [line for line in self.log if isinstance(line, Stamped) and line.reason is None]
-        return {line.name: line for line in reversed(sent)}
-
-    @cached_property
-    def posted(self) -> dict[str, list[Entry]]:
-        return grouped((self.runs.name_of(entry.transfer), entry) for entry in self.entries)
 
     @cached_property
     def done(self) -> frozenset[str]:
@@ -95,9 +52,6 @@ class Reconciliation:
     def completed(self) -> frozenset[str]:
         """Done messages for which the ledger has the required entries."""
         return frozenset(name for name in self.done if name in self.posted or not self.posts(name))
-
-    def posts(self, name: str) -> bool:
-        return self.workload.by_name[name].kind is not Kind.NOTED
 
     @cached_property
     def _died(self) -> dict[str, list[DeadLetter]]:
@@ -163,10 +117,6 @@ class Reconciliation:
         """Why a message that SQS itself moved has died, as far as its record says."""
         error = json.loads(self.records.get(key, {}).get("error", "{}"))
         return str(error.get("text", "exceeded maxReceiveCount"))
-
-    @cached_property
-    def runs(self) -> Runs:
-        return Runs(log=self.log, names=self.names, protected=self.protected, slack_ms=self.slack_ms)
 
     @cached_property
     def overlaps(self) -> int:

@@ -28,7 +28,6 @@ from idempotent_receiver.errors import (
 )
 from idempotent_receiver.handler.annotations import field_names
 from idempotent_receiver.handler.attempt import current_claim
-from idempotent_receiver.handler.results import ResultGone, Results, S3Results
 from idempotent_receiver.payload import Payload, payload_key
 from idempotent_receiver.sqs.consumer import sqs_consumer
 from idempotent_receiver.sqs.dead_letter import stamped
@@ -40,6 +39,7 @@ from idempotent_receiver.transaction.transaction import Transaction
 
 if typing.TYPE_CHECKING:
     from idempotent_receiver.function import idempotent
+    from idempotent_receiver.handler.results import ResultGone, Results, S3Results
     from idempotent_receiver.http.endpoint import http_endpoint
     from idempotent_receiver.http.request import header
     from idempotent_receiver.powertools import powertools_key
@@ -47,6 +47,9 @@ if typing.TYPE_CHECKING:
 
 _LAZY = {
     "MemoryStore": "testing.memory",
+    "ResultGone": "handler.results",
+    "Results": "handler.results",
+    "S3Results": "handler.results",
     "header": "http.request",
     "http_endpoint": "http.endpoint",
     "idempotent": "function",

@@ -90,7 +90,7 @@ class Deadline:
     budget_seconds: float
 
     @classmethod
-    def of_invocation(cls, context: Any, clock: Clock) -> "Deadline":
+    def of_invocation(cls, context: Any, clock: Clock | None) -> "Deadline":
         """The deadline of the invocation with this Lambda context. Raises TypeError if the context has no deadline."""
         require_context(context)
         return cls.after(clock, context.get_remaining_time_in_millis())

@@ -174,8 +174,10 @@ class Failure:
     `type` is the exception's qualified name, `at` the line of the user's code that failed (`module.function:line`) and
     the one that raised. `codes` are AWS's error codes and the HTTP status, for an error without a text here. `started`
     is false if the body was rejected, before or by the handler: the attempt then does not count. `delay_seconds` is the
-    delay that a `RetryLater` requests, in whole seconds. `traceback` and `exc_info` (what was raised) are only for the
-    log, and set only if all error texts may be disclosed, because they contain them.
+    delay that a `RetryLater` requests, in whole seconds. `charged` says that the message itself is the cause. Where
+    charged attempts are limited, `count` is the record's count of them, and `charged_attempt` this one's number among
+    those allowed, or 0 if it was not charged; `exhausted` says that it was the last one. `traceback` and `exc_info`
+    (what was raised) are only for the log, and set only if all error texts may be disclosed: they contain them.
     """
 
     type: str
@@ -184,9 +186,18 @@ class Failure:
     permanent: bool = False
     started: bool = True
     delay_seconds: int | None = None
+    charged: bool = True
+    exhausted: bool = False
+    count: int = 0
+    charged_attempt: int = 0
     traceback: str | None = None
     codes: str | None = None
     exc_info: ExcInfo | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def for_good(self) -> bool:
+        """Whether the message is not handled again: what is left is its dead letter."""
+        return self.permanent or self.exhausted
 
     @property
     def reason(self) -> str:
@@ -203,7 +214,16 @@ class Failure:
         return json.dumps(kept, ensure_ascii=False)
 
 
-_NOT_STORED = ("started", "delay_seconds", "traceback", "exc_info")
+_NOT_STORED = ("started", "delay_seconds", "charged", "count", "charged_attempt", "traceback", "exc_info")
+
+NOT_CHARGED = (RetryLater, InvalidBody, InProgress, NotStarted, StoreUnavailable)
+"""What costs a message no charged attempt: it is too early, the handler did not start, or somebody else is the cause,
+such as a function that it calls, or a read of its transaction that failed.
+
+Nor does a commit that the store refused or did not answer for a cause beside its own actions, or a read that was stale
+in the last run, too. Everything else that a handler raises does, its cancellation at the deadline and a signal's error
+included.
+"""
 
 _Error = TypeVar("_Error", bound=Exception)
 _SHOWN = "_idempotent_receiver_shows"
@@ -241,6 +261,7 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
         delay_seconds=delay_seconds,
+        charged=delay_seconds is None and not isinstance(error, NOT_CHARGED),
         traceback=_traceback_of(raised) if is_told else None,
         codes=codes_of(error) if text is None else None,
         exc_info=(type(raised), raised, raised.__traceback__) if is_told else None,

@@ -41,11 +41,11 @@ def line_of(outcome: Outcome) -> Line:
             return Line(WARNING, "in progress elsewhere", lease, ("InProgress",))
         case ended.NotStarted():
             return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
-        case ended.NotSent(why, out_of_time):
-            return _not_sent(why, out_of_time=out_of_time)
+        case ended.NotSent():
+            return _not_sent(outcome)
         case ended.DeadLettered(failure):
-            text = "failed for good and sent to the dead-letter queue"
-            return Line(ERROR, text, failure_fields(failure), ("Permanent",), failure.exc_info)
+            text = f"{_end_of(failure)} and sent to the dead-letter queue"
+            return Line(ERROR, text, failure_fields(failure), (_last(failure),), failure.exc_info)
         case ended.Failed(failure, recorded):
             return _failed(failure, recorded=recorded)
         case ended.ClaimLost():
@@ -84,18 +84,29 @@ def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
             return line_of(outcome)
 
 
-def _not_sent(why: str, *, out_of_time: bool) -> Line:
-    """A delivery that goes on where this one stopped is no failure."""
-    text = "its effect took place, but its messages are not all sent and recorded: the next delivery goes on"
+def _not_sent(not_sent: ended.NotSent) -> Line:
+    """A delivery that goes on where this one stopped is no failure, but a call that raised is one."""
+    why, out_of_time = not_sent.why, not_sent.out_of_time
+    if not_sent.failure is not None:
+        return _not_called(not_sent.failure)
+    text = "its effect took place, but its outbox is not done and recorded: the next delivery goes on"
     if out_of_time:
         return Line(WARNING, text, {"why": why})
     return Line(ERROR, text, {"error_type": "NotSent", "why": why}, ("Unsettled", "Failed"))
 
 
+def _not_called(failure: Failure) -> Line:
+    """Calls have raised: the next delivery makes those that are left."""
+    text = "its effect took place, but calls are left: the next delivery makes them"
+    if failure.delay_seconds is not None:
+        return Line(INFO, text, {"reason": failure.reason, "delay_seconds": failure.delay_seconds}, ("Delayed",))
+    return Line(WARNING, text, failure_fields(failure), ("Failed",), failure.exc_info)
+
+
 def _failed(failure: Failure, *, recorded: bool) -> Line:
     fields = {**failure_fields(failure), "recorded": recorded}
-    if failure.permanent:
-        return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"), failure.exc_info)
+    if failure.permanent or (failure.exhausted and recorded):
+        return Line(ERROR, _end_of(failure), fields, (_last(failure), "Failed"), failure.exc_info)
     if recorded and failure.delay_seconds is not None:
         # No `error_type`, because the dashboard counts failures by it.
         fields = {"at": failure.at, "reason": failure.reason, "delay_seconds": failure.delay_seconds}
@@ -103,7 +114,17 @@ def _failed(failure: Failure, *, recorded: bool) -> Line:
     return Line(WARNING, "failed, will be retried", fields, ("Failed",), failure.exc_info)
 
 
+def _last(failure: Failure) -> str:
+    return "Exhausted" if failure.exhausted else "Permanent"
+
+
+def _end_of(failure: Failure) -> str:
+    return "failed for the last time allowed" if failure.exhausted else "failed for good"
+
+
 def failure_fields(failure: Failure) -> dict[str, Any]:
     """What a line says of a failure."""
-    fields = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    fields: dict[str, Any] = {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
+    if failure.charged_attempt:
+        fields["charged_attempt"] = failure.charged_attempt
     return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}

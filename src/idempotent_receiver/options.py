@@ -207,6 +207,15 @@ def require_dead_letter_queue(url: object, sqs: object) -> None:
         raise ValueError(f"dead_letter_queue must be a queue URL, not a name or ARN; it is {url!r}")
 
 
+def require_max_attempts(value: object, dead_letter_queue: str | None) -> None:
+    """Raise ValueError for a limit that is no positive integer, or without a queue for what has reached it."""
+    if value is None:
+        return
+    require_count(value, "max_attempts")
+    if dead_letter_queue is None:
+        raise ValueError("max_attempts needs dead_letter_queue and sqs, to send what has failed that often")
+
+
 def require_count(value: object, option: str) -> None:
     """Raise ValueError unless `value` is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

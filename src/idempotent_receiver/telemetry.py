@@ -32,6 +32,7 @@ COUNTS = (
     "Failed",
     "Delayed",
     "Permanent",
+    "Exhausted",
     "TakenOver",
     "LostClaims",
     "Released",
@@ -69,6 +70,7 @@ SPENT = {
     "handler": "HandlerMilliseconds",
     "longest_handler": "LongestHandlerMilliseconds",
     "settle": "SettleMilliseconds",
+    "call": "CallMilliseconds",
 }
 """The metrics that show how a batch's time was spent."""
 

@@ -20,9 +20,10 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.answers import AlreadyCompleted, HeldElsewhere, Settled
 from idempotent_receiver.protocol.exchange import ask
+from idempotent_receiver.protocol.peek import Peek
 from idempotent_receiver.protocol.record import Unread
 from idempotent_receiver.protocol.renewal import Renewal
-from idempotent_receiver.protocol.transitions import Claim, Claimed, Peek
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import pytest
 from harness.aws import places, steps
 from harness.aws.disturbances import disturbing, stopped
 from harness.aws.places import LocalCloud
-from harness.aws.steps import Results, Trial
+from harness.aws.results import Results
+from harness.aws.steps import Trial
 from harness.cloud import MINISTACK, ROOT, Cloud
 from harness.cloud import embedded_cloud as embedded
 from harness.deploy import deploy

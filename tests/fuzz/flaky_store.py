@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from idempotent_receiver import MemoryStore
     from idempotent_receiver.protocol.record import Change, Record
     from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
+    from idempotent_receiver.transaction.reads import PlainItem
 
 NO_FAULT, NO_RECORD = "none", "no record"
 FAULTS = ["lost after", "lost before", "later", "never", NO_RECORD, "raises after", "raises before"]
@@ -51,6 +52,9 @@ class FlakyStore:
 
     def commit(self, commits: Sequence[Commit]) -> list[Any]:
         return [self._written(lambda one=one: self._store.commit([one])[0]) for one in commits]  # type: ignore[misc]
+
+    def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
+        return self._store.get(table, key)
 
     def read(self, ids: Sequence[str]) -> list[Any]:
         return [self._read(id) for id in ids]

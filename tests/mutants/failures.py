@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import idempotent_receiver
-
-_ASSERTIONS = (AssertionError, pytest.fail.Exception)
+ASSERTIONS = (AssertionError, pytest.fail.Exception)
 
 _failed: dict[str, dict[str, str]] = {}
 
@@ -22,7 +20,7 @@ _failed: dict[str, dict[str, str]] = {}
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     """Look at how each test ended."""
     report = yield
-    if report.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(_ASSERTIONS):
+    if report.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(ASSERTIONS):
         why = str(call.excinfo.value).splitlines()[:1]
         _failed.setdefault(item.nodeid.partition("[")[0], {"test": item.name, "why": "".join(why)})
         Path(os.environ["MUTANT_FAILURES"]).write_text(json.dumps(_failed), encoding="utf-8")
@@ -33,6 +31,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
 
 def pytest_sessionstart() -> None:
     """Make sure that the copy is tested, and not the checkout."""
+    import idempotent_receiver  # noqa: PLC0415  # pytest warns of what is imported before its plugins
+
     found = Path(idempotent_receiver.__file__)
     if not found.is_relative_to(os.environ["MUTANT_SOURCE"]):
         pytest.exit(f"{found} is not the copy", returncode=99)

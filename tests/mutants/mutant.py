@@ -48,8 +48,8 @@ class Mutant:
 
     def planted(self, source: str) -> str:
         """The module's source with the bug in it. Raises DoesNotApply."""
-        whole = ast.parse(source)
-        found = list(_definitions(whole, self.at.partition(":")[2]))
+        name = self.at.partition(":")[2]
+        found = list(_definitions(_parsed(source), name))
         if len(found) != 1:
             raise self.misfit(f"it is defined {len(found)} times, not once")
         lines = source.splitlines(keepends=True)
@@ -62,7 +62,7 @@ class Mutant:
             changed = ast.parse(text)
         except SyntaxError as error:
             raise self.misfit(str(error)) from None
-        if ast.dump(changed) == ast.dump(whole):
+        if [ast.dump(each) for each in _definitions(changed, name)] == [ast.dump(found[0])]:
             raise self.misfit("nothing changes")
         unknown = _unknown(text) - _unknown(source)
         if unknown:
@@ -82,6 +82,11 @@ class Mutant:
         indentation = re.match(" *", text[text.rfind("\n", 0, start) + 1 :])
         assert indentation is not None, "no blank is one, too"
         return text[:start] + new.replace("\n", f"\n{indentation[0]}") + text[end:]
+
+
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
 def _definitions(tree: ast.AST, name: str) -> Iterator[ast.stmt]:

@@ -17,6 +17,8 @@ import pytest
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 
+from tests.tiers import NIGHTLY, tier_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -57,9 +59,7 @@ class Judges:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [
-            item for item in items if "/contract/" not in item.nodeid or not any(map(item.nodeid.__contains__, ENGINES))
-        ]
+        items[:] = filter(_may_judge, items)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._session, self._tests = session, {item.nodeid: item for item in session.items}
@@ -104,9 +104,7 @@ class Judges:
 
     def _run(self, mutant: str, tests: list[str], patience: float) -> int:
         """Run the tests in a process that ends then: without patience all, else until one fails or takes too long."""
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(nowhere, standard)
+        silenced()
         set_mutant_under_test(mutant)
         for item, following in pairwise([*(self._tests[test] for test in tests), None]):
             try:
@@ -135,6 +133,19 @@ class Judges:
         tests = sorted(self._calls[mutant.partition("__mutmut_")[0]], key=lambda test: self._seconds[test])
         worth = accumulate(self._seconds[test] for test in tests)
         return self._run(mutant, [test for test, seconds in zip(tests, worth, strict=True) if seconds <= 120], patience)
+
+
+def silenced() -> None:
+    """Nothing that tests print is shown."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+
+
+def _may_judge(item: pytest.Item) -> bool:
+    """Whether it is quick, and runs in this process."""
+    engine = "/contract/" in item.nodeid and any(map(item.nodeid.__contains__, ENGINES))
+    return not engine and tier_of(item) != NIGHTLY
 
 
 def forked(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[tuple[str, int]]:

@@ -59,7 +59,9 @@ def main(arguments: list[str]) -> int:
     files = judges.files(options.tests or judges.SELECTION)
     if not files:  # of no files at all pytest would take every test that there is
         parser.error(f"TESTS: none of the tests in {' '.join(options.tests)} may judge")
-    code = pytest.main(["-qq", "-s", "--rootdir=.", "-p", "no:cacheprovider", *files], plugins=[Judges(work)])
+    quiet = ["-qq", "-s", "--rootdir=.", "-p", "no:cacheprovider"]
+    patient = ["-o", "faulthandler_exit_on_timeout=false"]  # the judges have their own
+    code = pytest.main([*quiet, *patient, *files], plugins=[Judges(work)])
     if code != 0:
         return int(code)
     os.chdir("..")

@@ -22,7 +22,6 @@ from idempotent_receiver import (
     http_endpoint,
     idempotent,
     message_id,
-    sqs_consumer,
 )
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import NotStarted
@@ -33,6 +32,7 @@ from idempotent_receiver.sqs.handlers import consumer_inside
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.transaction.outbox import STAMP
 from idempotent_receiver.workflow import Closed, Unknown, Workflow, accept, recover_orphan
+from tests.consumers import controlled
 from tests.simulation import handlers, operators
 from tests.simulation.explored_clients import (
     BUDGET_SECONDS,
@@ -73,13 +73,15 @@ def _queue(worker: "ControlledWorker") -> list[str]:
         return post(body, message, tx)
 
     several = CONSUMERS[worker.variant] if setup.consumers > 1 else None
-    consumer = sqs_consumer(
+    consumer = controlled(
         Store(worker, "m" if setup.payloads > 1 else several),
         key=body_field("key") if setup.payloads > 1 else message_id,
         clock=worker,
         executor=lambda: Executor(worker),
         sqs=Queue(worker) if setup.dead_letters or setup.sends else None,  # type: ignore[arg-type]  # the part of it that is used
         dead_letter_queue=DEAD_LETTERS if setup.dead_letters else None,
+        calls=[worker.announce] if setup.calls and worker.receives not in setup.before_calls else [],
+        max_attempts=setup.attempts or None,
         concurrency=setup.concurrency,
         effects="transaction" if worker.receives in setup.unclaimed else "any",
         logger=SILENT,

@@ -21,12 +21,12 @@ from idempotent_receiver import (
     body_field,
     http_endpoint,
     idempotent,
-    sqs_consumer,
 )
 from idempotent_receiver.errors import NotStarted, ResultUnavailable, StoreUnavailable
 from idempotent_receiver.handler.results import S3Results
 from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
 from tests.simulation.explored_clients import LOST, Bucket
 from tests.simulation.handlers import Failed
 from tests.simulation.network_faults import NetworkStore
@@ -117,12 +117,11 @@ class CallProcess(Process):
         self.charge: Callable[..., Any] = idempotent(NetworkStore(self, CHARGE), key=_order, **common)(
             self._function(CHARGE)
         )
-        self.consumer = sqs_consumer(
+        self.consumer = controlled(
             NetworkStore(self, ORDERS),
             key=body_field("key"),
             clock=self.clock,
             executor=self.executor,
-            results=results,
             logger=SILENT,
             metrics=SILENT,
         )(self._take_async if plan.asynchronous else self._take)

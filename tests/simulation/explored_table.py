@@ -93,6 +93,8 @@ class ExploredTable:
             oracle.note_payload(state, after, writer)
         if self.setup.dead_letters:
             oracle.ended(state, after, writer)
+        if self.setup.attempts:
+            oracle.attempts_written(state, before, after, writer)
 
     def _start_execution(self, state: State, name: str, input: str) -> str:
         before = state.executions

@@ -69,8 +69,10 @@ class Explorer:
         request and a sweep.
         """
         if self.setup.adapter != "workflow":
+            # Once a batch has sent a dead letter, what has crashed waits for a delivery without that message.
+            may_leave = self.setup.attempts > 0 and self.setup.messages > 1
             for variant in self.setup.variants:
-                before = self._deliver(before, LAST, variant)
+                before = self._deliver(before, LAST, variant, may_leave=may_leave)
             return
         for last in ((SWEEP, SWEEP), (LAST, SWEEP)):
             state = before
@@ -79,7 +81,7 @@ class Explorer:
             for id in self.setup.batch:
                 oracle.reconciled(state, id)
 
-    def _deliver(self, before: State, receives: int, variant: int = 0) -> State:
+    def _deliver(self, before: State, receives: int, variant: int = 0, *, may_leave: bool = False) -> State:
         state = before.copy()
         leases = [item.get("in_progress_expiration", 0) / 1000 - START_EPOCH_SECONDS for item in state.items.values()]
         state.now = round(max([state.now, *leases]) + 5, 3)
@@ -89,6 +91,7 @@ class Explorer:
         state.workers.append(WorkerState(name, receives, variant))
         try:
             self._start(state, name, 0.0)
+            state.named(name).contended |= may_leave
             while (worker := state.workers[-1]).live:
                 state = self.play(state, scheduler.first_move_of(worker, state.now))
         except Violation as violation:
@@ -105,7 +108,7 @@ class Explorer:
         # A lease that has just expired may still be live by this worker's clock.
         earliest_ms = state.now_ms - scheduler.CLOCK_OFF_SECONDS * 4000
         claimed = any(invariants.live(item, earliest_ms) for item in state.items.values())
-        if worker.receives in state.setup.before_sends:
+        if worker.receives in state.setup.before_sends | state.setup.before_calls:
             # It cannot read what is left to send.
             claimed |= any(item["status"] == "SENDING" for item in state.items.values())
         others = [other for other in state.workers if other.live]
@@ -215,7 +218,10 @@ class Explorer:
         self._lose(state, name, number, CUT_OFF)
 
     def _throttle(self, state: State, name: str, number: int, place: int) -> None:
-        self._put(state, state.faulted(name), number, place, THROTTLED)
+        worker = state.faulted(name)
+        # A call that raised is not repeated by its batch; a message is.
+        worker.contended |= worker.call(number).kind == "post" and state.setup.calls > 0
+        self._put(state, worker, number, place, THROTTLED)
 
     def _cancel(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.named(name)
@@ -299,8 +305,11 @@ class Explorer:
                 # A handler that reads has begun before its read, whose answer may come late.
                 oracle.started(state, worker, id)
             elif call.kind == "send":
-                invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
-                oracle.dead_lettered(state, worker, call.parts[0])
+                if self.setup.attempts:
+                    oracle.last_dead_letter(state, worker, call.parts[0])
+                else:
+                    invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
+                    oracle.dead_lettered(state, worker, call.parts[0])
         oracle.holds(worker, history)
         if history.response is not None:
             oracle.answered(state, worker, history.response)

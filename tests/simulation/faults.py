@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.protocol.store import TransactionalStore
     from idempotent_receiver.testing.world import World
+    from idempotent_receiver.transaction.reads import PlainItem
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class FaultyStore(StoreCalls):
 
     def up(self) -> None:
         self._down = lambda name: False
+
+    def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
+        return self.store.get(table, key)
 
     def send(self, kind: str, parts: Sequence[Any]) -> Any:
         self.calls.append((kind, len(parts)))

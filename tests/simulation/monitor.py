@@ -13,6 +13,7 @@ from tests.simulation import invariants, reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
 from tests.simulation.recorder import Recorder
+from tests.simulation.results import keeps
 from tests.simulation.setups import WAIVED
 from tests.simulation.sqs_model import copy_in, is_audit, stamp_in
 from tests.simulation.table_monitor import HALF_MS, TableMonitor
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tests.simulation.invariants import Item
     from tests.simulation.plan import Plan
     from tests.simulation.process import Invocation
-    from tests.simulation.results import Bucket
     from tests.simulation.sqs_model import QueuedMessage, QueueModel
 
 STOP_MARGIN_SECONDS = 1.0
@@ -37,12 +37,9 @@ def items_of(commit: Commit) -> list[str]:
 
 
 class Monitor(TableMonitor):
-    def __init__(
-        self, world: World, queues: Sequence[QueueModel], bucket: Bucket, log: Callable[[str], None], plan: Plan
-    ) -> None:
+    def __init__(self, world: World, queues: Sequence[QueueModel], log: Callable[[str], None], plan: Plan) -> None:
         super().__init__(world, log)
         self.queues = queues
-        self.bucket = bucket
         self.effects, self.expires = plan.transactional, plan.expires
         self.history = Recorder(world, queues[0].history, plan.accounts, effects=plan.transactional)
         self.succeeded: set[tuple[str, str]] = set()
@@ -63,7 +60,6 @@ class Monitor(TableMonitor):
         self._unclaimed: set[str] = set()
         self._refused: set[tuple[str, str]] = set()
         """The invocations and ids whose bodies do not validate, so that no handler starts."""
-        self._without_bucket: set[str] = set()
         self._live: list[Invocation] = []
         """The invocations under way when the last one started, and that one."""
 
@@ -135,8 +131,6 @@ class Monitor(TableMonitor):
             }
             mine.failed |= bool(refused)
             self._refused |= refused
-        if not mine.version.bucket:
-            self._without_bucket.add(mine.name)
         if not mine.claims:
             self._unclaimed.add(mine.name)
             # A record that is there may refuse the commit of a first receive, and is read at its redelivery.
@@ -263,7 +257,7 @@ class Monitor(TableMonitor):
         # What was completed when the invocation began, by its clock, may have expired since.
         since_ms = (START_EPOCH_SECONDS + invocation.started) * 1000 - HALF_MS
         self.check(invariants.check_acknowledged, message.id, invocation.name, item, since_ms, ())
-        if item is not None and not self.bucket.keeps(item, message.result, self._without_bucket):
+        if item is not None and not keeps(item, message.result):
             what = f"{invocation.name} acknowledged {message.id}, whose result is not what its record keeps: {item}"
             self.violated(Violation("I4", what))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import Transaction, body_field, sqs_consumer
+from idempotent_receiver import Transaction, body_field
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.operations.unsent import Sending
 from idempotent_receiver.payload import EVERYTHING, Document
@@ -23,6 +23,7 @@ from idempotent_receiver.protocol.sending import mark
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.transaction.outbox import from_text, outgoing, to_text
+from tests.consumers import controlled
 from tests.simulation import handlers
 from tests.simulation.explored_clients import LOST, Executor, Store, context
 from tests.simulation.setups import AGAIN, Act
@@ -90,7 +91,7 @@ def _deliver(worker: ControlledWorker) -> list[str]:
         handlers.post(worker, tx, id)
         return handlers.handle(worker, id)
 
-    consumer = sqs_consumer(
+    consumer = controlled(
         Store(worker, "m"),
         key=body_field("key"),
         clock=worker,

@@ -6,12 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 from idempotent_receiver.handler.attempt import marked
+from idempotent_receiver.protocol.charges import charged_of
+from idempotent_receiver.protocol.record import from_attributes
 from tests.simulation import adapters, invariants
 from tests.simulation.adapters import BUDGET_SECONDS, HttpReply, WorkflowReply
 from tests.simulation.handlers import Failed
 from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import STOPS
-from tests.simulation.setups import FIRST, HOT, WAIVED
+from tests.simulation.setups import FIRST, HOT, REDRIVEN, WAIVED
 from tests.simulation.step_functions_model import MACHINE, RUNNING
 
 if TYPE_CHECKING:
@@ -58,6 +60,30 @@ def dead_lettered(state: State, worker: WorkerState, id: str) -> None:
     item = state.items.get(id)
     if item is not None and item["status"] == "COMPLETED":
         invariants.check_both(id, item["owner"], overruled=(item["owner"], id) in state.overruled)
+
+
+def attempts_written(state: State, before: Item | None, after: Item, writer: str) -> None:
+    """ATTEMPTS: a message is claimed only below its limit, and never again once it has failed for good."""
+    redriven = any(one.name == writer and one.receives == REDRIVEN for one in state.workers)
+    ended = before is not None and before["status"] == "FAILED" and charged_of(from_attributes(before)).message
+    if redriven:
+        return
+    if ended and after["status"] != "FAILED":
+        raise Violation("ATTEMPTS", f"{writer} replaced {invariants.shown(before)}, which has ended")
+    attempts = charged_of(from_attributes(after)).attempts
+    if after["status"] == "INPROGRESS" and attempts >= state.setup.attempts:
+        raise Violation("ATTEMPTS", f"{writer} claims {after['id']} after {attempts} charged attempts")
+
+
+def last_dead_letter(state: State, worker: WorkerState, id: str) -> None:
+    """LETTER, where attempts are limited: whoever finds what has failed for good may send its dead letter. Meanwhile, a
+    redriven copy may have begun anew.
+    """
+    item = state.items.get(id)
+    ended = item is not None and item["status"] == "FAILED" and charged_of(from_attributes(item)).message is not None
+    if not ended and not state.setup.redriven:
+        raise Violation("LETTER", f"{worker.name} sends a dead letter of {id}: {invariants.shown(item)}")
+    dead_lettered(state, worker, id)
 
 
 def sent(state: State, id: str, key: str, worker: str) -> None:
@@ -198,7 +224,9 @@ def answered(state: State, worker: WorkerState, response: list[str] | BaseExcept
         invariants.check_left_behind(worker.name, state.items.values(), state.now_ms)
     # Nothing retries a request to Step Functions that failed: the client gets the error and asks again. A run that took
     # its key for free does not begin again once it is in doubt what became of its commit.
-    gives_up = state.setup.adapter == "workflow" or (worker.receives == FIRST and FIRST in state.setup.unclaimed)
+    # Nor is a dead letter sent again in one batch.
+    unread = worker.receives == FIRST and FIRST in state.setup.unclaimed
+    gives_up = state.setup.adapter == "workflow" or unread or state.setup.attempts > 0
     if not worker.contended and not (gives_up and worker.had_fault):
         invariants.check_progress(worker.name, [id for id in response if not _is_refused(state, worker, id)])
 

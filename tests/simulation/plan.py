@@ -27,7 +27,6 @@ class Version:
     concurrency: int
     asynchronous: bool = False
     validates: bool = False
-    bucket: bool = False
 
 
 class Plan:
@@ -36,8 +35,6 @@ class Plan:
     habits: frozenset[str] = frozenset()
     forms: tuple[str, ...] = ("text",)
     """Which results the handlers return."""
-    bucket = False
-    bucket_faults = 0.0
     asynchronous = 0.0
     """How many of the processes run coroutines."""
     functions = queues = 1
@@ -100,8 +97,6 @@ class Plan:
         self.audit_retention_seconds = cast.choice([30 * DAY_SECONDS, 30 * DAY_SECONDS, 5, 20])
         results = self.source("results")
         self.forms = results.choice([self.forms, tuple(results.sample(FORMS, 3))])
-        self.bucket = results.random() < 0.7
-        self.bucket_faults = results.choice([0.0, 0.1, 0.5])
         self.asynchronous = self.source("coroutines").choice([0.0, 0.0, 0.5, 1.0])
         self.functions, self.queues = self.source("consumers").choice([(1, 1), (1, 1), (2, 2), (1, 2)])
         self.reads = self.source("reads").random() < 0.5
@@ -128,7 +123,7 @@ class Plan:
     @property
     def flawless(self) -> bool:
         wrong = self.faults or self.fails or self.freezes or self.suspensions or self.duplicates or self.outage_from
-        later = self.late or self.redrives or self.expires or self.still or self.bucket_faults or self.deploy_at
+        later = self.late or self.redrives or self.expires or self.still or self.deploy_at
         return not (wrong or later or self.closes or self.keyed or self.habits or reached.steered())
 
     def version(self, process: str, *, deployed: bool) -> Version:
@@ -144,5 +139,4 @@ class Plan:
             concurrency=1 + 8 // self.concurrency if changed.get("concurrency") else self.concurrency,
             asynchronous=Random(f"coroutines {self.seed} {process}").random() < asynchronous,
             validates=bool(changed.get("validates")) and not process.startswith("last"),
-            bucket=self.bucket != bool(changed.get("bucket")),
         )

@@ -19,9 +19,8 @@ COMMIT, PACK = "commit", "commit several"
 WRITES = (CLAIM, TAKE_OVER, COMPLETE, MARK, FAIL, RELEASE, FAIL_UNREAD, COMMIT, PACK)
 PEEK = "peek"
 READS = (PEEK, *(f"read after {write}" for write in WRITES))
-VISIBILITY, DEAD_LETTER, SEND, RESULT, GET = "visibility", "dead letter", "send", "result", "get"
+VISIBILITY, DEAD_LETTER, SEND, GET = "visibility", "dead letter", "send", "get"
 QUEUES = (VISIBILITY, DEAD_LETTER, SEND)
-BUCKET_FAULTS = ("refused", "slow", "lost answer")
 HANDLER, PAUSE = "handler", "pause"
 DISTURBANCES = ("killed", "frozen", "suspended", "clock forward", "clock back", "wall still", "monotonic still")
 
@@ -32,8 +31,7 @@ def declare_points(kinds: Sequence[str]) -> None:
     declare("network faults", [f"{where}: {what}" for where in QUEUES for what in ("lost", "slow")])
     declare("network faults", [f"{DEAD_LETTER}: lost answer", "delete: lost", f"{GET}: lost"])
     declare("network faults", [f"{SEND}: lost answer", f"{SEND}: partly"])
-    declare("network faults", [f"{RESULT}: {what}" for what in BUCKET_FAULTS])
-    where = (*WRITES, *READS, GET, *QUEUES, RESULT, HANDLER, PAUSE)
+    where = (*WRITES, *READS, GET, *QUEUES, HANDLER, PAUSE)
     declare("disturbances", [f"{where}: {what}" for where, what in product(where, DISTURBANCES)])
 
 

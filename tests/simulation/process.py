@@ -7,18 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import body_field, message_id, sqs_consumer
-from idempotent_receiver.handler.results import S3Results
+from idempotent_receiver import body_field, message_id
 from idempotent_receiver.testing.events import LambdaContext
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import WorldClock, WorldExecutor
+from tests.consumers import controlled
 from tests.simulation import reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.casts import Cast
 from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
 from tests.simulation.plan import DAY_SECONDS
 from tests.simulation.points import PAUSE
-from tests.simulation.results import BUCKET, BucketClient
 from tests.simulation.world import DEAD_LETTERS
 
 if TYPE_CHECKING:
@@ -165,13 +164,10 @@ class Consumer(Process):
         plan = simulation.plan
         self.deployed = simulation.deployed
         self.version = version = plan.version(name, deployed=self.deployed)
-        bucket: Any = BucketClient(simulation, self)
         more: dict[str, Any] = {"retention_seconds": DAY_SECONDS} if plan.expires else {}
         if version.dead_letters:
             more["dead_letter_queue"] = DEAD_LETTERS + (".fifo" if plan.fifo else "")
-        if version.bucket:
-            more["results"] = S3Results(BUCKET, bucket)
-        self.handler = sqs_consumer(
+        self.handler = controlled(
             NetworkStore(self, namespace),
             clock=self.clock,
             executor=self.executor,

@@ -21,7 +21,6 @@ from tests.simulation.moves import Moves
 from tests.simulation.plan import CLOCKS_OFF_SECONDS, DAY_SECONDS, Plan
 from tests.simulation.process import Consumer, Invocation
 from tests.simulation.random_world import LATEST_SECONDS, RandomWorld
-from tests.simulation.results import Bucket
 from tests.simulation.sqs_model import ENDS
 from tests.simulation.workload import queues_of
 
@@ -51,8 +50,7 @@ class Simulation(RandomWorld):
         super().__init__(seed, clocks_off_seconds, log, plan=partial(Plan, plain=plain))
         plan = self.plan
         self.queues = queues_of(plan, self.random)
-        self.bucket, self.bucket_random = Bucket(), plan.source("bucket")
-        self.monitor = Monitor(self.world, self.queues, self.bucket, self.log, plan)
+        self.monitor = Monitor(self.world, self.queues, self.log, plan)
         if plan.closes:
             self.world.spawn(self._close_and_open)
         self.moves = Moves(self)

@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
 from idempotent_receiver.protocol.store import Conflict
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.invariants import CLOCKS_DIFFER_SECONDS
-from tests.simulation.worker_state import ANOTHER, FAR, OBJECT, OVER_MS, WorkerState, far
+from tests.simulation.worker_state import ANOTHER, FAR, OBJECT, OVER_MS, WorkerState, counted_with, far
 
 if TYPE_CHECKING:
     from tests.simulation.setups import Setup
@@ -31,7 +31,7 @@ ON_THE_WAY = "on the way"
 """Stands for the answer of a statement that has not been applied."""
 NAMED = ("version", "owner", "in_progress_expiration", "expiration")
 """The attributes of a record that are names or times; the others are compared as they are."""
-UNNAMED = tuple(name for name in ATTRIBUTES if name not in (*NAMED, "data"))
+UNNAMED = tuple(name for name in ATTRIBUTES if name not in (*NAMED, "data", "charged"))
 _named_of, _unnamed_of = attrgetter(*NAMED), attrgetter(*UNNAMED)
 
 
@@ -227,10 +227,12 @@ class _Names:
         return data and OBJECT.sub(lambda found: f"/{self.of(found[1])}.json", data)
 
     def stored(self, item: Item) -> tuple[Any, ...]:
-        return (*self._shown(*map(item.get, NAMED)), self.data(item.get("data")), *map(item.get, UNNAMED))
+        charged = counted_with(item.get("charged"), self.of)
+        return (*self._shown(*map(item.get, NAMED)), self.data(item.get("data")), charged, *map(item.get, UNNAMED))
 
     def written(self, record: Record) -> tuple[Any, ...]:
-        return (*self._shown(*_named_of(record)), self.data(record.data), *_unnamed_of(record))
+        charged = counted_with(record.charged, self.of)
+        return (*self._shown(*_named_of(record)), self.data(record.data), charged, *_unnamed_of(record))
 
     def _shown(
         self, version: str | None, owner: str | None, lease: int | None, expiration: int | None

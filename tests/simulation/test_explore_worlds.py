@@ -25,6 +25,8 @@ from tests.simulation.test_explore_planted import replaces_what_it_finds
         ("2x1-payloads", 1),
         ("3x1-payloads", 0),
         ("2x1-http-payloads", 1),
+        ("2x1-http-expires", 0),
+        ("2x1-http-large", 0),
         ("2x1-http-expires", 1),
         ("2x1-http-large", 1),
         ("2x1-coroutine", 1),

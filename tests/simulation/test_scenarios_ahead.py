@@ -66,7 +66,6 @@ def test_claims_run_ahead_of_handlers_by_eight_chunks_at_most(scenario: Scenario
     assert max(count for _, count in held) <= AHEAD + 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.0001, 0.1, 1.0, 100.0])
 def test_what_has_not_started_at_the_deadline_is_released_in_eight_requests_at_most(
     scenario: Scenario, seconds: float

@@ -91,7 +91,6 @@ def test_a_handler_of_two_hours_runs_once_under_leases_of_a_minute() -> None:
     assert deployment.client.changes == renewals
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("processes", "concurrency"), [(2, 1), (1, 2)])
 def test_a_handler_that_outlives_the_twelve_hours_of_sqs_still_runs_once(processes: int, concurrency: int) -> None:
     """Its message is redelivered, to another process or to its own, and waits for a lease that is alive. A later
@@ -109,7 +108,6 @@ def test_a_handler_that_outlives_the_twelve_hours_of_sqs_still_runs_once(process
     assert 2 < deployment.model.messages["m"].receives < 20
 
 
-@pytest.mark.slow
 def test_a_queue_that_redrives_meanwhile_loses_nothing() -> None:
     deployment = Deployment({"m": 13 * HOUR}, processes=2, most_receives=5)
     message = deployment.model.messages["m"]

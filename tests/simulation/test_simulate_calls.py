@@ -12,7 +12,7 @@ from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.simulate import played
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [("calls", 150), ("workflow", 100)])
+@pytest.mark.parametrize(("kind", "seeds"), [("calls", 30), ("workflow", 30), ("calls", 150), ("workflow", 100)])
 def test_random_worlds_keep_the_invariants_and_settle(kind: str, seeds: int) -> None:
     totals, failures = played(0, seeds, CLOCKS_OFF_SECONDS, kind=kind)
 

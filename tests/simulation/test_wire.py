@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_worlds_on_the_wire_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("seeds", [10, 100])
+def test_worlds_on_the_wire_keep_the_invariants_and_settle(seeds: int, capsys: pytest.CaptureFixture[str]) -> None:
     """What DynamoDB is asked and what it answers pass through the shipped statements, packs and errors."""
-    assert main(["--kind", "wire", "--seeds", "100"]) == 0
+    assert main(["--kind", "wire", "--seeds", str(seeds)]) == 0
 
-    assert "100 seeds" in capsys.readouterr().out
+    assert f"{seeds} seeds" in capsys.readouterr().out
 
 
 def test_no_message_is_received_before_it_was_sent() -> None:

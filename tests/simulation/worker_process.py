@@ -247,7 +247,7 @@ class WorkerProcess:
         )
         own = consumer_inside(
             consumer.with_options(
-                replace(consumer.options, clock=clock, executor=self._executor, concurrency=limits.concurrency)
+                replace(consumer.options, concurrency=limits.concurrency), clock=clock, executor=self._executor
             )
         )
         assert own is not None

@@ -15,6 +15,8 @@ from tests.simulation.adapters import ME
 from tests.simulation.setups import REDRIVEN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.controlled_worker import Call
     from tests.simulation.history import History
 
@@ -24,6 +26,8 @@ OVER_MS = 4000
 """A lease that ended this long ago has ended by every clock, and causes no contention."""
 OBJECT = re.compile(r"/(\w+-?\d+)\.json")
 """The version in the name of an object for a large result."""
+CHARGED = re.compile(r'"version": "([^"]+)"')
+"""The version with which a count of charged attempts was written."""
 ANOTHER = "another"
 """Stands for every owner but the worker itself: the owner is informational."""
 OPERATORS = ("alice", "bob", "carol")
@@ -113,6 +117,7 @@ class WorkerState:
             expiration += ceil(self.started)
         return part._replace(
             data=part.data and self.world_wide(part.data),
+            charged=counted_with(part.charged, self._known),
             version=self._known(part.version),
             owner=owner,
             in_progress_expiration=lease,
@@ -147,6 +152,7 @@ class WorkerState:
         data = answer.data and OBJECT.sub(lambda found: f"/{self._called(found[1])}.json", answer.data)
         return answer._replace(
             data=data,
+            charged=counted_with(answer.charged, self._called),
             version=self._called(answer.version),
             owner=self._owner(answer.owner),
             in_progress_expiration=lease,
@@ -170,6 +176,11 @@ class WorkerState:
 
 
 _values_of = attrgetter(*WorkerState.__slots__)
+
+
+def counted_with(charged: str | None, name: Callable[[str], str | None]) -> str | None:
+    """A count of charged attempts, with another name for its version."""
+    return charged and CHARGED.sub(lambda found: f'"version": "{name(found[1])}"', charged)
 
 
 def far(expiration: int | None) -> int | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import sqs_consumer
 from idempotent_receiver.testing import sqs_event, worker
+from tests.consumers import controlled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
 class Worker(worker.Worker):
     def __init__(self, world: World, store: RecordStore, function: Callable[..., Any], **options: Any) -> None:
         name, skew_seconds = str(options.pop("name", "w")), options.pop("skew_seconds", 0.0)
-        super().__init__(world, lambda **own: sqs_consumer(store, **own, **options)(function), name, skew_seconds)
+        super().__init__(world, lambda **own: controlled(store, **own, **options)(function), name, skew_seconds)
 
     def suspend(self, seconds: float) -> None:
         """Called from a job: suspend the machine, with its monotonic clock and Lambda's time-out."""

@@ -11,13 +11,14 @@ from idempotent_receiver import (
     DynamoDBStore,
     Message,
     PermanentError,
+    RetryLater,
     Transaction,
     current_claim,
     http_endpoint,
     idempotent,
-    sqs_consumer,
 )
 from idempotent_receiver.protocol.record import Record, Status, attributes
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
@@ -83,12 +84,19 @@ def fail(body: dict) -> None:
     raise ValueError("its text")
 
 
-def enlarge(body: dict) -> str:
-    return LARGE
+def postpone(body: dict) -> None:
+    raise RetryLater(seconds=60)
 
 
 def post(body: dict, message: Message, tx: Transaction) -> None:
     tx.put(TableName="entries", Item={"id": message.id})
+
+
+def announce(id: str) -> None: ...
+
+
+def call(body: dict, tx: Transaction) -> None:
+    tx.call(announce, id=body["id"])
 
 
 def consumed(
@@ -164,7 +172,7 @@ def executors_made(options: dict[str, Any]) -> int:
         made.append(options["executor"]())
         return made[-1]
 
-    consumer = sqs_consumer(CountingStore(), logger=Recorder(), metrics=Recorder(), **dict.fromkeys(options, counted))
+    consumer = controlled(CountingStore(), logger=Recorder(), metrics=Recorder(), **dict.fromkeys(options, counted))
     consumer(accept)({"Records": [sqs_record("m")]}, Context(ManualClock()))
     return len(made)
 
@@ -239,7 +247,7 @@ def function(store: CountingStore, does: Callable[[], Any], options: dict[str, A
 
 
 def consumer(store: CountingStore, does: Callable[[], Any], options: dict[str, Any]) -> Callable[[], Any]:
-    handle = sqs_consumer(store, logger=Recorder(), metrics=Recorder(), **options)(accept)
+    handle = controlled(store, logger=Recorder(), metrics=Recorder(), **options)(accept)
     return lambda: handle({"Records": [sqs_record("m")]}, Context(ManualClock()))
 
 

@@ -10,8 +10,18 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from idempotent_receiver import PermanentError, RetryLater
-from idempotent_receiver.errors import Failure, InvalidBody, failure_of, invalid_body, misuse
+from idempotent_receiver.errors import (
+    Failure,
+    InProgress,
+    InvalidBody,
+    NotStarted,
+    StoreUnavailable,
+    failure_of,
+    invalid_body,
+    misuse,
+)
 from idempotent_receiver.handler.annotations import field_names
+from idempotent_receiver.transaction.action import ConditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,3 +216,26 @@ def test_of_many_problems_ten_are_listed() -> None:
     text = refused("[" + ",".join(['"x"'] * 50) + "]", list[int])
     assert text.count("int_parsing") == 10
     assert text.endswith("and 40 more")
+
+
+@pytest.mark.parametrize(
+    ("error", "charged"),
+    [
+        (ValueError("x"), True),
+        (PermanentError("x"), True),
+        (SystemExit(1), True),
+        (asyncio.CancelledError(), True),
+        (ConditionFailed("x"), True),
+        (InvalidBody("x"), False),
+        (RetryLater(seconds=1), False),
+        (InProgress("k", 5), False),
+        (NotStarted("k", "late"), False),
+        (StoreUnavailable("k", "down", ran=True), False),
+        (ExceptionGroup("two", [RetryLater(seconds=1), ValueError("x")]), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_message_pays_for_what_its_handler_raises_unless_others_are_the_cause(
+    error: BaseException, charged: bool
+) -> None:
+    assert failure_of(error).charged is charged

@@ -17,16 +17,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
-    "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.keys", "batch.progress",
+    "batch", "batch.calling", "batch.exchanges", "batch.executor", "batch.items", "batch.keys", "batch.progress",
     "batch.settlements", "batch.receiver",
-    "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
+    "batch.apart", "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
     "dynamodb.cancellations", "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs",
     "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "durable", "errors", "handler",
-    "handler.annotations", "handler.attempt", "handler.lending", "handler.outcome", "handler.results", "json_numbers",
+    "handler.annotations", "handler.attempt", "handler.callees", "handler.lending", "handler.outcome", "json_numbers",
     "log_lines",
     "options", "payload", "places", "process_end",
     "protocol", "transaction.action", "protocol.answers",
-    "protocol.exchange", "protocol.limits", "protocol.namespaces", "transaction.operators", "transaction.outbox",
+    "protocol.charges", "protocol.exchange", "protocol.limits", "protocol.namespaces", "protocol.peek",
+    "transaction.operators", "transaction.outbox",
     "protocol.record",
     "transaction.reads", "protocol.sending", "protocol.store", "transaction.transaction", "protocol.transitions",
     "transaction.values", "raw_requests", "sqs",

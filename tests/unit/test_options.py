@@ -32,15 +32,16 @@ from tests.unit.probes import (
     LARGE,
     Recorder,
     accept,
+    announce,
     answer,
     answered,
     bodies_handled,
+    call,
     called,
     consumed,
     consumer,
     days_kept,
     endpoint,
-    enlarge,
     executors_made,
     fail,
     function,
@@ -52,6 +53,7 @@ from tests.unit.probes import (
     of_the_clocks_time,
     only_record,
     post,
+    postpone,
     raised,
     refuse,
     results_of,
@@ -161,16 +163,21 @@ SAME = [{"id": "7", "note": "a"}, {"id": "7", "note": "b"}]
 """Bodies of one key."""
 
 TRACING = Tracing()
+dead_lettered = partial(
+    consumed, lambda scenario: [*scenario.dead_letters()], queue_client=True, dead_letter_queue=DEAD_LETTERS
+)
 
 CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "key": (body_field("id"), consumed(lambda scenario: [*scenario.memory.items]), ["n#m0"], ["n#7"]),
     "effects": ("transaction", consumed(lambda scenario: scenario.requests()[0][0], post), "insert", "commit"),
     "concurrency": (3, most_at_once, 1, 3),
     "dead_letter_queue": (DEAD_LETTERS, consumed(lambda s: [*s.dead_letters()], refuse, queue_client=True), [], ["m0"]),
+    "calls": ([announce], consumed(lambda scenario: item(scenario)["status"], call), "FAILED", "COMPLETED"),
     "sqs": (True, consumed(lambda scenario: scenario.sqs.calls, fail), [], ["change_message_visibility_batch"]),
+    "max_attempts": (1, dead_lettered(fail), [], ["m0"]),
+    "max_age_seconds": (59, dead_lettered(postpone, max_attempts=5), [], ["m0"]),
     "envelope": ("detail", bodies_handled, [{"detail": {"n": 1}}], [{"n": 1}]),
     "payload": (Payload("id"), consumed(answer, accept, SAME, key=body_field("id")), ["m1"], []),
-    "results": (Recorder(), used(consumed(answer, enlarge)), False, True),
     "retention_seconds": (
         86_400,
         consumed(lambda scenario: round((item(scenario)["expiration"] - scenario.epoch_seconds) / 86_400)),
@@ -190,8 +197,6 @@ CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "logger": (Recorder(), used(consumed(answer, fail)), False, True),
     "metrics": (Recorder(), used(consumed(answer)), False, True),
     "tracer": (TRACING.tracer, lambda options: (consumed(answer)(options), len(TRACING.spans))[1] > 0, False, True),
-    "clock": (ManualClock(), partial(of_the_clocks_time, consumer), False, True),
-    "executor": (partial(ThreadExecutor, ThreadPool(), None), executors_made, 0, 1),
 }
 
 CLIENT = boto3.client("dynamodb", region_name="us-east-1", endpoint_url="http://127.0.0.1:9")
@@ -213,6 +218,20 @@ def test_an_option_is_obeyed(table: dict[str, Any], option: str) -> None:
     value, observe, without, with_it = table[option]
 
     assert (observe({}), observe({option: value})) == (without, with_it)
+
+
+CONTROLS: dict[str, tuple[Any, Observe, Any, Any]] = {
+    "clock": (ManualClock(), partial(of_the_clocks_time, consumer), False, True),
+    "executor": (partial(ThreadExecutor, ThreadPool(), None), executors_made, 0, 1),
+}
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_consumer_obeys_the_clock_and_the_executor_of_a_test(control: str) -> None:
+    """They are no options: a deployed consumer has neither."""
+    value, observe, without, with_it = CONTROLS[control]
+
+    assert (observe({}), observe({control: value})) == (without, with_it)
 
 
 @pytest.mark.parametrize("way", WAYS)

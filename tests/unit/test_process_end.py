@@ -23,6 +23,7 @@ import idempotent_receiver
 from idempotent_receiver import MemoryStore, http_endpoint, process_end, sqs_consumer
 from idempotent_receiver.clock import Deadline, SystemClock
 from idempotent_receiver.testing.worker import failed_ids
+from tests.consumers import controlled
 from tests.counting_store import CountingStore
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
@@ -152,7 +153,7 @@ def test_a_process_that_has_not_answered_by_its_deadline_is_dead_before_another_
         handle()
 
     if way_in == "queue":
-        wrap = sqs_consumer(store, key=lambda message: "1", clock=Ahead())
+        wrap = controlled(store, key=lambda message: "1", clock=Ahead())
         assert failed_ids(wrap(consume)({"Records": [sqs_record("1", receives=2)]}, context())) == []
     else:
         http_endpoint(store, clock=Ahead())(handle)(REQUEST, context())

@@ -8,7 +8,6 @@ import io
 import json
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +28,8 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.sqs.keys import message_id
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.contexts import Context
+from tests.queues import Queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 SECRET = "hunter2"
 """In all of them, whatever else they say."""
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="request-1", function_name="pay")
-DEAD = "https://sqs.us-east-1.amazonaws.com/123456789012/pay-dead"
+CONTEXT = Context(seconds=60)
 
 
 class Card(BaseModel):
@@ -66,23 +66,12 @@ class Unserialisable:
         return SECRET
 
 
-class Sqs:
-    """Accepts and records everything; a send fails if told to."""
-
-    def __init__(self, *, failing: bool = False) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.changed: list[dict[str, Any]] = []
-        self.failing = failing
-
-    def send_message(self, **arguments: Any) -> dict[str, str]:
-        if self.failing:
-            raise ClientError({"Error": {"Code": "InvalidMessageContents", "Message": SECRET}}, "SendMessage")
-        self.sent.append(arguments)
-        return {"MessageId": "new"}
-
-    def change_message_visibility_batch(self, **arguments: Any) -> dict[str, list[Any]]:
-        self.changed.append(arguments)
-        return {"Successful": [], "Failed": []}
+def refusing() -> Queues:
+    """A client whose dead letters are refused, in so many words."""
+    sqs = Queues()
+    error = {"Error": {"Code": "InvalidMessageContents", "Message": SECRET}}
+    sqs.broken, sqs.error = {"send_message"}, ClientError(error, "SendMessage")
+    return sqs
 
 
 class Failing(MemoryStore):
@@ -233,10 +222,11 @@ class Run:
     _numbers = count(1)
 
     def __init__(
-        self, capfd: pytest.CaptureFixture[str], store: MemoryStore | None = None, sqs: Sqs | None = None
+        self, capfd: pytest.CaptureFixture[str], store: MemoryStore | None = None, sqs: Queues | None = None
     ) -> None:
         self.store = MemoryStore(tables={"cards": "id"}) if store is None else store
-        self.sqs = Sqs() if sqs is None else sqs
+        self.sqs = Queues() if sqs is None else sqs
+        self.dead_letters = self.sqs.create("pay-dead")
         self._log = io.StringIO()
         self._capfd = capfd
 
@@ -247,7 +237,7 @@ class Run:
         consume = sqs_consumer(
             self.store,
             sqs=self.sqs,  # type: ignore[arg-type]  # it does what is asked of it
-            dead_letter_queue=DEAD,
+            dead_letter_queue=self.dead_letters.url,
             logger=logger,
             metrics=metrics,
             **options,
@@ -258,11 +248,13 @@ class Run:
     def written(self) -> str:
         """Logs, metrics, records, visibilities, the answer, and dead letters except what the sender wrote."""
         out, err = self._capfd.readouterr()
-        stamps = [each["MessageAttributes"].get(STAMP) for each in self.sqs.sent]
+        stamps = [each["MessageAttributes"].get(STAMP) for each in self.dead_letters.sent]
         others = [
-            {k: v for k, v in each.items() if k not in ("MessageBody", "MessageAttributes")} for each in self.sqs.sent
+            {k: v for k, v in each.items() if k not in ("MessageBody", "MessageAttributes")}
+            for each in self.dead_letters.sent
         ]
-        kept = [self._log.getvalue(), out, err, repr(self.store.items), self.sqs.changed, stamps, others, self.answer]
+        hidden = [asked for name, asked in self.sqs.calls if name == "change_message_visibility_batch"]
+        kept = [self._log.getvalue(), out, err, repr(self.store.items), hidden, stamps, others, self.answer]
         return "\n".join(map(str, kept))
 
 
@@ -304,7 +296,7 @@ def test_nothing_of_a_body_that_does_not_validate_is_told(run: Run, name: str) -
     run(card, BODIES[name])
     written = run.written()
     assert "the body is not a Card" in written
-    assert len(run.sqs.sent) == 2
+    assert len(run.dead_letters.sent) == 2
     assert not told(written)
 
 
@@ -337,9 +329,9 @@ def test_nothing_is_told_where_one_key_has_two_payloads(capfd: pytest.CaptureFix
     assert not told(written)
 
 
-@pytest.mark.parametrize(("store", "sqs"), [(Failing(), None), (None, Sqs(failing=True))], ids=["store", "sqs"])
+@pytest.mark.parametrize(("store", "sqs"), [(Failing(), None), (None, refusing())], ids=["store", "sqs"])
 def test_nothing_is_told_of_what_aws_said(
-    capfd: pytest.CaptureFixture[str], store: MemoryStore | None, sqs: Sqs | None
+    capfd: pytest.CaptureFixture[str], store: MemoryStore | None, sqs: Queues | None
 ) -> None:
     run = Run(capfd, store, sqs)
     run(raising(lambda: PermanentError("refused")), SECRET if store else json.dumps({"card": SECRET}))
@@ -350,7 +342,7 @@ def test_nothing_is_told_of_what_aws_said(
 def test_a_dead_letter_keeps_what_its_sender_wrote(run: Run) -> None:
     """The dead letter is the message, and a redrive must restore it."""
     run(card, SECRET)
-    for sent in run.sqs.sent:
+    for sent in run.dead_letters.sent:
         assert sent["MessageBody"] == SECRET
         assert sent["MessageAttributes"]["card"]["StringValue"] == SECRET
 

@@ -32,13 +32,17 @@ from idempotent_receiver.handler.outcome import (
 )
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, OF_CLAIMS, SPENT, counts_of, line_of
+from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
+from tests.queues import Queues
 from tests.simulation.world import sqs_record
 
 RECORD = Record(id="k", status="COMPLETED")
 FAILURE = Failure(type="Boom", at="m.f:1")
 LATER = Failure(type="RetryLater", text="too early", delay_seconds=60)
 FOR_GOOD = Failure(type="No", text="closed", permanent=True)
+EXHAUSTED = Failure(type="ValueError", exhausted=True)
 
 OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (Completed(RECORD), logging.DEBUG, ["Completed"]),
@@ -51,6 +55,9 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (Failed(LATER), logging.INFO, ["Delayed"]),
     (Failed(LATER, recorded=False), logging.WARNING, ["Failed"]),
     (DeadLettered(FOR_GOOD), logging.ERROR, ["Permanent"]),
+    (Failed(EXHAUSTED), logging.ERROR, ["Exhausted", "Failed"]),
+    (Failed(EXHAUSTED, recorded=False), logging.WARNING, ["Failed"]),
+    (DeadLettered(EXHAUSTED), logging.ERROR, ["Exhausted"]),
     (ClaimLost(None), logging.ERROR, ["Failed", "LostClaims"]),
     (SettleFailed("why"), logging.ERROR, ["Failed", "Unsettled"]),
     (NotSent("why"), logging.ERROR, ["Failed", "Unsettled"]),
@@ -105,13 +112,6 @@ class Sink:
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
 
-class Context:
-    aws_request_id, function_name = "r", "f"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 30_000
-
-
 def told(sink: Sink, *records: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
     def handle(body: dict, message: Message) -> None:
         if message.id == "bad":
@@ -119,7 +119,7 @@ def told(sink: Sink, *records: dict[str, Any], **options: Any) -> list[dict[str,
         if message.id == "poison":
             raise PermanentError("closed")
 
-    consumer = sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink, **options)(handle)  # type: ignore[arg-type]
+    consumer = controlled(MemoryStore(), logger=sink.logger, metrics=sink, **options)(handle)  # type: ignore[arg-type]
     consumer({"Records": list(records)}, Context())
     return sink.lines
 
@@ -168,20 +168,18 @@ def test_all_metrics_are_sent_for_every_batch() -> None:
     sink = Sink()
     told(sink, sqs_record("good"))
 
-    assert set(sink.metrics) == {*COUNTS, "BatchDuration", *SPENT.values()} - {"ReadMilliseconds"}
+    assert set(sink.metrics) == {*COUNTS, "BatchDuration", *SPENT.values()} - {"CallMilliseconds", "ReadMilliseconds"}
     assert (sink.metrics["Claimed"], sink.metrics["Completed"], sink.metrics["Failed"]) == (1, 1, 0)
 
 
 def test_a_dead_letter_that_sqs_refuses_is_told_with_its_queue_and_the_remedy() -> None:
-    class Refusing:
-        def send_message(self, **arguments: Any) -> None:
-            raise ConnectionError("secret")
-
     def handle(body: dict) -> None:
         raise PermanentError("closed")
 
-    sink, url = Sink(), "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
-    options: Any = {"sqs": Refusing(), "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
+    sink, sqs = Sink(), Queues()
+    url = sqs.create("dead").url
+    sqs.broken, sqs.error = {"send_message"}, ConnectionError("secret")
+    options: Any = {"sqs": sqs, "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
     sqs_consumer(MemoryStore(), **options)(handle)({"Records": [sqs_record("1")]}, Context())
 
     (line,) = [line for line in sink.lines if url in line["message"]]
@@ -193,22 +191,16 @@ def test_a_dead_letter_that_sqs_refuses_is_told_with_its_queue_and_the_remedy() 
 def test_a_dead_letter_queue_that_is_the_consumers_own_is_named_and_never_sent_to() -> None:
     """The message fails like one whose send is not confirmed, and goes the way of the queue's redrive policy."""
 
-    class Sqs:
-        sent = 0
-
-        def send_message(self, **arguments: Any) -> None:
-            self.sent += 1
-
     def handle(body: dict) -> None:
         raise PermanentError("closed")
 
-    sink, sqs, record = Sink(), Sqs(), sqs_record("1")
-    account, name = record["eventSourceARN"].split(":")[-2:]
-    url = f"https://sqs.us-east-1.amazonaws.com/{account}/{name}"
+    sink, sqs, record = Sink(), Queues(), sqs_record("1")
+    own = sqs.create(record["eventSourceARN"].rpartition(":")[2])
+    url = own.url
     options: Any = {"sqs": sqs, "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
     answer = sqs_consumer(MemoryStore(), **options)(handle)({"Records": [record]}, Context())
 
-    assert (sqs.sent, answer["batchItemFailures"]) == (0, [{"itemIdentifier": "1"}])
+    assert (own.sent, answer["batchItemFailures"]) == ([], [{"itemIdentifier": "1"}])
     (line,) = [line for line in sink.lines if url in line["message"]]
     assert "it is the queue that the message came from" in line["message"]
     assert (line["level"], line["message_id"], line["error_type"]) == ("ERROR", "1", "OwnQueue")
@@ -221,12 +213,12 @@ def test_a_duration_is_in_milliseconds() -> None:
     def handle(body: dict) -> None:
         clock.seconds += 1.5
 
-    sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink, clock=clock)(handle)(
+    controlled(MemoryStore(), logger=sink.logger, metrics=sink, clock=clock)(handle)(
         {"Records": [sqs_record("1")]}, Context()
     )  # type: ignore[arg-type]
 
     assert (sink.metrics["BatchDuration"], sink.lines[-1]["milliseconds"]) == (1_500, 1_500)
-    times = {"BatchDuration", *SPENT.values()} - {"ReadMilliseconds"}
+    times = {"BatchDuration", *SPENT.values()} - {"CallMilliseconds", "ReadMilliseconds"}
     assert sink.units == dict.fromkeys(COUNTS, "Count") | dict.fromkeys(times, "Milliseconds")
 
 
@@ -288,9 +280,7 @@ def test_the_time_of_the_store_and_of_the_handler_are_told_apart(
             raise ValueError
 
     options: Any = {"logger": sink.logger, "metrics": sink, "clock": clock}
-    sqs_consumer(SlowStore(clock), **options)(handle)(
-        {"Records": [sqs_record("1", body, receives=receives)]}, Context()
-    )
+    controlled(SlowStore(clock), **options)(handle)({"Records": [sqs_record("1", body, receives=receives)]}, Context())
 
     told = {f"{name}Milliseconds": value for name, value in {**times, "LongestHandler": 500}.items()}
     assert {name: value for name, value in sink.metrics.items() if name in told} == pytest.approx(told)
@@ -307,7 +297,7 @@ def test_the_time_of_handlers_is_their_sum_and_the_longest_is_told() -> None:
 
     options: Any = {"logger": sink.logger, "metrics": sink, "clock": clock}
     records = [sqs_record(str(body), str(body)) for body in (1, 3, 2)]
-    sqs_consumer(MemoryStore(), **options)(handle)({"Records": records}, Context())
+    controlled(MemoryStore(), **options)(handle)({"Records": records}, Context())
 
     assert (sink.metrics["HandlerMilliseconds"], sink.metrics["LongestHandlerMilliseconds"]) == (6_000, 3_000)
     assert "ReadMilliseconds" not in sink.metrics
@@ -341,7 +331,8 @@ def test_a_run_without_a_claim_has_none_to_lose_to_a_faster_one(
     slower(event, Context())
 
     assert next(runs) == ran, "they met"
-    told = {name: sink.metrics[name] for name in ("BatchDuration", "Requests", *SPENT.values())}
+    names = {"BatchDuration", "Requests", *SPENT.values()} - {"CallMilliseconds"}
+    told = {name: sink.metrics[name] for name in names}
     assert sink.metrics == dict.fromkeys({*COUNTS} - OF_CLAIMS, 0) | told | counts
     (line,) = [line for line in sink.lines if "message_id" in line]
     assert line["message"] == says

@@ -8,20 +8,30 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
+from idempotent_receiver.batch.apart import Apart
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.outcome import NotSent
-from idempotent_receiver.protocol.answers import Claimable, OtherPayload, Refusal, Unsent
+from idempotent_receiver.handler.outcome import NotSent, NotStarted
+from idempotent_receiver.protocol.answers import (
+    Claimable,
+    ClaimableAlone,
+    Exhausted,
+    OtherPayload,
+    Refusal,
+    Unsent,
+)
+from idempotent_receiver.protocol.charges import must_be_alone
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, AnswerT, Exchanged, Operation, exchange
+from idempotent_receiver.protocol.peek import Peek, PeekAnswer
 from idempotent_receiver.protocol.record import Record, Unread
 from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Unknown
-from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Peek, PeekAnswer, Settlement
-from idempotent_receiver.transaction.outbox import NO_CLIENT, from_text
+from idempotent_receiver.protocol.transitions import ClaimAnswer, Claimed, Settlement
+from idempotent_receiver.transaction.outbox import NO_CLIENT, calls_in, from_text, sends_in
 
 TakeOverAnswer = Claimable | ClaimAnswer
 
@@ -81,23 +91,29 @@ class ClaimLine:
         self._exchanges = exchanges
         self._unclaimed = settings.unclaimed
         self._lent = settings.lender is not None
-        self._sends = settings.send_messages is not None
+        self._sends, self._callees = settings.send_messages is not None, settings.callees
         self._host = settings.host
         self._deadline = deadline
         self._progress = progress
         self.unread: list[tuple[int, Item]] = []
         self.waiting: list[tuple[int, Item]] = []
+        self.apart = Apart(progress.order)
         self.unsent: list[Item] = []
-        """Items whose records must be taken over before their messages are sent."""
+        """Items whose records must be taken over before their messages are sent and their calls made."""
         self._peeking = 0
         self.asking = 0
         """Items awaiting a store response."""
         self.claimed = self.taken_over = 0
 
     def line_up(self, item: Item) -> None:
-        """Queue an item, in batch order, to be read or claimed. A store that runs handlers reads by itself."""
+        """Queue an item, in batch order, to be read or claimed, alone or with others. A store that runs handlers reads
+        by itself.
+        """
         if self._lent:
             item.assumed = None
+        if item.stage is Stage.WAITING and not isinstance(item.assumed, Unread) and item.claim.alone:
+            self.apart.add(item)
+            return
         line = self.unread if isinstance(item.assumed, Unread) else self.waiting
         heappush(line, (item.index, item))
 
@@ -111,7 +127,13 @@ class ClaimLine:
 
         No claims are sent while peeks are in progress: on a standard queue, messages with the most receives go first.
         Batch order prevents deadlock: items claimed ahead wait only for earlier items, which were requested first.
+        Items that were set apart come last, each alone.
         """
+        if self.apart:
+            for item in self.apart.freed():
+                heappush(self.waiting, (item.index, item))
+            if self.apart.busy:
+                return
         while self.waiting and not self.unread and self._peeking == 0:
             if self._unclaimed:
                 self._begin_unclaimed(self._take(self.waiting, len(self.waiting)))
@@ -119,6 +141,24 @@ class ClaimLine:
                 return
             elif chunk := self._take(self.waiting, CLAIMS_A_CALL):
                 self._claim(chunk)
+        if self.apart and not self.unread and (alone := self.apart.next()) is not None:
+            self._claim_alone(alone)
+
+    def _claim_alone(self, item: Item) -> None:
+        """Claim an item that may kill this process, or leave all that are set apart to their next delivery: outside
+        Lambda, if other batches would die with it. On Lambda, a killed batch acknowledges nothing, and would send its
+        dead letters again.
+        """
+        host = self._host
+        if self._progress.dead_lettered if host is None else not host.exclusive:
+            for each in [item, *self.apart.clear()]:
+                if each.stage is Stage.WAITING:
+                    if host is not None and each.claim.alone:
+                        host.set_apart(each.index)
+                    self._progress.happens(each, Event.STOPPED, NotStarted())
+            return
+        self._progress.happens(item, Event.ASKS)
+        self._claim([item])
 
     def take_over(self) -> None:
         """Take over the records of unsent items. Once the batch has stopped, no time is left to send."""
@@ -137,21 +177,23 @@ class ClaimLine:
             self._exchanges.start(operations, self._answered, max_retries=CLAIM_RETRIES)
 
     def line_up_unsent(self, item: Item) -> None:
-        """Queue an item to be taken over, if this consumer can send what its record has."""
+        """Queue an item to be taken over, if this consumer can send and call what its record has."""
         assert isinstance(item.assumed, Record)  # it was read
-        if (why := self._cannot_send(item.assumed)) is None:
-            self.unsent.append(item)
-        else:
+        if (why := self._cannot_send(item.assumed)) is not None:
             self._progress.happens(item, Event.ANSWERED, NotSent(why))
+        elif must_be_alone(item.assumed, item.claim.allowance) and not item.claim.alone:
+            self._set_apart(item, item.assumed)
+        else:
+            self.unsent.append(item)
 
     def _cannot_send(self, found: Record) -> str | None:
-        if not self._sends:
-            return f"it has messages to send: {NO_CLIENT}"
         try:
-            from_text(found.outbox)
+            left = from_text(found.outbox)
         except Exception as error:  # noqa: BLE001  # it may have been edited by hand; no other message is affected
             return f"its record's outbox cannot be read: {type(error).__name__}"
-        return None
+        if sends_in(left) and not self._sends:
+            return f"it has messages to send: {NO_CLIENT}"
+        return next(filter(None, map(self._callees.unknown, calls_in(left).values())), None)
 
     def ask(self, item: Item) -> None:
         """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for this one."""
@@ -163,11 +205,12 @@ class ClaimLine:
         self._peek([item]) if self._unclaimed else self._claim([item])
 
     def _take(self, line: list[tuple[int, Item]], most: int) -> list[Item]:
-        """The next items in line, without those that have ended."""
+        """The next items in line, without those that have ended or wait behind an item that is set apart."""
         taken: list[Item] = []
+        apart = self.apart if line is self.waiting and self.apart else None
         while line and len(taken) < most:
             _, item = heappop(line)
-            if item.stage is Stage.WAITING:
+            if item.stage is Stage.WAITING and (apart is None or not apart.holds_up(item)):
                 self._progress.happens(item, Event.ASKS)
                 taken.append(item)
         return taken
@@ -205,8 +248,10 @@ class ClaimLine:
         self.asking -= len(operations)
         for operation in operations:
             operation.on_done(operation)
-        if (self.unread or self.waiting) and (silence := _out_of_reach(operations)) is not None:
+        if (self.unread or self.waiting or self.apart) and (silence := _out_of_reach(operations)) is not None:
             # Further requests would only delay the other items.
+            for item in self.apart.clear():
+                heappush(self.waiting, (item.index, item))
             for item in [*self._take(self.unread, len(self.unread)), *self._take(self.waiting, len(self.waiting))]:
                 self._refused(item, silence)
 
@@ -246,9 +291,18 @@ class ClaimLine:
         else:
             self._progress.happens(item, Event.ANSWERED, self._progress.unstarted())
 
+    def _set_apart(self, item: Item, seen: Record) -> None:
+        item.claim = item.claim._replace(alone=True)
+        self._free(item, Claimable(seen))
+
     def _refused(self, item: Item, answer: Refusal | Unknown) -> None:
         self._not_claimed(item)
-        refuse(self._progress, item, answer)
+        if not isinstance(answer, ClaimableAlone):
+            refuse(self._progress, item, answer)
+        elif self._unclaimed:
+            self._free(item, Claimable(answer.seen))  # a crash had no effect: only what is recorded counts
+        else:
+            self._set_apart(item, answer.seen)
 
     def _not_claimed(self, item: Item) -> None:
         if self._host is not None:
@@ -260,6 +314,9 @@ def refuse(progress: Progress, item: Item, answer: Refusal | Unknown) -> None:
     if isinstance(answer, Unsent):
         item.assumed = answer.record
         progress.happens(item, Event.LEFT_UNSENT)
+    elif isinstance(answer, Exhausted):
+        item.failure, item.recorded = outcome.of_exhausted(answer.record), True
+        progress.happens(item, Event.FAILED_FOR_GOOD)
     elif isinstance(answer, OtherPayload):
         item.failure = outcome.mismatch(answer)
         progress.happens(item, Event.FAILED_FOR_GOOD)

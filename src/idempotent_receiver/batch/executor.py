@@ -55,6 +55,8 @@ class Executor(Protocol):
         """
 
 
+NewExecutor = Callable[[], Executor]
+
 Jobs = SimpleQueue[Callable[[], None] | None]
 """A thread's jobs; None ends the thread."""
 
@@ -192,6 +194,17 @@ class ThreadExecutor:
         """Cancel and await tasks that a handler left on the loop. Hung threads are abandoned."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)
+
+
+def threads(*, asynchronous: bool) -> NewExecutor:
+    """The factory for one consumer's executors, which share its threads."""
+    pool = ThreadPool()
+    if not asynchronous:
+        return partial(ThreadExecutor, pool, None)
+    # Imported here because most consumers start without asyncio.
+    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
+
+    return partial(ThreadExecutor, pool, begin)
 
 
 def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -> Callable[[], None]:

@@ -46,13 +46,13 @@ class Stage(StrEnum):
     ASKED = auto()  # it is being read, claimed or taken over
     HELD = auto()  # claimed, and waiting for its turn in its group
     READY = auto()  # its handler may start, is running or has run: only `Runs` knows which
-    STORING = auto()  # its large result is being stored
     COMPLETING = auto()  # its completion is being recorded, with its transaction if any
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
     UNSENT = auto()  # the messages in its record are being sent
-    STOPPING = auto()  # it is being recorded which of its messages are sent
-    MARKING = auto()  # it is being recorded that its messages are sent
+    CALLING = auto()  # the calls in its record are being made
+    STOPPING = auto()  # it is being recorded what is left of its outbox
+    MARKING = auto()  # it is being recorded that its outbox is done
     SENDING = auto()  # its dead letter is being sent, or has no destination
     ENDED = auto()  # its outcome is known
 
@@ -65,10 +65,11 @@ class Event(StrEnum):
     UNUSABLE = auto()  # it has no usable key
     ASKS = auto()  # it is about to be read or claimed
     FREE = auto()  # the peek found nothing that prevents a claim
-    COMMITTED = auto()  # its effect took place, and its record has messages to send
-    LEFT_UNSENT = auto()  # its effect took place elsewhere, and no worker is sending its messages
-    CONFIRMED = auto()  # SQS has confirmed its messages
-    UNCONFIRMED = auto()  # SQS has not confirmed all its messages, and this batch sends no more of them
+    COMMITTED = auto()  # its effect took place, and its record has an outbox
+    LEFT_UNSENT = auto()  # its effect took place elsewhere, and no worker is sending its outbox
+    ALL_ANSWERED = auto()  # no more of its messages are sent, and it has calls to make
+    CONFIRMED = auto()  # its messages are confirmed and its calls made
+    UNCONFIRMED = auto()  # not all are, and this batch sends and calls no more of them
     CLAIMED = auto()  # its key is claimed
     CLAIMED_LATE = auto()  # its key is claimed, but no more items may start, or its group is blocked
     ANSWERED = auto()  # the record, the store's failure or the lack of time decides its outcome
@@ -77,9 +78,7 @@ class Event(StrEnum):
     TURN = auto()  # nothing in its group is ahead of it
     STOPPED = auto()  # it will not start: no time is left, or its group is blocked
     RETURNED = auto()  # its handler returned
-    RETURNED_LARGE = auto()  # its handler returned a result that does not fit the record
     RAISED = auto()  # its handler raised or could not start
-    STORED = auto()  # the text to record for the large result is known
     NOT_COMMITTED = auto()  # its transaction was refused or not answered
     STALE = auto()  # data that its handler had read has changed, and the handler may run again
     SETTLED = auto()  # the store's or SQS's answer decides its outcome
@@ -98,10 +97,10 @@ class Do(StrEnum):
     AWAIT_TURN = auto()
     MAKE_READY = auto()
     RUN_AGAIN = auto()
-    STORE = auto()
     COMPLETE = auto()
     FAIL = auto()
     SEND_OUT = auto()
+    CALL = auto()
     STOP = auto()
     MARK = auto()
     RELEASE = auto()
@@ -124,10 +123,12 @@ class StageTable(dict[tuple[Stage, Event], Next]):
 
 
 _UNANSWERED = (
-    Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.UNSENT, Stage.STOPPING, Stage.MARKING, Stage.FAILING,
-    Stage.RELEASING, Stage.SENDING,
+    Stage.ASKED, Stage.COMPLETING, Stage.UNSENT, Stage.CALLING, Stage.STOPPING, Stage.MARKING,
+    Stage.FAILING, Stage.RELEASING, Stage.SENDING,
 )  # fmt: skip
-"""The stages possible when time is up: unstarted items have been stopped, and no handler is running."""
+"""The stages possible when time is up: unstarted items have been stopped, and no handler is running. Calls that have
+not ended only if the process is about to end.
+"""
 
 _ROWS: dict[tuple[Stage, Event], Next] = {
     # An item starts here, if its key must be made first.
@@ -159,13 +160,11 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.HELD, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.RETURNED): Next(Stage.COMPLETING, Do.COMPLETE),
-    (Stage.READY, Event.RETURNED_LARGE): Next(Stage.STORING, Do.STORE),
     (Stage.READY, Event.RAISED): Next(Stage.FAILING, Do.FAIL),
     # Or, where the store runs the handler in its own transaction, the record that it finds there decides.
     (Stage.READY, Event.ANSWERED): Next(Stage.ENDED, Do.END),
     (Stage.READY, Event.LEFT_UNSENT): Next(Stage.ASKED, Do.TAKE_OVER),
     (Stage.READY, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
-    (Stage.STORING, Event.STORED): Next(Stage.COMPLETING, Do.COMPLETE),
     # The store answers a settlement: Duplicate or ClaimLost if another worker has taken over the key.
     (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
     (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again with the record found
@@ -173,11 +172,14 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.COMPLETING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
     (Stage.COMPLETING, Event.COMMITTED): Next(Stage.UNSENT, Do.SEND_OUT),
-    # SQS answers for the messages, and the store for what is recorded of that.
+    # SQS answers for the messages, the calls end, and the store answers for what is recorded of that.
+    (Stage.UNSENT, Event.ALL_ANSWERED): Next(Stage.CALLING, Do.CALL),
     (Stage.UNSENT, Event.CONFIRMED): Next(Stage.MARKING, Do.MARK),
     (Stage.UNSENT, Event.UNCONFIRMED): Next(Stage.STOPPING, Do.STOP),
+    (Stage.CALLING, Event.CONFIRMED): Next(Stage.MARKING, Do.MARK),
+    (Stage.CALLING, Event.UNCONFIRMED): Next(Stage.STOPPING, Do.STOP),
     (Stage.STOPPING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # NotSent, Duplicate, HeldElsewhere
-    (Stage.STOPPING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # SQS refuses what is left
+    (Stage.STOPPING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),  # SQS or a call refuses what is left
     (Stage.MARKING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, Duplicate, HeldElsewhere, NotSent
     (Stage.FAILING, Event.STALE): Next(Stage.READY, Do.RUN_AGAIN),
     (Stage.FAILING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
@@ -200,12 +202,12 @@ class Item:
     `assumed` is what the first request presumes: None for no record (the claim inserts one at once), Unread for
     unknown (the record is read first), or the record that was seen. `followers` have the same key and wait for this
     item to end. `outcomes` holds the outcomes of earlier items with its key, by payload fingerprint. `data` is the
-    handler's result, `actions` are committed with it, `outbox` has the messages to send afterwards, and `sending` is
-    this worker's claim on the record that contains them. `not_sent` says why some of them are not sent; it is None if
-    SQS refuses those for good. `recorded` means that the failure is in the record. `runs` counts the runs that have
-    ended. `run_seconds` and `reads` are the durations of the last run and of its reads; `since` is the count of
-    writes in `Turns` when that run began. `again` means that the handler must run again, because data it had read has
-    changed. `settled` is the answer to the settlement that the run's own store has already made.
+    handler's result, `actions` are committed with it, `outbox` is what to send and call afterwards, and then what is
+    left of that; `sending` is this worker's claim on the record that contains it. `not_sent` says why something is
+    left; it is None if only what is `refused` for good is. `recorded` means that the failure is in the record. `runs`
+    counts the runs that have ended. `run_seconds` and `reads` are the durations of the last run and of its reads;
+    `since` is the count of writes in `Turns` when that run began. `again` means that the handler must run again,
+    because data it had read has changed. `settled` is the answer to the settlement that the run's own store has made.
     """
 
     index: int
@@ -220,6 +222,7 @@ class Item:
     outbox: str | None = None
     sending: Claimed | None = None
     not_sent: NotSent | None = None
+    refused: bool = False
     recorded: bool = False
     runs: int = 0
     run_seconds: float = 0.0

@@ -31,6 +31,7 @@ LETS_GO = (Stage.UNKEYED, Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 
 OVER = "the store had not answered when time ran out"
 NOT_SENT = "time ran out before all its messages were sent"
+NOT_CALLED = "time ran out before all its calls were made"
 
 
 class Consequence(NamedTuple):
@@ -164,6 +165,8 @@ class Progress:
         self.stopped = False
         self.unreachable: str | None = None
         """Why the store did not confirm the end of an unclaimed run. Once this is set, nothing more starts."""
+        self.dead_lettered = False
+        """Whether a dead letter of this batch is confirmed."""
         self._answered = False
         self.ended: deque[Item] = deque()
         """Ended items, until the items that wait for them have been notified."""
@@ -245,12 +248,14 @@ def _over(item: Item) -> Outcome:
     match item.stage:
         case Stage.FAILING | Stage.SENDING:
             return Failed(item.failure, recorded=False)
-        case Stage.STORING | Stage.COMPLETING:
+        case Stage.COMPLETING:
             return SettleFailed(OVER)
         case Stage.MARKING:
             return NotSent(OVER)
         case Stage.UNSENT | Stage.STOPPING:
             return NotSent(NOT_SENT)
+        case Stage.CALLING:
+            return NotSent(NOT_CALLED)
         case Stage.RELEASING:
             return NotStarted(released=False)
         case _:

@@ -1,9 +1,9 @@
 """Claims, runs and settles a batch of work against one store, within one invocation's deadline.
 
-A single thread of control starts jobs (keys, peeks, claims, handlers, commits, flushes, dead letters) on its executor
-and collects their results, so nearly all state belongs to one thread. No single message can make `receive` raise. It
-returns before the deadline unless a handler is still running. Such a handler is left to Lambda's timeout, which kills
-the process, because nothing may outlive its invocation.
+A single thread of control starts jobs (keys, peeks, claims, handlers, calls, commits, flushes, dead letters) on its
+executor and collects their results, so nearly all state belongs to one thread. No single message can make `receive`
+raise. It returns before the deadline unless a handler or call is still running. Such a one is left to Lambda's timeout,
+which kills the process, because nothing may outlive its invocation.
 
 The table in `items.py` defines each message's possible events and what follows. In a loop, an event happens, the table
 names an action, the action starts a job, and the job's result is the next event.
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from idempotent_receiver.batch.calling import Callings
 from idempotent_receiver.batch.exchanges import ClaimLine, Exchanges
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Do, Event, Item, Stage, Work
@@ -85,8 +86,9 @@ class Batch:
         self._spent = spent = Spent()
         exchanges, turns = Exchanges(settings, deadline, spent), Turns(deadline)
         self._claims = claims = ClaimLine(settings, progress, deadline, exchanges)
-        self._runs = runs = Runs(settings, progress, deadline, turns, spent)
         self._settlements = settlements = Settlements(settings, progress, deadline, turns, exchanges)
+        self._calls = calls = Callings(settings, progress, deadline, spent, settlements.keep)
+        self._runs = runs = Runs(settings, progress, deadline, turns, calls)
         self._sends = sends = Sends(settings, progress)
         send = settings.send_dead_letter
         self._dead_letters = None if send is None else DeadLetters(settings.executor, send, progress)
@@ -97,10 +99,10 @@ class Batch:
             Do.AWAIT_TURN: progress.await_turn,
             Do.MAKE_READY: runs.ready.append,
             Do.RUN_AGAIN: runs.again.append,
-            Do.STORE: settlements.store,
             Do.COMPLETE: settlements.complete,
             Do.FAIL: settlements.fail,
             Do.SEND_OUT: sends.add,
+            Do.CALL: calls.add,
             Do.STOP: settlements.stop,
             Do.MARK: settlements.mark,
             Do.RELEASE: settlements.release,
@@ -134,6 +136,7 @@ class Batch:
         """Fail the message that was being handled when a signal raised `error`, and start no more handlers. Without
         one, or if the process is about to end, abandon the batch.
         """
+        self._calls.stopped = True
         if self._runs.fail_taken(error) and isinstance(error, Exception):
             self._stop()
             return
@@ -142,6 +145,7 @@ class Batch:
 
     def abandon(self) -> None:
         """Settle finished items and release unstarted ones, without waiting for handlers."""
+        self._calls.stopped = True
         self._stop()
         while self._step() and self._progress.unresolved > self._runs.running and not self._late(ANSWER):
             self._executor.step(self._timeout_seconds())
@@ -178,6 +182,10 @@ class Batch:
         if self._sends.unanswered:
             self._send_out(moment)
             self._settle(moment)
+        if self._calls.open:
+            self._runs.start(moment)
+            self._calls.step(moment, late=self._late(1))
+            self._settle(moment)
         if self._dead_letters is not None:
             self._dead_letters.send(late=self._late(LAST_SEND))
         return progress.unresolved > 0
@@ -203,7 +211,7 @@ class Batch:
         waits = self._keys.lingers(moment.elapsed_seconds, waiting=bool(claims.unread or claims.waiting))
         if claims.unread and not waits:
             claims.peek()
-        if claims.waiting and not waits:
+        if (claims.waiting or claims.apart) and not waits:
             claims.claim(ahead=self._progress.held + len(runs.ready))
         if runs.ready or runs.again:
             runs.start(moment)
@@ -227,9 +235,11 @@ class Batch:
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
         if self._sends.unanswered:
             times += [left - LAST_MESSAGE * margin, left - LAST_PROGRESS * margin]
-        lines = (*self._settlements.lines, self._sends, *(() if self._progress.stopped else (self._keys,)))
+        if self._calls.open:
+            times.append(left - self._calls.needed_seconds)
+        lines = (*self._settlements.lines, self._sends, self._calls, *(() if self._progress.stopped else (self._keys,)))
         due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
-        if self._host is not None and not self._progress.stopped:
+        if self._host is not None and (self._calls.open or not self._progress.stopped):
             due.append(DRAIN_LOOK_SECONDS)
         return min([*due, *(time for time in times if time > 0)], default=None)
 
@@ -258,7 +268,7 @@ class DeadLetters:
 
     def add(self, item: Item) -> None:
         """Queue an item's dead letter if no retry can help; otherwise mark the item as failed."""
-        if item.failure.permanent:
+        if item.failure.for_good:
             self._waiting.append(item)
         else:
             self._progress.not_sent(item)
@@ -266,6 +276,7 @@ class DeadLetters:
     def _sent(self, item: Item, confirmed: bool) -> None:  # positional: the executor passes the job's result
         self._sending -= 1
         if confirmed:
+            self._progress.dead_lettered = True
             self._progress.happens(item, Event.SENT, DeadLettered(item.failure))
         else:
             self._progress.not_sent(item)

@@ -1,42 +1,61 @@
-"""Runs handlers: up to the configured concurrency, each only if there is time for it.
+"""Runs handlers and records' calls: up to the configured concurrency, each only if there is time for it.
 
-A plain handler runs in a worker loop: a thread that takes one item after another, which saves short handlers a thread
-switch each. Without concurrency, that is the thread that called the consumer. A coroutine is a task on the event loop.
+Calls go before handlers that have not started, or time would always run out for them. A plain handler or call runs in a
+worker loop: a thread that takes one after another, which saves short ones a thread switch each. Without concurrency,
+that is the thread that called the consumer. A coroutine is a task on the event loop.
 """
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
+from itertools import chain, islice, repeat
 
+from idempotent_receiver.batch.calling import Calling, Callings
 from idempotent_receiver.batch.exchanges import refuse
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
-from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
-from idempotent_receiver.errors import failure_of
-from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle, Handled, Raised, Returned, run, run_async
+from idempotent_receiver.errors import Failure, failure_of
+from idempotent_receiver.handler import outcome
+from idempotent_receiver.handler.attempt import (
+    AsyncHandle,
+    Attempt,
+    Handle,
+    Handled,
+    Raised,
+    Returned,
+    inline,
+    run,
+    run_async,
+)
 from idempotent_receiver.handler.lending import Inside, LendingStore, LentRun, NotRun, Ran
-from idempotent_receiver.handler.results import fits, kept
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Settlement, Unclaimed
 from idempotent_receiver.transaction.outbox import NO_CLIENT
 from idempotent_receiver.transaction.transaction import NO_ACTIONS
 
+LARGEST_RECORD_BYTES = 1024
+"""The largest record that keeps a message's result: no caller waits for it, and a larger record costs more to write."""
+
 
 class Runs:
-    """The items whose turn has come.
+    """The items whose turn has come, and the calls of those whose messages are answered.
 
-    Worker loops share some state with their caller: `ready` and `again` (the thread that takes an item owns it), the
-    transactions' turns, the longest run so far, and the start of the last run. Two loops may overwrite each other's
-    values; the shorter run then counts until the next one ends, or the start is off by microseconds.
+    Worker loops share some state with their caller: `ready`, `again` and the calls that wait (the thread that takes one
+    owns it), the transactions' turns, the longest run so far, and the start of the last run. Two loops may overwrite
+    each other's values; the shorter run then counts until the next one ends, or the start is off by microseconds.
     """
 
-    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, spent: Spent) -> None:
-        self._spent = spent
+    def __init__(
+        self, settings: Settings, progress: Progress, deadline: Deadline, turns: Turns, calls: Callings
+    ) -> None:
+        self._spent, self._calls = calls.spent, calls
         self._settings = settings
         self._lender = settings.lender
         self._executor = settings.executor
@@ -55,21 +74,31 @@ class Runs:
         """Nothing starts with less time left than this: the stop margin plus the longest run so far."""
 
     def start(self, moment: Moment) -> None:
-        """Start as many items as may start now."""
-        if not self._in_time(moment):
-            return
+        """Start as many calls and items as may start now."""
         host = self._settings.host
-        startable = len(self.again) + (len(self.ready) if self.may_start(moment) else 0)
-        for _ in range(min(startable, self._settings.concurrency - self.running)):
+        for begin in islice(self._startable(moment), max(0, self._settings.concurrency - self.running)):
             if host is not None and not host.take_slot():
                 return
             self.running += 1
             self._started_seconds = moment.elapsed_seconds
-            if self._settings.asynchronous:
-                self._start_coroutine((self.again or self.ready).popleft(), moment)
-            else:
-                # A loop that finds nothing left ends at once.
-                self._executor.start_handlers(self._work, self._loop_ended)
+            begin(moment)
+
+    def _startable(self, moment: Moment) -> Iterator[Callable[[Moment], None]]:
+        """How to start each call and item that may start now."""
+        starts: list[tuple[Callable[[Moment], None], int]] = []
+        if self._calls.in_time(moment):
+            starts = [(self._start_call, len(self._calls.asynchronous)), (self._start_loop, len(self._calls.plain))]
+        if self._in_time(moment):
+            count = len(self.again) + (len(self.ready) if self.may_start(moment) else 0)
+            starts.append((self._start_handler if self._settings.asynchronous else self._start_loop, count))
+        return chain.from_iterable(repeat(*start) for start in starts)
+
+    def _start_loop(self, moment: Moment) -> None:
+        # A loop that finds nothing left ends at once.
+        self._executor.start_handlers(self._work, self._loop_ended)
+
+    def _start_handler(self, moment: Moment) -> None:
+        self._start_coroutine((self.again or self.ready).popleft(), moment)
 
     def release_waiting(self, host: Host, moment: Moment) -> None:
         """Release items that cannot start now, if the host says that they should not wait for running handlers."""
@@ -84,7 +113,10 @@ class Runs:
                 self._progress.happens(item, Event.STOPPED)
 
     def fail_taken(self, error: BaseException) -> bool:
-        """Fail the item that the only worker loop had taken when a signal ended it. Returns whether there is one."""
+        """Fail the item or call that the only worker loop had taken when a signal ended it. Returns whether there is
+        one.
+        """
+        raised = Raised(failure_of(error, with_text=self._settings.error_texts), error)
         taken = [
             item
             for item in self._progress.order.items
@@ -92,8 +124,12 @@ class Runs:
         ]
         self.running = 0
         for item in taken:
-            self._handled(item, Raised(failure_of(error, with_text=self._settings.error_texts), error))
-        return len(taken) > 0
+            self._handled(item, raised)
+        calling = [calling for calling in self._calls.open.values() if calling.running is not None]
+        for each in calling:
+            self._calls.ran(each, raised, self._deadline.moment())
+            self._calls.ended(each)
+        return len(taken) + len(calling) > 0
 
     def stop(self) -> None:
         """Start nothing more, and release what has not started."""
@@ -105,7 +141,9 @@ class Runs:
                     self._progress.happens(line.pop(), Event.STOPPED)
 
     def may_start_one(self, moment: Moment) -> bool:
-        """Whether any waiting item may start."""
+        """Whether any waiting item or call may start."""
+        if self._calls.may_start(moment):
+            return True
         return (len(self.again) > 0 and self._in_time(moment)) or (len(self.ready) > 0 and self.may_start(moment))
 
     def may_start(self, moment: Moment) -> bool:
@@ -119,9 +157,16 @@ class Runs:
         draining = host is not None and host.draining()
         return moment.left_to_start_seconds > self.needed_seconds + wait_seconds and not draining and not self._stopped
 
-    def _next(self, moment: Moment) -> Item | None:
-        """The next item for a worker loop; None if no item is left, or no time for one."""
+    def _next(self, moment: Moment) -> Item | Calling | None:
+        """The next item or call for a worker loop; None if none is left, or no time for one. A loop ends for a call
+        that is a coroutine.
+        """
+        calls = self._calls
         try:
+            if (calls.plain or calls.asynchronous) and calls.in_time(moment):
+                return calls.plain.popleft() if calls.plain else None
+            if self._settings.asynchronous:
+                return None
             if self.again and self._in_time(moment):
                 return self.again.popleft()
             return self.ready.popleft() if self.may_start(moment) else None
@@ -140,19 +185,26 @@ class Runs:
             self._settings.host.free_slot()
 
     def _worker_loop(self) -> None:
-        """Take and run items until no item or no time is left. Runs on a worker thread and reports each result."""
+        """Take and run items and calls until none, or no time, is left. On a worker thread; reports each result."""
         moment = self._deadline.moment()
-        while (item := self._next(moment)) is not None:
+        while (taken := self._next(moment)) is not None:
             self._started_seconds = moment.elapsed_seconds
-            if self._lender is not None:
-                moment = self._lend(item, self._lender, moment)
+            if isinstance(taken, Calling):
+                handled = self._run(taken.item, self._calls.begin(taken, moment))
+                moment = self._deadline.moment()
+                self._calls.ran(taken, handled, moment)
+                self._executor.tell(self._calls.ended, taken)
                 continue
-            handled = copy_context().run(
-                run, item.work.handle, self._attempt(item), with_text=self._settings.error_texts
-            )
+            if self._lender is not None:
+                moment = self._lend(taken, self._lender, moment)
+                continue
+            handled = self._run(taken, self._attempt(taken))
             started, moment = moment, self._deadline.moment()
-            self._note(item, handled, started, moment)
-            self._executor.tell(partial(self._handled, item), handled)
+            self._note(taken, handled, started, moment)
+            self._executor.tell(partial(self._handled, taken), handled)
+
+    def _run(self, item: Item, attempt: Attempt) -> Handled:
+        return copy_context().run(run, item.work.handle, attempt, with_text=self._settings.error_texts)
 
     def _lend(self, item: Item, lender: LendingStore, started: Moment) -> Moment:
         """Have the store run an item in its own transaction, which also writes the record. Returns when it ended."""
@@ -165,15 +217,23 @@ class Runs:
             return run(lambda attempt: inside(attempt, handle), attempt, with_text=settings.error_texts)
 
         def complete(basis: Unclaimed, returned: Returned) -> Settlement:
-            data = kept(basis, returned.data, settings.largest_record_bytes, settings.results)
+            data = inline(basis, returned.data, LARGEST_RECORD_BYTES)
             return transitions.complete(basis, data, returned.outbox, self._deadline.now_ms)
+
+        charged: list[Failure] = []
+
+        def fail(basis: Unclaimed, raised: Raised) -> Settlement:
+            allowance = item.claim.allowance
+            failure, cost = outcome.charge(basis.record, raised.failure, allowance, self._deadline.now_ms)
+            charged[:] = [failure]
+            return transitions.fail(basis, failure.to_json(), started=failure.started, charged=cost)
 
         lent = LentRun(
             item.claim,
             self._deadline,
             run_inside,
             complete,
-            lambda basis, raised: transitions.fail(basis, raised.failure.to_json(), started=raised.failure.started),
+            fail,
             lambda error: Raised(failure_of(error, with_text=settings.error_texts), error),
             lambda: self._in_time(self._deadline.moment()),
         )
@@ -184,6 +244,8 @@ class Runs:
             failure = failure_of(error)
             ended = NotRun(Unknown(f"the store raised {failure.type} at {failure.at}", retry=False))
         moment = self._deadline.moment()
+        if isinstance(ended, Ran) and isinstance(ended.handled, Raised) and charged:
+            ended = Ran(replace(ended.handled, failure=charged[0]), ended.answer)
         if isinstance(ended, Ran):
             self._note(item, ended.handled, started, moment)
         elif _is_away(ended):
@@ -202,6 +264,29 @@ class Runs:
 
     def _loop_ended(self, result: None) -> None:
         self.running -= 1
+
+    def _start_call(self, moment: Moment) -> None:
+        """Start the next call that is a coroutine."""
+        calling = self._calls.asynchronous.popleft()
+        attempt, handle = self._calls.begin(calling, moment), calling.item.work.handle
+
+        async def started() -> Handled | None:
+            try:
+                if not self._calls.in_time(self._deadline.moment()):
+                    return None
+                return await run_async(handle, attempt, with_text=self._settings.error_texts)  # type: ignore[arg-type]  # a call's
+            finally:
+                self._free_slot()
+
+        def ended(handled: Handled | None) -> None:
+            self.running -= 1
+            if handled is None:
+                self._calls.put_back(calling)
+                return
+            self._calls.ran(calling, handled, self._deadline.moment())
+            self._calls.ended(calling)
+
+        self._executor.start_async(started, ended)
 
     def _start_coroutine(self, item: Item, moment: Moment) -> None:
         attempt = self._attempt(item)
@@ -234,21 +319,29 @@ class Runs:
             item.actions = handled.actions if handled.failure.permanent else ()
             self._progress.happens(item, Event.RAISED)
             return
-        item.data, item.actions, item.outbox = handled.data, handled.actions, handled.outbox
-        large = item.settled is None and item.data is not None
-        large = large and not fits(item.basis, item.data, self._settings.largest_record_bytes)
-        self._progress.happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
+        item.data = inline(item.basis, handled.data, LARGEST_RECORD_BYTES)
+        item.actions, item.outbox = handled.actions, handled.outbox
+        self._progress.happens(item, Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
-        record, owner = item.basis.record, item.basis.record.owner or "unknown"
+        record = item.basis.record
         item.since = self._turns.writes
         reads: list[float] = []
         item.reads = reads
         settings, attempt = self._settings, record.attempts or 1
-        no_sends = NO_CLIENT if settings.send_messages is None else None
         no_actions = None if self._lender is None else NO_ACTIONS
+        no_sends, to_call = NO_CLIENT if settings.send_messages is None else None, settings.callees.to_call
         return Attempt(
-            record.id, item.work.key, attempt, self._deadline, owner, settings.store, no_sends, reads, no_actions
+            record.id,
+            item.work.key,
+            attempt,
+            self._deadline,
+            item.claim.owner,
+            settings.store,
+            no_sends,
+            to_call,
+            reads,
+            no_actions,
         )
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:

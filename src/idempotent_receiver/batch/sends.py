@@ -7,17 +7,18 @@ for a redelivery; a record's messages to other groups and queues do not.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
-from idempotent_receiver.batch.items import Event, Item
+from idempotent_receiver.batch.apart import IDLE
+from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import NOT_SENT, Progress
 from idempotent_receiver.batch.settings import SendAnswer, Settings
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import NotSent
 from idempotent_receiver.protocol.record import idempotency_key
-from idempotent_receiver.transaction.outbox import Outgoing, confirmed, from_text
+from idempotent_receiver.transaction.outbox import Outgoing, calls_in, confirmed, from_text, sends_in
 
 SENDS_A_CALL = 10
 """Messages per request: SQS's limit. Ten records' messages stay far below SQS's other limit, 1 MiB per request."""
@@ -30,17 +31,22 @@ because any worker that finds a committed message sends it.
 MOST_REQUESTS = 16
 """Maximum requests in progress: each takes a thread and a connection."""
 
+RESTING = (*IDLE, Stage.UNKEYED, Stage.HELD)
+"""The stages of items that have nothing under way, or wait for those that have."""
+
 UNANSWERED = NotSent("SQS had not answered when time ran out")
 
 
 @dataclass(slots=True, eq=False)
 class _Outbox:
     """One item's messages. `unanswered` are waiting or in progress; `confirmed` has the numbers of those confirmed.
-    `not_sent` is the first reason why one is not, and `refused` says that SQS called one invalid.
+    `not_sent` is the first reason why one is not, and `refused` says that SQS called one invalid. `calls` says that the
+    record has calls to make afterwards.
     """
 
     item: Item
     unanswered: int
+    calls: bool
     confirmed: set[int] = field(default_factory=set)
     not_sent: NotSent | None = None
     refused: bool = False
@@ -122,6 +128,8 @@ class Sends:
         self._executor = settings.executor
         self._progress = progress
         self._queues: dict[str, _Queue] = {}
+        self._passed = False
+        """Whether SQS has accepted a message of this batch. If it accepts none, no message pays for a refusal."""
         self.unanswered: dict[Item, _Outbox] = {}
         """The items with messages that are waiting or in progress."""
         self._calls = 0
@@ -131,8 +139,9 @@ class Sends:
     def add(self, item: Item) -> None:
         """Send the messages that are left in an item's record."""
         assert item.sending is not None  # it has messages
-        left, key = from_text(item.sending.record.outbox), idempotency_key(item.claim.id)
-        self.unanswered[item] = outbox = _Outbox(item, len(left), not_sent=item.not_sent)
+        entries, key = from_text(item.sending.record.outbox), idempotency_key(item.claim.id)
+        left, calls = sends_in(entries), item.not_sent is None and len(calls_in(entries)) > 0
+        self.unanswered[item] = outbox = _Outbox(item, len(left), calls, not_sent=item.not_sent)
         if not left or item.not_sent is not None:
             self._end(outbox)
             return
@@ -167,6 +176,8 @@ class Sends:
             for outbox in list(self.unanswered.values()):
                 outbox.leave(UNANSWERED)
                 self._end(outbox)
+        elif self._calls == 0:
+            self._end_refused()
         self.due_seconds = (
             None if not any(queue.waiting for queue in self._queues.values()) else anew if overdue else due
         )
@@ -193,7 +204,7 @@ class Sends:
                 again.append(entry)
             else:
                 queue.refusal = answer.why if answer.of_queue else queue.refusal
-                self._leave([entry, *queue.behind(entry)], NotSent(answer.why))
+                self._leave([entry, *queue.behind(entry)], NotSent(answer.why, charged=answer.refused))
         for entry in reversed(again):
             queue.add(entry, first=True)
 
@@ -206,6 +217,7 @@ class Sends:
             outbox.refused = True
         else:
             outbox.confirmed.add(entry.number)
+            self._passed = True
         outbox.unanswered -= 1
         self._end_if_answered(outbox)
 
@@ -216,23 +228,36 @@ class Sends:
                 self._end_if_answered(entry.outbox)
 
     def _end_if_answered(self, outbox: _Outbox) -> None:
-        if outbox.unanswered == 0:
+        if outbox.unanswered == 0 and not (outbox.not_sent is not None and outbox.not_sent.charged):
             self._end(outbox)
+
+    def _end_refused(self) -> None:
+        """End the items whose messages were refused, once nothing else is under way: then it is known whether SQS has
+        accepted others.
+        """
+        refused = [outbox for outbox in self.unanswered.values() if outbox.unanswered == 0]
+        if refused:
+            held = {outbox.item for outbox in refused}
+            if all(item.stage in RESTING or item in held for item in self._progress.order.items):
+                for outbox in refused:
+                    self._end(outbox)
 
     def _end(self, outbox: _Outbox) -> None:
         """Send no more of an item's messages."""
         item = outbox.item
         del self.unanswered[item]
-        if outbox.not_sent is None and not outbox.refused:
-            self._progress.happens(item, Event.CONFIRMED)
-            return
         assert item.sending is not None  # it has messages
         item.outbox, item.not_sent = confirmed(item.sending.record.outbox, outbox.confirmed), outbox.not_sent
-        self._progress.happens(item, Event.UNCONFIRMED)
+        if item.not_sent is not None and not self._passed:
+            item.not_sent = replace(item.not_sent, charged=False)
+        item.refused = outbox.refused
+        done = outbox.not_sent is None and not outbox.refused
+        ended = Event.CONFIRMED if done else Event.UNCONFIRMED
+        self._progress.happens(item, Event.ALL_ANSWERED if outbox.calls else ended)
 
 
 def _why_not(queue: _Queue, entry: _Entry) -> NotSent:
     """Why a waiting message is not sent. One that was tried has met more than the lack of time."""
     if queue.refusal is not None:
-        return NotSent(queue.refusal)
+        return NotSent(queue.refusal, charged=True)
     return NotSent(NOT_SENT, out_of_time=entry.tries == 0)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Item
 from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler.callees import Callees
 from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.handler.outcome import Outcome
-from idempotent_receiver.handler.results import Results
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claimed
@@ -23,6 +23,9 @@ class Host(Protocol):
 
     All methods except `draining` and `free_slot` are called on the batch's own thread.
     """
+
+    exclusive: bool
+    """Whether no other batch runs in this process until this one has ended."""
 
     def keyed(self, known: Sequence[tuple[int, str]]) -> None:
         """Messages have usable keys: each with its index, and its record's id."""
@@ -44,6 +47,9 @@ class Host(Protocol):
         messages are being sent. Returns None if the lease ends too soon.
         """
 
+    def announced(self, claimed: Claimed, version: str) -> Claimed:
+        """The record gets this version while its lease is renewed. Returns the claim, which then knows the version."""
+
     def ended(self, index: int, outcome: Outcome) -> None:
         """Called when the message at `index` has ended."""
 
@@ -56,6 +62,9 @@ class Host(Protocol):
     def free_slot(self) -> None:
         """A slot is free again."""
 
+    def set_apart(self, index: int) -> None:
+        """The message has crashed before, and this batch is not exclusive: it is to come again, alone."""
+
     def releases(self, index: int) -> bool:
         """Whether to release a waiting message. Asked once no handler has started for `AHEAD_SECONDS`."""
 
@@ -63,7 +72,7 @@ class Host(Protocol):
 class SendAnswer(NamedTuple):
     """Whether SQS has confirmed one message, and if not, why. `own`: the message is at fault, and no retry can help.
     `of_queue`: the cause affects all messages to the queue. `tries`: how often one batch sends a message that gets this
-    answer; more than once if an immediate retry may help.
+    answer; more than once if an immediate retry may help. `refused`: SQS or IAM has answered that it does not take it.
     """
 
     confirmed: bool
@@ -71,6 +80,7 @@ class SendAnswer(NamedTuple):
     own: bool = False
     of_queue: bool = False
     tries: int = 1
+    refused: bool = False
 
 
 ResultT = TypeVar("ResultT")
@@ -101,22 +111,21 @@ SendMessages = Callable[[str, Sequence[tuple[str, Mapping[str, Any]]]], Sequence
 class Settings:
     """Settings for batches.
 
-    `stop_margin_seconds` is the time reserved for settling and answering. Results that would make a record larger than
-    `largest_record_bytes` go to `results`, or are replaced by a marker. `asynchronous` means that handlers are
-    coroutine functions. `unclaimed` means that they run without a claim: each record is written once, together with its
-    handler's effects. `host` is set outside Lambda, and `spans` for a consumer with a tracer.
+    `stop_margin_seconds` is the time reserved for settling and answering. `asynchronous` means that handlers are
+    coroutine functions. `callees` are the functions that records may call. `unclaimed` means that handlers run without
+    a claim: each record is written once, together with its handler's effects. `host` is set outside Lambda, and
+    `spans` for a consumer with a tracer.
     """
 
     store: RecordStore
     executor: Executor
     concurrency: int = 1
     asynchronous: bool = False
+    callees: Callees = Callees()  # noqa: RUF009  # never changed
     unclaimed: bool = False
     send_dead_letter: SendDeadLetter | None = None
     send_messages: SendMessages | None = None
     stop_margin_seconds: float = 1.0
-    largest_record_bytes: int = 1024
-    results: Results | None = None
     host: Host | None = None
     spans: Spans | None = None
     error_texts: bool = False

@@ -4,6 +4,7 @@ Each store answer becomes an event in the table in `items.py`, via `handler/outc
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Generic
 
@@ -15,8 +16,7 @@ from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.attempt import MOST_RUNS
-from idempotent_receiver.handler.results import kept
-from idempotent_receiver.protocol import sending, transitions
+from idempotent_receiver.protocol import charges, sending, transitions
 from idempotent_receiver.protocol.answers import ClaimLost, OtherPayload, Settled, SettleResult
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, SETTLE_RETRIES, AnswerT, Operation
 from idempotent_receiver.protocol.record import Record, Status
@@ -100,15 +100,6 @@ class Settlements:
         """Transactions awaiting a store response. They may still bring messages to send."""
         self.released = 0
 
-    def store(self, item: Item) -> None:
-        """Store a large result before the completion, which records the result's location."""
-        results = self._settings.results
-        job = partial(kept, item.basis, item.data, self._settings.largest_record_bytes, results)
-        if results is None:
-            self._stored(item, job())
-        else:
-            self._settings.executor.start(job, partial(self._stored, item))  # this may take long
-
     def complete(self, item: Item) -> None:
         """Record that the handler succeeded, with its transaction if any."""
         if item.settled is not None:
@@ -119,25 +110,44 @@ class Settlements:
         self._settle(item, settlement, self._completed)
 
     def mark(self, item: Item) -> None:
-        """Record that SQS has confirmed the messages in an item's record."""
+        """Record that all in an item's outbox is done."""
         assert item.sending is not None  # it has messages
         settlement = sending.mark(self._no_longer_renewed(item.sending))
         self._settling.add(Operation(settlement, settlement.standing, partial(self._marked, item)))
 
     def stop(self, item: Item) -> None:
-        """Record which messages SQS has confirmed, and end the lease."""
+        """Record what is left of an item's outbox, and end the lease."""
         assert item.sending is not None  # it has messages
-        held = self._no_longer_renewed(item.sending)
-        settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms)
+        held, not_sent = self._no_longer_renewed(item.sending), item.not_sent
+        allowance, cost = item.claim.allowance, charges.on_release(held.record)
+        if allowance is not None and not_sent is not None:
+            asked = not_sent.failure
+            final = asked is not None and allowance.over(self._deadline.now_ms, asked)
+            cost = charges.on_failure(held.record, allowance, charged=not_sent.charged, final=final)
+            if cost.message is not None:
+                failure = asked or outcome.of_outbox(item.outbox)
+                item.failure, item.not_sent = outcome.with_cost(failure, cost, allowance), None
+        settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms, cost)
         self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
+
+    def keep(self, item: Item, outbox: str) -> None:
+        """Record what is left of an item's outbox, while more of it is being done."""
+        assert item.sending is not None  # it has an outbox
+        (version,) = self._deadline.clock.versions(1)
+        held, host = item.sending, self._settings.host
+        known = {*held.renewed, version}
+        item.sending = held = replace(held, renewed=known) if host is None else host.announced(held, version)
+        settlement = sending.checkpoint(held, outbox, self._deadline.now_ms, version)
+        self._settling.add(Operation(settlement, settlement.standing, partial(self._kept, item)))
 
     def fail(self, item: Item) -> None:
         """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
         if item.settled is not None:
             self._end_failed(item, item.settled)
             return
-        failure = item.failure
-        settlement = transitions.fail(self._settled_by(item), failure.to_json(), started=failure.started)
+        basis = self._settled_by(item)
+        item.failure, cost = outcome.charge(basis.record, item.failure, item.claim.allowance, self._deadline.now_ms)
+        settlement = transitions.fail(basis, item.failure.to_json(), started=item.failure.started, charged=cost)
         self._settle(item, settlement, self._failed)
 
     def _settle(self, item: Item, settlement: Settlement, on_done: Callable[[Item, Settling], None]) -> None:
@@ -194,10 +204,6 @@ class Settlements:
             self.committing -= bool(operation.actions)
             operation.on_done(operation)
 
-    def _stored(self, item: Item, data: str | None) -> None:
-        item.data = data
-        self._happens(item, Event.STORED)
-
     def _commit(self, item: Item, operation: Committing, stale: int | None) -> None:
         """Send a commit, unless a read is already known to be stale and the item can run again."""
         if stale is None or not self._run_again(item, ActionFailed(stale, stale=True)):
@@ -209,7 +215,7 @@ class Settlements:
             return
         self._turns.leave(item.index, applied=isinstance(answer, Settled))
         if isinstance(answer, ActionFailed | Unknown):
-            self._not_committed(item, answer, contended=done.contended)
+            self._not_committed(item, answer, contended=done.contended, own=done.own)
         else:
             on_done(item, done)  # type: ignore[arg-type]  # its answer is a settlement's
 
@@ -233,8 +239,8 @@ class Settlements:
         self._happens(item, Event.STALE)
         return True
 
-    def _not_committed(self, item: Item, answer: ActionFailed | Unknown, *, contended: bool) -> None:
-        failure, _ = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
+    def _not_committed(self, item: Item, answer: ActionFailed | Unknown, *, contended: bool, own: bool) -> None:
+        failure, _ = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts, own=own)
         item.actions = ()
         if isinstance(item.basis, Claimed) or not (isinstance(answer, Unknown) and answer.retry):
             item.failure = failure
@@ -278,6 +284,12 @@ class Settlements:
             item, Event.SETTLED, outcome.of_mark(done.answered, item.claim, self._deadline, ran=item.runs > 0)
         )
 
+    def _kept(self, item: Item, done: Settling) -> None:
+        """Go on from what is recorded now. Without an answer, later settlements find out."""
+        assert item.sending is not None  # it has an outbox
+        if isinstance(done.answered, Settled):
+            item.sending = replace(item.sending, record=done.answered.record)
+
     def _stopped(self, item: Item, done: Settling) -> None:
         """End the item, or send its dead letter: only once its record says what is left."""
         if item.not_sent is None and isinstance(done.answered, Settled):
@@ -301,7 +313,7 @@ class Settlements:
 
     def _end_failed(self, item: Item, answer: SettleResult | Unknown) -> None:
         item.recorded = isinstance(answer, Settled)
-        if item.recorded and item.failure.permanent:
+        if item.recorded and item.failure.for_good:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
             ending = outcome.of_failure(answer, item.failure, item.basis, self._deadline)

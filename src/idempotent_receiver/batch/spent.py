@@ -9,8 +9,9 @@ class Spent:
     """Sums over all of a batch's requests and runs, in seconds. Concurrent ones all count, so a sum may exceed the
     batch's duration.
 
-    A request's time includes its retries and the pauses between them. `read` is the time that handlers waited for their
-    transactions' reads; `handler` excludes it. `requests` is the number of store calls, including repeated ones.
+    `call` is the time of the calls in records' outboxes. A request's time includes its retries and the pauses between
+    them. `read` is the time that handlers waited for their transactions' reads; `handler` excludes it. `requests` is
+    the number of store calls, including repeated ones.
     """
 
     claim: float = 0.0
@@ -18,6 +19,7 @@ class Spent:
     handler: float = 0.0
     longest_handler: float = 0.0
     settle: float = 0.0
+    call: float = 0.0
     requests: int = 0
 
     def ran(self, seconds: float, reads: Sequence[float]) -> None:

@@ -23,7 +23,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -93,16 +93,19 @@ class DynamoDBStore:
         if not table_name or not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", table_name):
             remedy = " (an ARN is not accepted)" if table_name else ": is a variable not set?"
             raise ValueError(f"{table_name!r} is not a DynamoDB table name{remedy}")
+        self._client = cache(lambda: accept_raw(default_client() if client is None else client))
         if client is not None:
             require_client(client, "dynamodb", "client")
+            self._client()
         self.table_name = table_name
         self.namespace = checked(namespace)
-        self._requests = Requests(table_name, client)
-        self._packs = Packs(table_name, self._requests.transact)
+        self._packs = Packs(table_name, self._transact)
+        self._no_batches = threading.Event()
+        self._changing = threading.Lock()
 
     def named(self, name: str) -> Self:
         """The same table and client with another namespace, for another function: `orders` becomes `orders.{name}`."""
-        other = copy(self)
+        other = copy(self)  # what has been learned of the engine is shared too
         other.namespace = joined(self.namespace, name)
         return other
 
@@ -114,17 +117,20 @@ class DynamoDBStore:
     @property
     def client(self) -> "DynamoDBClient":
         """The boto3 client that this store uses."""
-        return self._requests.client
+        with self._changing:
+            return self._client()
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Insert each record whose id is not in the table."""
         items = [attributes(record) for record in records]
-        return _written(items, unsendable([item.values() for item in items]), self._requests.insert)
+        reasons = unsendable([item.values() for item in items])
+        return self._write(items, reasons, self._put, statements.insert, "dynamodb:PartiQLInsert")
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         """Write each change whose expected attributes still match."""
         replacements = [replacement_of(change) for change in changes]
-        return _written(replacements, unsendable([one.sent for one in replacements]), self._requests.replace)
+        reasons = unsendable([one.sent for one in replacements])
+        return self._write(replacements, reasons, self._update, statements.update, "dynamodb:PartiQLUpdate")
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """Read the current records with consistent reads."""
@@ -132,84 +138,11 @@ class DynamoDBStore:
         askable = [id for id in ids if unsendable([[id]]) == [None]]
         found: dict[str, Record | Unknown] = {}
         for start in range(0, len(askable), READS_A_CALL):
-            found |= self._requests.get(askable[start : start + READS_A_CALL])
+            found |= self._found(askable[start : start + READS_A_CALL])
         return [found.get(id) for id in ids]
 
     def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
         """Read a handler's item with one consistent request."""
-        return self._requests.get_item(table, key)
-
-    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
-        """Write each commit's change and all its actions, or nothing of that commit."""
-        members = members_of(commits, self.table_name)
-        sendable = [member for member in members if isinstance(member, Member)]
-        answers = self._packs.answers(sendable)
-        return [answers[member] if isinstance(member, Member) else member for member in members]
-
-
-def _written(
-    writes: Sequence[WriteT],
-    reasons: Sequence[str | None],
-    send: Callable[[Sequence[WriteT]], list[Written]],
-) -> list[Written]:
-    """The answer to each write, in order. A write with a reason is refused unsent; the others go in batches of 25."""
-    sendable = [write for write, reason in zip(writes, reasons, strict=True) if reason is None]
-    answers: list[Written] = []
-    for start in range(0, len(sendable), WRITES_A_CALL):
-        answers += send(sendable[start : start + WRITES_A_CALL])
-    sent = iter(answers)
-    return [next(sent) if reason is None else NotApplied(reason, retry=False) for reason in reasons]
-
-
-class Requests:
-    """Sends a store's requests. Without a `client`, one is created on first use, shared by all threads."""
-
-    def __init__(self, table: str, client: "DynamoDBClient | None") -> None:
-        self.table = table
-        self._client = None if client is None else accept_raw(client)
-        self._changing = threading.Lock()
-        self._has_batches = True
-
-    @property
-    def client(self) -> "DynamoDBClient":
-        """The boto3 client."""
-        with self._changing:
-            if self._client is None:
-                self._client = accept_raw(default_client())
-            return self._client
-
-    def insert(self, items: Sequence[RecordItem]) -> list[Written]:
-        """Insert with PutItem, or up to 25 items with BatchExecuteStatement and an INSERT each."""
-        return self._write(items, self._put, statements.insert, "dynamodb:PartiQLInsert")
-
-    def replace(self, replacements: Sequence[Replacement]) -> list[Written]:
-        """Replace with UpdateItem, or up to 25 records with BatchExecuteStatement and an UPDATE each."""
-        return self._write(replacements, self._update, statements.update, "dynamodb:PartiQLUpdate")
-
-    def get(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
-        """Consistent BatchGetItem of up to 100 ids. An id without a record has no entry; an unread id is `Unknown`."""
-        call = ApiCall("BatchGetItem", self.table, "dynamodb:BatchGetItem")
-        found: dict[str, Record | Unknown] = {}
-        left: Any = {self.table: {"Keys": [{"id": {"S": id}} for id in ids], "ConsistentRead": True}}
-        unread = Unknown(errors.explained("ThrottlingException", call))
-        for _ in range(1 + MOST_RESENDS):
-            try:
-                response = _receive(partial(self.client.batch_get_item, RequestItems=left))
-                if "Responses" not in response:
-                    raise UnreadableAnswer
-            except (ClientError, BotoCoreError) as error:
-                failed = errors.request_failed(error, call)
-                unread = Unknown(failed.why, failed.retry)
-                break
-            records = [statements.record_in(item) for item in response["Responses"].get(self.table, [])]
-            found |= {record.id: record for record in records}
-            left = response.get("UnprocessedKeys")
-            if not left:
-                return found
-        return found | {key["id"]["S"]: unread for key in left[self.table]["Keys"]}
-
-    def get_item(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
-        """Consistent GetItem in any table."""
         call = ApiCall("GetItem", table, "dynamodb:GetItem")
         try:
             typed = {name: attribute_value(value) for name, value in key.items()}
@@ -222,7 +155,36 @@ class Requests:
         item = response.get("Item")
         return None if item is None else plain_item(item)
 
-    def transact(self, members: Sequence[Member]) -> Written | Cancelled:
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        """Write each commit's change and all its actions, or nothing of that commit."""
+        members = members_of(commits, self.table_name)
+        sendable = [member for member in members if isinstance(member, Member)]
+        answers = self._packs.answers(sendable)
+        return [answers[member] if isinstance(member, Member) else member for member in members]
+
+    def _found(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
+        """Consistent BatchGetItem of up to 100 ids. An id without a record has no entry; an unread id is `Unknown`."""
+        call = ApiCall("BatchGetItem", self.table_name, "dynamodb:BatchGetItem")
+        found: dict[str, Record | Unknown] = {}
+        left: Any = {self.table_name: {"Keys": [{"id": {"S": id}} for id in ids], "ConsistentRead": True}}
+        unread = Unknown(errors.explained("ThrottlingException", call))
+        for _ in range(1 + MOST_RESENDS):
+            try:
+                response = _receive(partial(self.client.batch_get_item, RequestItems=left))
+                if "Responses" not in response:
+                    raise UnreadableAnswer
+            except (ClientError, BotoCoreError) as error:
+                failed = errors.request_failed(error, call)
+                unread = Unknown(failed.why, failed.retry)
+                break
+            records = [statements.record_in(item) for item in response["Responses"].get(self.table_name, [])]
+            found |= {record.id: record for record in records}
+            left = response.get("UnprocessedKeys")
+            if not left:
+                return found
+        return found | {key["id"]["S"]: unread for key in left[self.table_name]["Keys"]}
+
+    def _transact(self, members: Sequence[Member]) -> Written | Cancelled:
         """TransactWriteItems with all members' actions."""
         actions, token = raw(members), token_of(members)
         try:
@@ -230,38 +192,42 @@ class Requests:
         except (ClientError, BotoCoreError) as error:
             if isinstance(error, ClientError) and code_of(error) == "TransactionCanceledException":
                 return Cancelled(error.response.get("CancellationReasons", []))
-            return errors.request_failed(error, call_of(members, self.table))
+            return errors.request_failed(error, call_of(members, self.table_name))
         return Applied()
 
     def _write(
         self,
         writes: Sequence[WriteT],
+        reasons: Sequence[str | None],
         one: Callable[[WriteT], Written],
         statement: "Callable[[str, WriteT], BatchStatementRequestTypeDef]",
         permission: str,
     ) -> list[Written]:
-        """Send several writes as a batch of statements if the engine supports it, or else one by one."""
-        if len(writes) > 1 and self._has_batches and not answered_by_moto():
-            return self._execute([statement(self.table, write) for write in writes], permission)
+        """The answer to each write, in order. A write with a reason is refused unsent; the others go in batches of 25
+        statements if the engine supports them, or else one by one.
+        """
+        sendable = [write for write, reason in zip(writes, reasons, strict=True) if reason is None]
         answers: list[Written] = []
-        for write in writes:
-            answers.append(one(write))
-            if isinstance(lost := answers[-1], Unknown):
-                # This write may have taken seconds. If all the others did too, the call would take far too long.
-                return answers + [NotApplied(lost.why, retry=True)] * (len(writes) - len(answers))
-        return answers
+        for start in range(0, len(sendable), WRITES_A_CALL):
+            some = sendable[start : start + WRITES_A_CALL]
+            if len(some) > 1 and not self._no_batches.is_set() and not answered_by_moto():
+                answers += self._execute([statement(self.table_name, write) for write in some], permission)
+            else:
+                answers += _one_by_one(some, one)
+        sent = iter(answers)
+        return [next(sent) if reason is None else NotApplied(reason, retry=False) for reason in reasons]
 
     def _put(self, item: RecordItem) -> Written:
-        call = ApiCall("PutItem", self.table, "dynamodb:PutItem")
-        return _sent(call, lambda: self.client.put_item(**statements.put_item(self.table, item)))
+        call = ApiCall("PutItem", self.table_name, "dynamodb:PutItem")
+        return _sent(call, lambda: self.client.put_item(**statements.put_item(self.table_name, item)))
 
     def _update(self, replacement: Replacement) -> Written:
-        call = ApiCall("UpdateItem", self.table, "dynamodb:UpdateItem")
-        return _sent(call, lambda: self.client.update_item(**statements.update_item(self.table, replacement)))
+        call = ApiCall("UpdateItem", self.table_name, "dynamodb:UpdateItem")
+        return _sent(call, lambda: self.client.update_item(**statements.update_item(self.table_name, replacement)))
 
     def _execute(self, batch: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:
         """Run independent statements; answers are in order."""
-        call = ApiCall("BatchExecuteStatement", self.table, permission, partial=True)
+        call = ApiCall("BatchExecuteStatement", self.table_name, permission, partial=True)
         try:
             answer = _receive(lambda: self.client.batch_execute_statement(Statements=RawList(batch)))
             responses = answer.get("Responses", [])
@@ -275,13 +241,24 @@ class Requests:
 
     def _do_without_batches(self) -> None:
         with self._changing:
-            had_batches, self._has_batches = self._has_batches, False
-        if had_batches:
+            known = self._no_batches.is_set()
+            self._no_batches.set()
+        if not known:
             logger.warning(
                 "table %s is on an engine without BatchExecuteStatement: from now on, each record is written in a "
                 "separate request",
-                self.table,
+                self.table_name,
             )
+
+
+def _one_by_one(writes: Sequence[WriteT], one: Callable[[WriteT], Written]) -> list[Written]:
+    answers: list[Written] = []
+    for write in writes:
+        answers.append(one(write))
+        if isinstance(lost := answers[-1], Unknown):
+            # This write may have taken seconds. If all the others did too, the call would take far too long.
+            return answers + [NotApplied(lost.why, retry=True)] * (len(writes) - len(answers))
+    return answers
 
 
 def _failed(response: Mapping[str, Any], call: ApiCall) -> Written:

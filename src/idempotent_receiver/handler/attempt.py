@@ -5,15 +5,17 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, cast
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
 from idempotent_receiver.protocol.record import idempotency_key
-from idempotent_receiver.protocol.store import ReadingStore, RecordStore, Unknown
+from idempotent_receiver.protocol.store import RecordStore, TransactionalStore, Unknown
+from idempotent_receiver.protocol.transitions import Basis
 from idempotent_receiver.transaction import outbox
 from idempotent_receiver.transaction.action import Action
 from idempotent_receiver.transaction.reads import PlainItem
-from idempotent_receiver.transaction.transaction import Transaction
+from idempotent_receiver.transaction.transaction import ToCall, Transaction
 
 MOST_RUNS = 8
 """How many times a handler may run in one attempt because data that it had read changed before it could commit."""
@@ -34,12 +36,16 @@ class Attempt:
     """The store from which its transaction reads."""
     no_sends: str | None = outbox.NOBODY_REDELIVERS
     """Why its transaction cannot send messages; None if it can."""
+    to_call: ToCall | None = None
+    """What makes a call for its transaction; None if nobody redelivers what it calls."""
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
     no_actions: str | None = None
     """Why its transaction has no reads and writes; None if it has."""
     lend: Callable[[type], object] | None = None
     """Lends what the handler requests by annotation, such as a database session."""
+    call: "OwnCall | None" = field(default=None, init=False)
+    """What runs in place of the handler: a call in its record's outbox."""
     asynchronous: bool = field(default=False, init=False)
     parsing: bool = field(default=False, init=False)
     """Whether its input is being parsed. An error is then not the handler's, which has not started."""
@@ -53,7 +59,11 @@ class Attempt:
         """
         if self._transaction is None:
             self._transaction = Transaction(
-                self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends, no_actions=self.no_actions
+                self._fetch,
+                asynchronous=self.asynchronous,
+                no_sends=self.no_sends,
+                to_call=self.to_call,
+                no_actions=self.no_actions,
             )
             if self._ended:
                 self._transaction.seal()
@@ -74,9 +84,9 @@ class Attempt:
             self._transaction.pass_on(attributes, system_attributes)
 
     def outbox(self) -> str | None:
-        """The messages to send once the outcome is recorded, as stored in a record; None if there are none."""
-        sends = () if self._transaction is None else self._transaction.sends
-        return outbox.to_text(sends) if sends else None
+        """What to send and to call once the outcome is recorded, as stored in a record; None if there is nothing."""
+        entries = () if self._transaction is None else self._transaction.outbox
+        return outbox.to_text(entries) if entries else None
 
     @property
     def unread(self) -> BaseException | None:
@@ -84,10 +94,8 @@ class Attempt:
         return None if self._transaction is None else self._transaction.unread
 
     def _fetch(self, table: str, key: PlainItem) -> PlainItem | None:
-        if not isinstance(self.store, ReadingStore):
-            raise misuse(TypeError(f"Transaction.get needs a store with `get`; {type(self.store).__name__} has none"))
         began_seconds = self.deadline.elapsed_seconds
-        found = self.store.get(table, key)
+        found = cast(TransactionalStore, self.store).get(table, key)  # checked at set-up
         self.reads.append(self.deadline.elapsed_seconds - began_seconds)
         if isinstance(found, Unknown):
             raise misuse(StoreUnavailable(self.key, f"Transaction.get: {found.why}", ran=True))
@@ -101,6 +109,13 @@ class Attempt:
     def remaining_time_ms(self) -> int:
         """Milliseconds until the invocation's deadline."""
         return max(0, int(self.deadline.left_seconds * 1000))
+
+
+class OwnCall(NamedTuple):
+    """A call in a record's outbox: its function's name, and what makes it."""
+
+    name: str
+    make: Callable[[], object]
 
 
 MARKER = "idempotent-receiver"
@@ -193,13 +208,13 @@ def _raised(error: BaseException, attempt: Attempt, *, with_text: bool) -> Raise
     attempt.seal()
     failure = failure_of(error, with_text=with_text)
     if attempt.parsing:
-        failure = replace(failure, started=False)
+        failure = replace(failure, started=False, charged=False)
     if attempt.unread is None:
         return Raised(failure, error, attempt.checks())
     if failure.permanent:
         # The failed read may have caused the permanent failure.
         error, failure = attempt.unread, failure_of(attempt.unread, with_text=with_text)
-    return Raised(failure, error, unread=True)
+    return Raised(replace(failure, charged=False), error, unread=True)
 
 
 def _refuse_unrun(result: object) -> None:
@@ -217,6 +232,16 @@ def _refuse_unrun(result: object) -> None:
 def dropped(why: str) -> str:
     """The marker for a result that could not be kept, although the effect took place."""
     return marker({"result": "dropped", "why": why})
+
+
+def inline(run: Basis, data: str | None, largest_record_bytes: int) -> str | None:
+    """The record's `data` for a result: the result itself, or if it is too large, a marker that it was dropped."""
+    if data is None:
+        return None
+    size_bytes = run.record.size_bytes + len("data") + len(data.encode())
+    if size_bytes <= largest_record_bytes:
+        return data
+    return dropped(f"too large: the record would have {size_bytes} bytes; the limit is {largest_record_bytes}")
 
 
 def marker(content: dict[str, str]) -> str:

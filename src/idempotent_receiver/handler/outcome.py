@@ -6,7 +6,7 @@ a dead letter or raising an exception. A `deadline` argument supplies the time f
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
@@ -19,10 +19,12 @@ from idempotent_receiver.protocol.answers import (
     SettleResult,
     Unreadable,
 )
-from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.charges import Allowance, Charged, charged_of, on_failure, with_crash
+from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 from idempotent_receiver.transaction.action import Action
+from idempotent_receiver.transaction.outbox import calls_in, from_text
 
 __all__ = [
     "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Ending", "Failed",
@@ -79,12 +81,15 @@ class ClaimFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """The effect took place, but its messages are not all confirmed, or not marked so; a redelivery sends what is left.
-    `out_of_time` says that only the time to send them was missing.
+    """The effect took place, but its outbox is not done, or not marked so; a redelivery goes on with what is left.
+    `out_of_time` says that only time was missing, `charged` that the message itself is the cause. `failure` is that of
+    a call.
     """
 
     why: str
     out_of_time: bool = False
+    failure: Failure | None = None
+    charged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +112,16 @@ OVERTAKEN = Failure(
     type="RecordChanged",
     text="this key has a record that had not been read when the handler ran. The next delivery reads it first: "
     "in a handwritten event, set ApproximateReceiveCount to 2",
+    charged=False,
 )
 """The failure of an unclaimed run whose completion was refused."""
+
+OUTBOX_LEFT = Failure(
+    type="MessagesNotSent",
+    text="its effect took place, but not all that it sends could be sent: a redrive sends what is left",
+    exhausted=True,
+)
+"""The failure of a message whose record has something left to send after all charged deliveries."""
 
 Ending = Outcome | answers.AlreadyFailed | OtherPayload
 """The end of a call: a message's outcome, or an answer that only a call can have."""
@@ -123,6 +136,8 @@ def of_claim(answer: answers.Refusal | Unknown) -> Ending:
             return ClaimFailed(why)
         case answers.Unsent():
             return answers.NOT_SENT_HERE
+        case answers.Exhausted() | answers.ClaimableAlone():
+            raise AssertionError(answer)  # only for a message's claim, which the batch answers
         case _:
             return answer
 
@@ -146,7 +161,7 @@ def of_mark(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, *,
         case Settled(record):
             return Completed(record) if ran else Duplicate(record)
         case Unknown(why):
-            return NotSent(f"its messages were sent, but that was not recorded: {why}")
+            return NotSent(f"its outbox is done, but that was not recorded: {why}")
         case ClaimLost(found):
             return _taken_over(found, claim, deadline)
 
@@ -157,7 +172,7 @@ def of_stop(answer: SettleResult | Unknown, claim: Claim, deadline: Deadline, no
         case Settled():
             return not_sent
         case Unknown(why):
-            return NotSent(f"{not_sent.why}. What SQS has confirmed was not recorded, and is sent again: {why}")
+            return NotSent(f"{not_sent.why}. What was done was not recorded, and is done again: {why}")
         case ClaimLost(found):
             return _taken_over(found, claim, deadline)
 
@@ -170,7 +185,7 @@ def _taken_over(found: Record | None, claim: Claim, deadline: Deadline) -> Outco
         case HeldElsewhere() as held:
             return held
         case _:
-            return NotSent("its record has changed while its messages were sent")
+            return NotSent("its record has changed meanwhile")
 
 
 def of_failure(
@@ -221,21 +236,68 @@ def as_outcome(ending: Ending) -> Outcome:
 
 
 def uncommitted(
-    answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool
+    answer: ActionFailed | Unknown, actions: Sequence[Action], *, with_text: bool, own: bool = False
 ) -> tuple[Failure, BaseException | None]:
     """The failure of a run whose commit was refused or got no definite answer, and the exception to raise, if any.
+    `own`: the commit's own actions are at fault.
 
     If the commit took effect after all, recording the failure is refused, because the record's version has changed.
     """
     match answer:
         case ActionFailed(index, stale):
             error = actions[index].error(index + 1, stale=stale)
-            return failure_of(error, with_text=with_text), error
+            failure = failure_of(error, with_text=with_text)
+            return replace(failure, charged=failure.charged and not stale), error
         case Unknown(why):
-            return Failure(type="TransactionNotCommitted", text=why), None
+            return Failure(type="TransactionNotCommitted", text=why, charged=own), None
 
 
 def mismatch(answer: OtherPayload) -> Failure:
     """The failure of a message whose key was used for a different payload."""
     text = f"the key was used for another payload: fingerprint {answer.expected} then, {answer.found} now"
     return Failure(type="FingerprintMismatch", text=text, permanent=True, started=False)
+
+
+def charge(record: Record, failure: Failure, allowance: Allowance | None, now_ms: int) -> tuple[Failure, Charged]:
+    """The failure of a run on this record with what it costs its message, and that cost."""
+    final = failure.permanent or (allowance is not None and allowance.over(now_ms, failure))
+    cost = on_failure(record, allowance, charged=failure.charged, final=final)
+    return with_cost(failure, cost, allowance), cost
+
+
+def with_cost(failure: Failure, cost: Charged, allowance: Allowance | None) -> Failure:
+    """The failure with what it costs its message. The last one has no delay: it is not retried."""
+    if allowance is None:
+        return failure
+    last = cost.message is not None
+    return replace(
+        failure,
+        count=cost.attempts,
+        charged_attempt=allowance.used(cost.attempts - 1) + 1 if failure.charged else 0,
+        exhausted=last and not failure.permanent,
+        delay_seconds=None if last else failure.delay_seconds,
+    )
+
+
+def of_outbox(outbox: str | None) -> Failure:
+    """The failure of a message whose record has this outbox left after all charged deliveries. It names the calls."""
+    try:
+        calls = calls_in(from_text(outbox))
+    except Exception:  # noqa: BLE001  # anyone may have edited the record
+        calls = {}
+    if not calls:
+        return OUTBOX_LEFT
+    named = ", ".join(f"call {number} ({call.name})" for number, call in calls.items())
+    text = f"its effect took place, but not all that it calls could be called: {named}. A redrive does what is left"
+    return replace(OUTBOX_LEFT, type="CallsNotMade", text=text)
+
+
+def of_exhausted(record: Record) -> Failure:
+    """The failure of a message that is exhausted, or failed for good before: what its dead letter says."""
+    count = charged_of(record).attempts
+    if record.status == Status.SENDING:
+        return replace(of_outbox(record.outbox), count=with_crash(record).attempts)
+    error = error_of(record)
+    texts = {name: value for name in ("type", "at", "text", "codes") if isinstance(value := error.get(name), str)}
+    kept = {"type": "unknown", **texts, "permanent": permanent(record), "exhausted": not permanent(record)}
+    return Failure(**kept, count=count)  # type: ignore[arg-type]  # the names imply the types

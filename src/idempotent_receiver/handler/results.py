@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.handler.attempt import dropped, marked, marker
+from idempotent_receiver.handler.attempt import dropped, inline, marked, marker
 from idempotent_receiver.options import require_client, require_text
 from idempotent_receiver.protocol.record import Record, idempotency_key
 from idempotent_receiver.protocol.transitions import Basis
@@ -121,26 +121,19 @@ def _unpacked(body: bytes, url: str) -> str:
     return text
 
 
-def fits(run: Basis, data: str | None, largest_record_bytes: int) -> bool:
-    """Whether a result fits in its record."""
-    return data is None or _size_with(run, data) <= largest_record_bytes
-
-
 def kept(run: Basis, data: str | None, largest_record_bytes: int, results: Results | None) -> str | None:
     """The record's `data` for a result: a small result itself; for a large one, its location or a note that it was
     dropped.
 
     Never raises an `Exception`: the effect took place, and a result that cannot be kept must not undo it.
     """
-    if data is None or fits(run, data, largest_record_bytes):
-        return data
-    too_large = f"too large: the record would have {_size_with(run, data)} bytes; the limit is {largest_record_bytes}"
-    if results is None:
-        return dropped(too_large)
+    within = inline(run, data, largest_record_bytes)
+    if results is None or data is None or within == data:
+        return within
     try:
         return marker(results.put(f"{idempotency_key(run.record.id)}/{run.record.version}", data))
     except Exception as error:  # noqa: BLE001  # `put` may raise anything
-        return dropped(f"{too_large}, and it could not be stored elsewhere: {type(error).__name__}")
+        return dropped(f"{why_dropped(within)}, and it could not be stored elsewhere: {type(error).__name__}")
 
 
 def why_dropped(data: str | None) -> str | None:
@@ -163,7 +156,3 @@ def fetched(record: Record, results: Results | None) -> str | None:
 
 def _url(place: dict[str, str]) -> str:
     return f"s3://{place.get('bucket')}/{place.get('key')}"
-
-
-def _size_with(run: Basis, data: str) -> int:
-    return run.record.size_bytes + len("data") + len(data.encode())

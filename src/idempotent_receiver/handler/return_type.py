@@ -55,7 +55,7 @@ class ReturnType:
         if self._is_any:
             return None
         try:
-            found = _difference(result, self.replayed(data))
+            found = difference_of(result, self.replayed(data))
         except Exception as error:  # noqa: BLE001  # a user's validator or comparison may raise anything
             return f"a replay would raise {type(error).__name__}"
         return None if found is None else f"a replay would differ: result{found[0]} {found[1]}"
@@ -118,7 +118,7 @@ def _unreadable_keys(schema: object) -> Iterator[str]:
         yield from _unreadable_keys(part)
 
 
-def _difference(first: Any, again: Any) -> tuple[str, str] | None:
+def difference_of(first: Any, again: Any) -> tuple[str, str] | None:
     """Where, within a result, a replay would differ from it by type or value, and how; None if it would not."""
     if type(first) is type(again) and type(first) in _ATOMS:
         return None if first == again else _another_value(first)
@@ -131,7 +131,7 @@ def _difference(first: Any, again: Any) -> tuple[str, str] | None:
     if parts.keys() != others.keys():
         return _another_value(first)
     for name, part in parts.items():
-        if (found := _difference(part, others[name])) is not None:
+        if (found := difference_of(part, others[name])) is not None:
             return _place(name) + found[0], found[1]
     return None
 

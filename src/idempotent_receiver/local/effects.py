@@ -73,9 +73,7 @@ class Difference(NamedTuple):
 
 
 Changes = Mapping[ItemPlace, Mapping[str, Decimal]]
-"""A message's changes, by place and path: the amount added to a number; for anything else, 1 if it appeared or changed,
-and -1 if it disappeared.
-"""
+"""A message's changes, by place and path: the amount added to a number, and 1 for anything else."""
 
 
 class Step(NamedTuple):
@@ -142,10 +140,10 @@ def referred(steps: Sequence[Step], again: ContentByTable) -> Reference:
 
 
 def added(expected: Hashable, found: Hashable) -> Decimal:
-    """The growth of a number; for anything else, 1 if it appeared or changed, and -1 if it disappeared."""
+    """The growth of a number, and 1 for anything else."""
     if isinstance(expected, Decimal | None) and isinstance(found, Decimal | None):
         return (found or Decimal(0)) - (expected or Decimal(0))
-    return Decimal(-1 if found is None else 1)
+    return Decimal(1)
 
 
 ELEMENT, PATH_PART = re.compile(r"\[\d+\]"), re.compile(r"\.|\Z")

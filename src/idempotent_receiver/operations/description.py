@@ -5,10 +5,11 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 from idempotent_receiver import options
+from idempotent_receiver.handler.callees import Callees
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.payload import EVERYTHING, Payload, compiled, json_of
 from idempotent_receiver.protocol.namespaces import checked
@@ -38,6 +39,8 @@ class Description:
     namespace: str | None = None
     retention_days: float | None = None
     effects: str | None = None
+    callees: Callees | None = field(default=None, compare=False)
+    """The functions that records may call, if the handler was imported. No document has them."""
 
     @classmethod
     def of(cls, consumer: Consumer) -> "Description":
@@ -50,6 +53,7 @@ class Description:
             namespace=made_with.store.namespace,
             retention_days=made_with.retention_seconds / DAY_SECONDS,
             effects=made_with.effects,
+            callees=made_with.callees,
         )
 
     @property

@@ -80,7 +80,7 @@ def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
         again = "for good" if permanent(record) else "and may be tried again"
         return f"FAILED {ended}, {again}: {reason}"
     if record.status == Status.SENDING:
-        return f"SENDING since {attempt}: its effect took place, but its messages may not have been sent"
+        return f"SENDING since {attempt}: its effect took place, but its messages and calls may not be done"
     if record.status != Status.INPROGRESS:
         return f"{record.status} at {attempt}"
     if record.execution is not None:

@@ -1,15 +1,21 @@
-"""Sends a record's messages, or gives one up, when the consumed message is gone and no redelivery will send them.
+"""Sends a record's messages and makes its calls, or gives one up, when the consumed message is gone and no redelivery
+will do it.
 
-The command takes the record over as a worker does, so that no worker sends at the same time. Its lease is longer than
-it can send. Whatever stops it, it records what SQS has confirmed, and ends its lease.
+The command takes the record over as a worker does, so that no worker does the same at the same time. Its lease is
+longer than it can send and call. Whatever stops it, it records what is done, and ends its lease.
 """
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idempotent_receiver.batch.settings import SendAnswer
 from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.handler.attempt import Attempt, Handled, OwnCall, Raised, run, run_async
+from idempotent_receiver.handler.callees import Callees
 from idempotent_receiver.handler.outcome import (
     Completed,
     Duplicate,
@@ -18,6 +24,7 @@ from idempotent_receiver.handler.outcome import (
     of_mark,
     of_stop,
 )
+from idempotent_receiver.process_end import lifetime
 from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, Settled, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
 from idempotent_receiver.protocol.record import Record, Status, idempotency_key
@@ -25,7 +32,17 @@ from idempotent_receiver.protocol.sending import TakeOver, mark, stop
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, Claimed, Settlement, decide
 from idempotent_receiver.sqs.sends import send_messages
-from idempotent_receiver.transaction.outbox import GivenUp, Outgoing, confirmed, from_text, with_reason
+from idempotent_receiver.transaction.outbox import (
+    GivenUp,
+    OutboxCall,
+    OutboxEntry,
+    Outgoing,
+    calls_in,
+    confirmed,
+    from_text,
+    sends_in,
+    with_reason,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -36,27 +53,45 @@ SEND_SECONDS = 60
 RECORD_SECONDS = 30
 """The time for recording what was sent."""
 
+CALL_SECONDS = 15 * 60
+"""The longest time for calls, as on Lambda. Then the command's process ends, where a kernel timer can end it."""
+
 LONGEST_BACKOFF_SECONDS = 20
 """botocore's longest pause between two attempts of a request."""
 
 TAKEN_BY_A_WORKER = "a worker has taken its record over, and sends what is left: wait"
-OUT_OF_TIME = f"not all messages were sent within {SEND_SECONDS} s: repeat the command"
+OUT_OF_TIME = f"not all was sent and called within {SEND_SECONDS} s: repeat the command"
 
 
-def send_from(store: RecordStore, sqs: "SQSClient", id: str, clock: Clock, retention_seconds: int) -> str | None:
-    """Send a record's messages one after another, and mark the record. Returns why it failed, or None.
+def send_from(
+    store: RecordStore,
+    sqs: "SQSClient",
+    id: str,
+    clock: Clock,
+    retention_seconds: int,
+    *,
+    callees: Callees | None = None,
+) -> str | None:
+    """Send a record's messages and make its calls, one after another, and mark the record. Returns why it failed, or
+    None. `callees` are the consumer's functions, if its code is there.
 
     As in a worker, an invalid message does not stop the messages after it, and one that was not confirmed stops only
-    those in its FIFO group. What was confirmed is recorded, also before an exception such as KeyboardInterrupt.
+    those in its FIFO group; a call that raises stops no other. What was done is recorded, also before an exception such
+    as KeyboardInterrupt.
     """
     deadline = Deadline.after(clock, SEND_SECONDS * 1000)
-    lease_ms = int((SEND_SECONDS + _longest_request_seconds(sqs)) * 1000)
-    taken = _taken_over(store, Claim(id, None, "operator", 0, retention_seconds, lease_ms=lease_ms), deadline)
+    longest_seconds = max(_longest_request_seconds(sqs), CALL_SECONDS if callees else 0)
+    lease_ms = int((SEND_SECONDS + longest_seconds) * 1000)
+    claim = Claim(id, None, "operator", 0, retention_seconds, lease_ms=lease_ms)
+    taken = _taken_over(store, claim, deadline, partial(_unknown_call, callees))
     if isinstance(taken, str):
         return taken
-    sending = Sending(sqs, idempotency_key(id), deadline)
+    sending, left = Sending(sqs, idempotency_key(id), deadline), from_text(taken.record.outbox)
     try:
-        sending.send(from_text(taken.record.outbox))
+        sending.send(sends_in(left))
+        if callees and (calls := calls_in(left)):
+            with _process_ends(Deadline.after(clock, CALL_SECONDS * 1000)):
+                sending.call(calls, callees, taken.record)
     except BaseException:
         _recorded(store, taken, sending, clock)
         raise
@@ -73,8 +108,8 @@ class GaveUp(NamedTuple):
     left: bool = False
 
 
-def to_give_up(found: Record | Unknown | None, number: int, now_ms: int) -> Outgoing | str:
-    """The message with this number, which is left to send; or why it cannot be given up."""
+def to_give_up(found: Record | Unknown | None, number: int, now_ms: int) -> OutboxEntry | str:
+    """The message or call with this number, which is left; or why it cannot be given up."""
     left = _left(found, now_ms)
     return left if isinstance(left, str) else left.get(number) or _none_left(number, left)
 
@@ -82,8 +117,8 @@ def to_give_up(found: Record | Unknown | None, number: int, now_ms: int) -> Outg
 def give_up(
     store: RecordStore, id: str, number: int, reason: GivenUp, *, clock: Clock, retention_seconds: int
 ) -> GaveUp:
-    """Replace a record's message that is left to send by a tombstone with the reason. It is then never sent. If none is
-    left, the record is marked. Takes the record over first, as `send_from` does.
+    """Replace a record's message or call that is left by a tombstone with the reason. It is then never sent or made. If
+    none is left, the record is marked. Takes the record over first, as `send_from` does.
     """
     deadline = Deadline.after(clock, RECORD_SECONDS * 1000)
     claim = Claim(id, None, "operator", 0, retention_seconds, lease_ms=2 * RECORD_SECONDS * 1000)
@@ -107,8 +142,27 @@ def _none_left(number: int, left: Collection[int]) -> str:
     return f"message {number} is not left to send (left: {', '.join(map(str, left)) or 'none'})"
 
 
-def _left(found: Record | Unknown | None, now_ms: int) -> dict[int, Outgoing] | str:
-    """A record's messages that are left to send, by their numbers; or why they may not be sent."""
+def _unknown_call(callees: Callees | None, left: Mapping[int, OutboxEntry]) -> str | None:
+    """Why what is left has a call that cannot be made here; None if all can."""
+    calls = calls_in(left).values()
+    if calls and callees is None:
+        return "it has calls to make: give --consumer module:handler, which imports your code"
+    return next((why for call in calls if callees is not None and (why := callees.unknown(call)) is not None), None)
+
+
+@contextmanager
+def _process_ends(deadline: Deadline) -> Iterator[None]:
+    """End this process at the deadline, so that no call outlasts the lease."""
+    try:
+        ends = lifetime(end_process_at_deadline=True)(deadline)
+    except RuntimeError:  # this system has no such timer
+        ends = nullcontext()
+    with ends:
+        yield
+
+
+def _left(found: Record | Unknown | None, now_ms: int) -> dict[int, OutboxEntry] | str:
+    """What is left of a record's outbox, by numbers; or why it may not be sent."""
     if isinstance(found, Unknown):
         return f"its record could not be read: {found.why}"
     if (why := _refusal(decide(found, Claim("", None, "", 0), (), now_ms), found, now_ms)) is not None:
@@ -120,12 +174,19 @@ def _left(found: Record | Unknown | None, now_ms: int) -> dict[int, Outgoing] | 
         return f"its outbox cannot be read: {type(error).__name__}"
 
 
-def _taken_over(store: RecordStore, claim: Claim, deadline: Deadline) -> Claimed | str:
-    """The record, taken over for `claim`; or why it was not."""
+def _taken_over(
+    store: RecordStore,
+    claim: Claim,
+    deadline: Deadline,
+    refuse: Callable[[Mapping[int, OutboxEntry]], str | None] = lambda left: None,
+) -> Claimed | str:
+    """The record, taken over for `claim` unless `refuse` says why not; or why it was not."""
     (found,) = store.read([claim.id])
     left = _left(found, deadline.now_ms)
     if isinstance(left, str):
         return left
+    if (why := refuse(left)) is not None:
+        return why
     assert isinstance(found, Record)  # otherwise, nothing is left
     taken: Claimable | ClaimAnswer | Unknown = ask(TakeOver(claim), found, store, deadline)
     if isinstance(taken, Unknown):
@@ -158,7 +219,9 @@ def _refusal(met: Claimable | ClaimAnswer, found: Record | None, now_ms: int) ->
 
 @dataclass
 class Sending:
-    """Sends messages: the numbers of those `sent`, and why others were refused for good, or not sent."""
+    """Sends messages and makes calls: the numbers of those done (`sent`), and why others were refused for good, or are
+    left.
+    """
 
     sqs: "SQSClient"
     key: str
@@ -187,6 +250,24 @@ class Sending:
                 queues |= {url} if answer.of_queue else set()
                 groups |= {(url, group)} if message.fifo else set()
 
+    def call(self, left: Mapping[int, OutboxCall], callees: Callees, record: Record) -> None:
+        """Make these calls, given by their numbers, until the deadline. One that raises stops no other."""
+        for number, call in left.items():
+            if self._late():
+                self.failed.append(OUT_OF_TIME)
+                return
+            attempt = Attempt(record.id, record.id, record.attempts or 1, self.deadline, "operator")
+            attempt.call = OwnCall(call.name, partial(callees.make, call, f"{self.key}-{number}"))
+            made: Any = _made_async(attempt) if callees.asynchronous(call.name) else None
+            handled = run(_make, attempt) if made is None else asyncio.run(made)
+            if not isinstance(handled, Raised):
+                self.sent.add(number)
+                continue
+            if isinstance(handled.error, KeyboardInterrupt | SystemExit):
+                raise handled.error
+            why = f"call {number} ({call.name}): {handled.failure.reason}"
+            (self.refused if handled.failure.permanent else self.failed).append(why)
+
     def _answer(self, url: str, entry: tuple[str, Mapping[str, Any]]) -> SendAnswer:
         tries = 0
         while True:
@@ -200,10 +281,19 @@ class Sending:
 
     @property
     def why(self) -> str | None:
-        """Why not all messages were sent; None if they were."""
+        """Why not all is done; None if it is."""
         if self.failed:
             return "; ".join([*self.failed, *self.refused])
-        return f"all other messages were sent, but {'; '.join(self.refused)}" if self.refused else None
+        return f"all else is done, but {'; '.join(self.refused)}" if self.refused else None
+
+
+def _make(attempt: Attempt) -> Any:
+    assert attempt.call is not None  # it was set
+    return attempt.call.make()
+
+
+async def _made_async(attempt: Attempt) -> Handled:
+    return await run_async(_make, attempt)
 
 
 def _recorded(store: RecordStore, taken: Claimed, sending: Sending, clock: Clock) -> str | None:

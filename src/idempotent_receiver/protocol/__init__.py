@@ -7,7 +7,6 @@ from idempotent_receiver.protocol.store import (
     Commit,
     Conflict,
     NotApplied,
-    ReadingStore,
     RecordStore,
     TransactionalStore,
     Unknown,
@@ -16,6 +15,6 @@ from idempotent_receiver.protocol.store import (
 from idempotent_receiver.transaction.action import Action
 
 __all__ = [
-    "Action", "ActionFailed", "Applied", "Change", "Commit", "Conflict", "NotApplied", "ReadingStore", "Record",
-    "RecordStore", "Status", "TransactionalStore", "Unknown", "Written",
+    "Action", "ActionFailed", "Applied", "Change", "Commit", "Conflict", "NotApplied", "Record", "RecordStore",
+    "Status", "TransactionalStore", "Unknown", "Written",
 ]  # fmt: skip

@@ -50,6 +50,20 @@ class Unsent:
     record: Record
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimableAlone:
+    """The key may be claimed by replacing `seen`, but only by a claim that is made alone: it has crashed before."""
+
+    seen: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """The message has had all its charged attempts, or failed for good before: what is left is its dead letter."""
+
+    record: Record
+
+
 NOT_SENT_HERE = Unreadable("the record belongs to a consumer with messages to send: use a different namespace")
 """A call's answer in place of `Unsent`: the record belongs to a consumer, not to the call."""
 
@@ -75,5 +89,7 @@ class ClaimLost:
     found: Record | None
 
 
-Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable | Unsent
+Refusal = (
+    AlreadyCompleted | AlreadyFailed | ClaimableAlone | Exhausted | HeldElsewhere | OtherPayload | Unreadable | Unsent
+)
 SettleResult = Settled | ClaimLost

@@ -32,8 +32,8 @@ class Record(NamedTuple):
     lease's end). `attempts` is the number of times that the handler may have started. `execution` is the ARN of the
     workflow execution that has the key, and `input` the input of one still to be started. `resent` is a `Resend` as
     JSON, `outbox` the messages that a SENDING record has to send; a COMPLETED record keeps which of them operators gave
-    up. `unreadable` is never stored: it says why the stored attributes are not a valid record, for `decide` to answer
-    `Unreadable`.
+    up. `charged` says what the message itself has cost, as JSON: see `charges.py`. `unreadable` is never stored: it
+    says why the stored attributes are not a valid record, for `decide` to answer `Unreadable`.
     """
 
     id: str
@@ -47,6 +47,7 @@ class Record(NamedTuple):
     input: str | None = None
     resent: str | None = None
     outbox: str | None = None
+    charged: str | None = None
     expiration: int | None = None
     in_progress_expiration: int | None = None
     attempts: int | None = None
@@ -117,6 +118,11 @@ def error_of(record: Record) -> Mapping[str, Any]:
 def permanent(record: Record) -> bool:
     """Whether the record says that a retry cannot help."""
     return error_of(record).get("permanent") is True
+
+
+def exhausted(record: Record) -> bool:
+    """Whether the record says that its message has used up its charged attempts."""
+    return error_of(record).get("exhausted") is True
 
 
 def _whole(value: object) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from idempotent_receiver.protocol.answers import ClaimLost, Settled, SettleResult
+from idempotent_receiver.protocol.charges import carried
 from idempotent_receiver.protocol.record import Change, Record, unchanged
 from idempotent_receiver.protocol.transitions import expiration_of
 
@@ -16,7 +17,8 @@ from idempotent_receiver.protocol.transitions import expiration_of
 class Renewal(NamedTuple):
     """Extends the claim's lease to `lease_ms` from now. `held` is the record that the claim or latest renewal wrote.
 
-    `renewed` are the versions of all renewals: one whose answer never came may have taken effect, or still do so.
+    `renewed` are the versions of all renewals and checkpoints: one whose answer never came may have taken effect, or
+    still do so.
     """
 
     held: Record
@@ -40,7 +42,13 @@ class Renewal(NamedTuple):
             return ClaimLost(seen)
         until_ms = now_ms + self.lease_ms
         expiration = expiration_of(now_ms, self.retention_seconds, until_ms)
-        renewed = self.held._replace(version=version, in_progress_expiration=until_ms, expiration=expiration)
+        # Of what stands, because a checkpoint may have recorded an outbox's progress.
+        renewed = standing._replace(
+            version=version,
+            in_progress_expiration=until_ms,
+            expiration=expiration,
+            charged=carried(standing, version),
+        )
         return Change(renewed, standing)
 
     def applied(self, change: Change) -> Settled:

@@ -119,7 +119,7 @@ class RecordStore(Protocol):
 
 @runtime_checkable
 class TransactionalStore(RecordStore, Protocol):
-    """A store that can commit a handler's own writes together with the record's."""
+    """A store for transactions: it can commit a handler's own writes together with the record's, and read for it."""
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         """Write each commit's change and all its actions, or nothing of that commit. Record ids are distinct.
@@ -127,11 +127,6 @@ class TransactionalStore(RecordStore, Protocol):
         The store may group commits into requests, but each has its own answer, and none fails because of another. A
         repeated commit takes effect once. A commit that no transaction may contain is `NotApplied`, and is not sent.
         """
-
-
-@runtime_checkable
-class ReadingStore(TransactionalStore, Protocol):
-    """A store through which a handler's transaction can also read."""
 
     def get(self, table: str, key: PlainItem) -> PlainItem | Unknown | None:
         """Read the item with this key, in plain values, with a consistent read; None if it does not exist."""

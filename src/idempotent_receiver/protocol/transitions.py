@@ -27,17 +27,23 @@ a fingerprint different from the claim's, in any status                OtherPayl
 COMPLETED                                                              AlreadyCompleted
 the version that this very claim wrote                                 Claimed: its answer was lost
 SENDING or INPROGRESS, lease live                                      HeldElsewhere
+FAILED, or lease over, and its message is exhausted                    Exhausted: its dead letter is left to send
 SENDING, lease over                                                    Unsent: whoever sends takes it over first
 FAILED, where failures are answers                                     AlreadyFailed
+FAILED, or INPROGRESS with its lease over, and it has crashed before   ClaimableAlone, unless the claim is alone
 FAILED, or INPROGRESS with its lease over                              Claimable, by replacing that record
 ====================================================================== ===========================================
+
+`charges.py` says when a message is exhausted and what has crashed, where a claim brings an allowance. An exhausted
+INPROGRESS record is first replaced by FAILED, so that a worker that is late after all cannot change it; a SENDING one
+stays.
 
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
 started or should start again. A record with messages to send is first SENDING, with a lease; `sending.py` has what
 follows. If the version to replace is gone, the answer is `ClaimLost`. A record that has vanished is not recreated.
 After `ClaimLost`, an unclaimed run may start `once_more`.
 
-**Transitions.** `Peek`, `Claim`, `Settlement` and the transitions in `sending.py`, `renewal.py` and `execution.py`
+**Transitions.** `Claim`, `Settlement` and the transitions in `peek.py`, `sending.py`, `renewal.py` and `execution.py`
 share one interface, so that one loop (`exchange.exchange`) drives each to its answer. `id` is the record's id. `step`
 takes the current record, the versions sent so far, the time and a fresh version, and returns the next `Change` to try
 or the answer. `applied` returns the answer once that change is written.
@@ -47,11 +53,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from idempotent_receiver.protocol import charges
 from idempotent_receiver.protocol.answers import (
     AlreadyCompleted,
     AlreadyFailed,
     Claimable,
+    ClaimableAlone,
     ClaimLost,
+    Exhausted,
     HeldElsewhere,
     OtherPayload,
     Refusal,
@@ -60,6 +69,7 @@ from idempotent_receiver.protocol.answers import (
     Unreadable,
     Unsent,
 )
+from idempotent_receiver.protocol.charges import NO_CHARGE, Allowance, Charged
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, permanent, unchanged
 
 Attributes = Mapping[str, str | int | None]
@@ -80,9 +90,7 @@ class Claimed:
     def taken_over(self) -> bool:
         """Whether another worker had claimed the key and never settled it. A released record has no owner."""
         over = self.over
-        if over is None or over.status != Status.INPROGRESS:
-            return False
-        return over.owner is not None or over.version is None
+        return over is not None and over.status == Status.INPROGRESS and charges.crashed(over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +117,14 @@ Basis = Claimed | Unclaimed
 
 
 ClaimAnswer = Claimed | Refusal
-PeekAnswer = Claimable | Refusal
 
 
 class Claim(NamedTuple):
     """Claims a key until `lease_until_ms` (epoch) for the `owner`, whose payload has this `fingerprint`.
 
     With `failures_are_answers`, a FAILED record is an answer, not a reason to retry. `input` is for starting a
-    workflow. A lease that will be renewed instead lasts `lease_ms` from its write.
+    workflow. A lease that will be renewed instead lasts `lease_ms` from its write. `allowance` limits what the message
+    may cost; `alone` says that nothing else is claimed in this process.
     """
 
     id: str
@@ -127,20 +135,29 @@ class Claim(NamedTuple):
     failures_are_answers: bool = False
     input: str | None = None
     lease_ms: int | None = None
+    allowance: Allowance | None = None
+    alone: bool = False
 
     def step(
         self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str
     ) -> Change | ClaimAnswer:
         """The write that claims the key, or the answer if there is nothing to write."""
-        answer = decide(seen, self, sent_versions, now_ms)
-        return self.change(seen, now_ms, version) if isinstance(answer, Claimable) else answer
+        match decide(seen, self, sent_versions, now_ms):
+            case Claimable():
+                return self.change(seen, now_ms, version)
+            case Exhausted(crash) if crash.status == Status.INPROGRESS:
+                expiration = expiration_of(now_ms, self.retention_seconds, None)
+                return Change(charges.fenced(crash, self.owner, version, expiration), crash)
+            case answer:
+                return answer
 
     def change(self, seen: Record | None, now_ms: int, version: str) -> Change:
         """The write that claims the key."""
-        before = 0  # after an expired record, attempts count from zero again
-        if seen is not None and not seen.expired(now_ms):
+        standing = None if seen is None or seen.expired(now_ms) else seen  # after an expired one, all counts anew
+        before = 0
+        if standing is not None:
             # A record without a count is from Powertools, whose handler has started once.
-            before = 1 if seen.attempts is None else seen.attempts
+            before = 1 if standing.attempts is None else standing.attempts
         lease_until_ms = self.lease_at(now_ms)
         record = Record(
             id=self.id,
@@ -152,6 +169,7 @@ class Claim(NamedTuple):
             validation=self.fingerprint,
             owner=self.owner,
             input=self.input,
+            charged=charges.on_claim(standing, self.allowance, alone=self.alone).text(version),
         )
         return Change(record, seen)
 
@@ -159,9 +177,14 @@ class Claim(NamedTuple):
         """The end of a lease written now."""
         return self.lease_until_ms if self.lease_ms is None else now_ms + self.lease_ms
 
-    def applied(self, change: Change) -> Claimed:
-        """The key is claimed."""
-        return Claimed(change.new, self, change.seen)
+    def applied(self, change: Change) -> Claimed | Exhausted:
+        """The key is claimed, or the message has failed finally."""
+        return self.written(change.new, change.seen)
+
+    def written(self, record: Record, over: Record | None = None) -> Claimed | Exhausted:
+        """The answer of a claim that has written `record`."""
+        fenced = self.allowance is not None and record.status == Status.FAILED
+        return Exhausted(record) if fenced else Claimed(record, self, over)
 
     def unclaimed(self, seen: Record | None, now_ms: int, version: str) -> Unclaimed:
         """The basis of a run without a claim: all its effects commit with its completion."""
@@ -184,27 +207,6 @@ def once_more(lost: ClaimLost, run: Unclaimed, now_ms: int, version: str) -> Unc
     return None
 
 
-class Peek(NamedTuple):
-    """A claim's first read of a key that probably has a record. It decides but writes nothing."""
-
-    claim: Claim
-
-    @property
-    def id(self) -> str:
-        """The record's id."""
-        return self.claim.id
-
-    def step(self, seen: Record | None, sent_versions: Collection[str], now_ms: int, version: str) -> PeekAnswer:
-        """The existing answer, or `Claimable` with the record that the claim would replace."""
-        answer = decide(seen, self.claim, sent_versions, now_ms)
-        assert not isinstance(answer, Claimed)  # a peek has written nothing
-        return answer
-
-    def applied(self, change: Change) -> Claimable:
-        """Never called: there is no change."""
-        raise AssertionError  # a peek writes nothing
-
-
 _WHILE_RUNNING = dict.fromkeys(("in_progress_expiration", "error", "input", "outbox"))
 """The attributes that a settlement removes unless its outcome has them."""
 
@@ -213,7 +215,7 @@ class Settlement(NamedTuple):
     """Ends a run with the attributes in `outcome`: `held` with these attributes replaces `standing`.
 
     For a claim, `standing` is `held` itself or its latest renewal. `version` is set in advance if a stored result
-    is already named after it.
+    is already named after it. `charged` is what the record says of its message's cost from now on.
     """
 
     held: Record
@@ -222,6 +224,7 @@ class Settlement(NamedTuple):
     standing: Record | None
     version: str | None = None
     renewed: Collection[str] = ()
+    charged: Charged = NO_CHARGE
 
     @property
     def id(self) -> str:
@@ -243,7 +246,9 @@ class Settlement(NamedTuple):
         """The write that ends the claim."""
         ended: dict[str, Any] = {**_WHILE_RUNNING, **self.outcome}
         expiration = expiration_of(now_ms, self.retention_seconds, ended["in_progress_expiration"])
-        return Change(self.held._replace(**ended, version=version, expiration=expiration), self.standing)
+        charged = self.charged.text(version)
+        ended_record = self.held._replace(**ended, version=version, expiration=expiration, charged=charged)
+        return Change(ended_record, self.standing)
 
     def applied(self, change: Change) -> Settled:
         """The claim has ended."""
@@ -269,13 +274,22 @@ def decide(seen: Record | None, claim: Claim, sent_versions: Collection[str], no
         return AlreadyCompleted(seen)
     # Checked before the live lease, because the record that this claim wrote has one, too.
     if seen.version in sent_versions:
-        return Claimed(seen, claim)
+        return claim.written(seen)
     if seen.status in (Status.INPROGRESS, Status.SENDING) and lease is not None and lease > now_ms:
         return HeldElsewhere(lease)
+    return _decide_ended(seen, claim)
+
+
+def _decide_ended(seen: Record, claim: Claim) -> Claimable | ClaimAnswer:
+    """The last rows of the table, for a record that no live claim holds and that is not COMPLETED."""
+    if charges.ends(seen, claim.allowance):
+        return Exhausted(seen)
     if seen.status == Status.SENDING:
         return Unsent(seen)
     if seen.status == Status.FAILED and claim.failures_are_answers:
         return AlreadyFailed(seen)
+    if not claim.alone and charges.must_be_alone(seen, claim.allowance):
+        return ClaimableAlone(seen)
     return Claimable(seen)
 
 
@@ -292,25 +306,27 @@ def complete(run: Basis, data: str | None, outbox: str | None = None, now_ms: in
     return ends if isinstance(run, Claimed) else ends._replace(version=run.record.version)
 
 
-def fail(run: Basis, error: str, *, started: bool = True) -> Settlement:
+def fail(run: Basis, error: str, *, started: bool = True, charged: Charged = NO_CHARGE) -> Settlement:
     """The handler failed, or never `started`: FAILED with the error as JSON text. If no attempt has started, the record
     keeps no fingerprint, so that a corrected payload can use the same key.
     """
     outcome = {**failed(error), **({} if started else _without_attempt(run))}
-    return settlement(run, outcome)
+    return settlement(run, outcome, charged)
 
 
-def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
-    """End the lease now and remove the owner. An attempt whose handler never `started` does not count."""
+def release(held: Claimed, now_ms: int, *, started: bool = False, crash: bool = False) -> Settlement:
+    """End the lease now and remove the owner. An attempt whose handler never `started` does not count. `crash`: the
+    worker has died in the run.
+    """
     outcome = {"in_progress_expiration": now_ms, "owner": None, **({} if started else _without_attempt(held))}
-    return settlement(held, outcome)
+    return settlement(held, outcome, charges.on_release(held.record, crash=crash))
 
 
-def settlement(run: Basis, outcome: Attributes) -> Settlement:
+def settlement(run: Basis, outcome: Attributes, charged: Charged = NO_CHARGE) -> Settlement:
     """End the run with this outcome, by replacing its claim or the record on which it ran."""
     seconds = run.claim.retention_seconds
     standing, renewed = (run.record, run.renewed) if isinstance(run, Claimed) else (run.over, ())
-    return Settlement(run.record, outcome, seconds, standing, renewed=renewed)
+    return Settlement(run.record, outcome, seconds, standing, renewed=renewed, charged=charged)
 
 
 def completed(data: str | None) -> Attributes:

@@ -6,11 +6,11 @@ from functools import partial, update_wrapper
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
+from idempotent_receiver.batch.executor import Executor, NewExecutor, threads
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
 from idempotent_receiver.batch.settings import Host, SendMessages, Settings, Spans
-from idempotent_receiver.clock import Deadline
+from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import function_name, require_transactions
 from idempotent_receiver.handler.attempt import Attempt
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from idempotent_receiver.sqs.spans import BatchSpans
 
 BatchResponse = dict[str, list[dict[str, str]]]
+MessageFunction = Callable[..., Any]
 NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
 """Creates one batch's host from the batch's messages and their work. Used outside Lambda."""
 
@@ -39,15 +40,22 @@ class LambdaHandler(Protocol):
     `options` are the consumer's options, including its store; `__wrapped__` is the function for one message.
     """
 
-    __wrapped__: Callable[..., Any]
+    __wrapped__: MessageFunction
     options: ConsumerOptions
 
     def __call__(self, event: Any, context: Any) -> BatchResponse:
         """Process an SQS event and return the messages to redeliver. Raises InvalidEvent for any other event."""
 
-    def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "LambdaHandler":
+    def with_options(
+        self,
+        options: ConsumerOptions,
+        function: MessageFunction | None = None,
+        *,
+        clock: Clock | None = None,
+        executor: NewExecutor | None = None,
+    ) -> "LambdaHandler":
         """A copy of this handler with other options, such as `dataclasses.replace(handler.options, store=store)`, and
-        optionally another function.
+        optionally another function. For tests, `clock` and `executor` replace the sources of time and concurrency.
         """
 
 
@@ -57,16 +65,21 @@ class Consumer:
     Raises TypeError if the function cannot handle a message or does not fit the options.
     """
 
-    def __init__(self, options: ConsumerOptions, function: Callable[..., Any]) -> None:
+    def __init__(
+        self, options: ConsumerOptions, function: MessageFunction, *, clock: Clock | None, executor: NewExecutor | None
+    ) -> None:
         binding = _bound(function, options)
         namespaces.take(options.store, *namespaces.user_of("sqs_consumer", function))
-        new_executor = _threads(binding) if options.executor is None else options.executor
-        new_spans = None if options.tracer is None else _spans(options, binding)
+        asynchronous = binding.asynchronous or options.callees.any_asynchronous
+        new_executor = threads(asynchronous=asynchronous) if executor is None else executor
+        new_spans = None if options.tracer is None else _spans(options)
 
         def handle(event: Any, context: Any, **outside: Any) -> BatchResponse:
-            return _Invocation(options, binding, context, new_spans, **outside).receive(event, new_executor)
+            deadline = Deadline.of_invocation(context, clock)
+            return _Invocation(options, binding, context, deadline, new_spans, **outside).receive(event, new_executor)
 
         self.options, self.__wrapped__, self._handle = options, function, handle
+        self._copy = partial(Consumer, clock=clock, executor=executor)
         self.lambda_handler = _function_of(self)
 
     def __call__(self, event: Any, context: Any) -> BatchResponse:
@@ -77,9 +90,9 @@ class Consumer:
         """Process an event outside Lambda: a lease lasts `lease_ms` from when it is written, and the host renews it."""
         return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
-    def with_options(self, options: ConsumerOptions, function: Callable[..., Any] | None = None) -> "Consumer":
-        """A copy of this consumer with other options, and optionally another function."""
-        return Consumer(options, self.__wrapped__ if function is None else function)
+    def with_options(self, options: ConsumerOptions, function: Any = None, **controls: Any) -> "Consumer":
+        """As `LambdaHandler.with_options`. `controls` are its `clock` and `executor`, by default this consumer's."""
+        return self._copy(options, self.__wrapped__ if function is None else function, **controls)
 
 
 def _function_of(consumer: Consumer) -> LambdaHandler:
@@ -92,8 +105,8 @@ def _function_of(consumer: Consumer) -> LambdaHandler:
     def lambda_handler(event: Any, context: Any) -> BatchResponse:
         return consumer(event, context)
 
-    def with_options(options: ConsumerOptions, function: Callable[..., Any] | None = None) -> LambdaHandler:
-        return consumer.with_options(options, function).lambda_handler
+    def with_options(options: ConsumerOptions, function: Any = None, **controls: Any) -> LambdaHandler:
+        return consumer.with_options(options, function, **controls).lambda_handler
 
     made: Any = lambda_handler
     itself = signature(made)  # before `__wrapped__` is set, which `signature` follows
@@ -116,19 +129,22 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     `effects="transaction"` declares that all the function's effects go through its `Transaction`. Then no key is
     claimed: the record is written once, together with the effects, in half the round trips. Two workers may handle
     the same message at once, but only one of them commits.
+    `calls` are the functions that `Transaction.call` may call after the commit: a list, or a mapping of names to
+    functions. Records have these names, so keep the old name for a while when you rename one.
     `concurrency` is the number of messages handled at once. On Lambda, a plain function with 1 runs on the calling
     thread. An `async def` runs on the process's one event loop.
     `sqs` is a boto3 client. With it, failed messages are redelivered after a backoff or when `RetryLater` says. Without
     `dead_letter_queue`, those that failed for good return within seconds, so that the redrive policy soon moves them.
     `dead_letter_queue` is the URL of a queue that receives a message at its first permanent failure, with the reason.
-    The message is acknowledged once SQS has confirmed the send.
+    `max_attempts`, with both, is how many failures and crashes of its own a message may have: the last one sends it
+    there. A `RetryLater` that ends later than `max_age_seconds` after the first send does so, too: keep that below the
+    queue's retention.
     `envelope` extracts the body from its envelope: a JMESPath expression, such as `"detail"` for EventBridge and
     `"Message"` for SNS, or a callable that takes the body as it was sent and returns the body as text.
     Your own `key` and `envelope` are called before a claim, for up to 16 messages at once, on other threads. An error
     that blames the message, such as KeyError or ValueError, is permanent; after any other, the message is retried.
     `payload` selects the part of a body that must be the same under one key: by default and with messageIds, all of it.
-    `results`, such as `S3Results(bucket, client)`, stores results that would make their record larger than 1 KB.
-    Without it, such results are dropped, because no caller waits for them.
+    A result that would make its record larger than 1 KB is dropped, because no caller waits for it.
     `retention_seconds` is a record's lifetime. It must exceed the time that a message can spend in its queues.
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time reserved to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError` and `RetryLater`,
@@ -142,12 +158,12 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     is set on a system that does not support it.
     """
 
-    def __call__(self, function: Callable[..., Any]) -> LambdaHandler:
+    def __call__(self, function: MessageFunction) -> LambdaHandler:
         """Decorate a function for one message."""
-        return Consumer(self, function).lambda_handler
+        return Consumer(self, function, clock=None, executor=None).lambda_handler
 
 
-def _bound(function: Callable[..., Any], options: ConsumerOptions) -> Binding:
+def _bound(function: MessageFunction, options: ConsumerOptions) -> Binding:
     store = options.store
     if isinstance(store, LendingStore):
         return _bound_to_lender(function, store, options)
@@ -180,6 +196,7 @@ class _Invocation:
     options: ConsumerOptions
     binding: Binding
     context: Any
+    deadline: Deadline
     new_spans: Callable[..., "BatchSpans"] | None
     lease_ms: int | None = None
     new_host: NewHost | None = None
@@ -188,13 +205,12 @@ class _Invocation:
     raised: bool = False
 
     def __post_init__(self) -> None:
-        self.deadline = Deadline.of_invocation(self.context, self.options.clock)
         owner = str(getattr(self.context, "aws_request_id", "unknown"))
         lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
         self.terms = Terms(owner, lease_until_ms, self.lease_ms)
         self.unclaimed = self.options.effects == "transaction" or isinstance(self.options.store, LendingStore)
 
-    def receive(self, event: object, new_executor: Callable[[], Executor]) -> BatchResponse:
+    def receive(self, event: object, new_executor: NewExecutor) -> BatchResponse:
         """Process an event. Raises InvalidEvent, before any handler runs, if it is not an SQS batch."""
         options = self.options
         self.messages = lined_up(messages_of(event))
@@ -227,9 +243,11 @@ class _Invocation:
         if failed and host is None:
             self._send_back(failed, executor)
         spent = asdict(processed.spent)
+        options = self.options
         if not self.binding.transactional:
             del spent["read"]
-        options = self.options
+        if not options.callees:
+            del spent["call"]
         options.telemetry.report(
             processed.outcomes,
             self._log_fields,
@@ -267,6 +285,8 @@ class _Invocation:
         return key, claim
 
     def _run(self, place: int, attempt: Attempt) -> Any:
+        if attempt.call is not None:
+            return attempt.call.make()
         return self.binding.run(self.messages[place], attempt)
 
     def _settings(self, executor: Executor, host: Host | None, spans: Spans | None) -> Settings:
@@ -276,11 +296,11 @@ class _Invocation:
             executor=executor,
             concurrency=options.concurrency,
             asynchronous=self.binding.asynchronous,
+            callees=options.callees,
             unclaimed=self.unclaimed,
             send_dead_letter=None if options.dead_letter_queue is None else self._send_dead_letter,
             send_messages=self._send_messages,
             stop_margin_seconds=options.stop_margin_seconds,
-            results=options.results,
             host=host,
             spans=spans,
             error_texts=options.error_texts,
@@ -327,8 +347,7 @@ class _Invocation:
     def _send_dead_letter(self, place: int, failure: Failure) -> bool:
         """Send a dead letter; returns whether SQS confirmed it."""
         sqs, queue = self.options.sqs, self.options.dead_letter_queue
-        assert sqs is not None  # checked at set-up
-        assert queue is not None  # checked by the caller
+        assert sqs is not None and queue is not None  # noqa: PT018  # checked at set-up and by the caller
         function = str(getattr(self.context, "function_name", "unknown"))
         try:
             dead_letter.send(sqs, queue, self._keyed(place), failure, function)
@@ -341,22 +360,11 @@ class _Invocation:
         return True
 
 
-def _threads(binding: Binding) -> Callable[[], Executor]:
-    """The factory for a consumer's executors, which share its threads."""
-    pool = ThreadPool()
-    if not binding.asynchronous:
-        return partial(ThreadExecutor, pool, None)
-    # Imported here because most consumers start without asyncio.
-    from idempotent_receiver.batch.event_loop import begin  # noqa: PLC0415
-
-    return partial(ThreadExecutor, pool, begin)
-
-
-def _spans(options: ConsumerOptions, binding: Binding) -> Callable[..., "BatchSpans"]:
+def _spans(options: ConsumerOptions) -> Callable[..., "BatchSpans"]:
     # Imported here because most consumers have no tracer.
     from idempotent_receiver.sqs.spans import BatchSpans  # noqa: PLC0415
 
-    return partial(BatchSpans, options, asynchronous=binding.asynchronous)
+    return partial(BatchSpans, options)
 
 
 def _failures(messages: Sequence[Message]) -> BatchResponse:

@@ -6,6 +6,7 @@ A message without room for the stamp (SQS allows ten attributes and 1 MiB) stays
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.errors import Failure
@@ -20,13 +21,18 @@ MOST_ATTRIBUTES = 10
 MOST_BYTES = 1024 * 1024
 
 
+_FIRST_YEAR, _LAST_YEAR = 2006, 2999
+"""SQS launched in 2006."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
     """The attribute added to a message that is sent again: the message's key, and why it failed for good.
 
     Without a `reason`, the message may be handled: it was redriven, or sent with `stamped`. `at` is the code location
     that raised the error, `first_received` an ISO 8601 time, and `queue` the source queue's ARN. `resent_from` is the
-    message's key before an operator resent it with a different body.
+    message's key before an operator resent it with a different body. `charged` is the record's count of charged
+    attempts, at which a redriven message begins anew; `exhausted` says that the message failed only as often as it may.
     """
 
     key: str
@@ -38,6 +44,20 @@ class Stamp:
     function: str | None = None
     queue: str | None = None
     resent_from: str | None = None
+    charged: int | None = None
+    exhausted: bool | None = None
+
+    @property
+    def since(self) -> datetime | None:
+        """When the message was first received or sent; None if that is unknown or implausible, because anyone can write
+        a stamp.
+        """
+        try:
+            time = datetime.fromisoformat(self.first_received or "")
+        except ValueError:
+            return None
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return time if _FIRST_YEAR <= time.year <= _LAST_YEAR else None
 
     def to_json(self) -> str:
         """The attribute's value, in ASCII: AWS rejects lone surrogates, which another program's stamp may contain."""
@@ -56,7 +76,16 @@ def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
         return None
     if not isinstance(found, dict) or not all(_text(found.get(name)) for name in ("key", "original_id")):
         return None
-    return Stamp(**{name: _text(found.get(name)) for name in Stamp.__dataclass_fields__})  # type: ignore[arg-type]
+    texts = {
+        name: _text(found.get(name)) for name in Stamp.__dataclass_fields__ if name not in ("charged", "exhausted")
+    }
+    charged = found.get("charged")
+    charged = charged if type(charged) is int and 0 <= charged < _MOST_CHARGED else None
+    return Stamp(**texts, charged=charged, exhausted=found.get("exhausted") is True or None)  # type: ignore[arg-type]
+
+
+_MOST_CHARGED = 10**9
+"""More than any message is charged: anyone can write a stamp."""
 
 
 def stamped(key: str) -> dict[str, Any]:
@@ -136,6 +165,8 @@ def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
         first_received=before.first_received or (None if received is None else received.isoformat()),
         function=function,
         queue=message.queue_arn or None,
+        charged=failure.count or None,
+        exhausted=failure.exhausted or None,
     )
 
 

@@ -1,13 +1,10 @@
 """A consumer's options: checked once, and used by the consumer, by `receiver work` and by tests."""
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from idempotent_receiver import options
-from idempotent_receiver.batch.executor import Executor
-from idempotent_receiver.clock import Clock, SystemClock
-from idempotent_receiver.handler.results import Results
+from idempotent_receiver.handler.callees import Callees, DeclaredCalls
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
@@ -19,6 +16,10 @@ from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_facto
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from opentelemetry.trace import Tracer
+
+
+DEFAULT_AGE_SECONDS = 3 * 24 * 60 * 60
+"""Three days: a queue keeps its messages for four, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,11 @@ class ConsumerOptions:
     concurrency: int = 1
     dead_letter_queue: str | None = None
     sqs: "SQSClient | None" = None
+    calls: DeclaredCalls = ()
+    max_attempts: int | None = None
+    max_age_seconds: int = DEFAULT_AGE_SECONDS
     envelope: str | OpenEnvelope | None = None
     payload: Payload | None = None
-    results: Results | None = None
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     lease_margin_seconds: float = 3.0
     stop_margin_seconds: float = 1.0
@@ -47,12 +50,11 @@ class ConsumerOptions:
     logger: Log | None = None
     metrics: Metrics | None = None
     tracer: "Tracer | None" = None
-    clock: Clock = SystemClock()  # noqa: RUF009  # it has no state
-    executor: Callable[[], Executor] | None = None
 
     open_envelope: OpenEnvelope = field(init=False, repr=False, compare=False)
     in_code: bool = field(init=False, repr=False, compare=False)
     """Whether a user's own callable makes bodies or keys."""
+    callees: Callees = field(init=False, repr=False, compare=False)
     lifetime: Lifetime = field(init=False, repr=False, compare=False)
     telemetry: Telemetry = field(init=False, repr=False, compare=False)
 
@@ -61,6 +63,7 @@ class ConsumerOptions:
         # Computed once, at set-up. A frozen dataclass sets derived fields this way.
         object.__setattr__(self, "open_envelope", envelope_opener(self.envelope))
         object.__setattr__(self, "in_code", in_code(self.key, self.payload, self.envelope))
+        object.__setattr__(self, "callees", self.calls if isinstance(self.calls, Callees) else Callees(self.calls))
         object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
         object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))
 
@@ -70,9 +73,10 @@ class ConsumerOptions:
         if self.sqs is not None:
             options.require_client(self.sqs, "sqs", "sqs")
         options.require_dead_letter_queue(self.dead_letter_queue, self.sqs)
+        options.require_max_attempts(self.max_attempts, self.dead_letter_queue)
+        options.require_count(self.max_age_seconds, "max_age_seconds")
         options.require_envelope(self.envelope)
         options.require_payload(self.payload, self.key, message_id)
-        options.require_kind(self.results, "results", "an S3Results(bucket, client)", "put", "get")
         options.require_queue_retention(self.retention_seconds)
         options.require_effects(self.effects)
         options.require_count(self.concurrency, "concurrency")
@@ -80,9 +84,8 @@ class ConsumerOptions:
             lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )
         options.require_flags(error_texts=self.error_texts, end_process_at_deadline=self.end_process_at_deadline)
-        for name in ("backoff", "clock"):
-            if getattr(self, name) is None:
-                raise TypeError(f"{name} must not be None: leave it out for the default")
+        if self.backoff is None:
+            raise TypeError("backoff must not be None: leave it out for the default")
         wanted = "a Backoff(first_seconds=..., longest_seconds=...)"
         options.require_kind(self.backoff, "backoff", wanted, "seconds", "outage_seconds")
         options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")

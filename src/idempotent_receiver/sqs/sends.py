@@ -50,10 +50,10 @@ def send_messages(
             return [answer for one in messages for answer in send_messages(sqs, queue_url, [one])]
         why = f"SendMessageBatch on {queue_url} failed: {type(error).__name__} {code}".rstrip()
         if of_one:
-            return [SendAnswer(False, why)] * len(messages)
+            return [SendAnswer(False, why, refused=True)] * len(messages)
         if code in _OF_QUEUE:
             why += ": check that the queue exists, and allow sqs:SendMessage"
-            return [SendAnswer(False, why, of_queue=True)] * len(messages)
+            return [SendAnswer(False, why, of_queue=True, refused=True)] * len(messages)
         return [SendAnswer(False, why, tries=_TRIES_OF_REQUESTS)] * len(messages)
     failed = failed_entries(answer, len(entries))
     return [
@@ -71,9 +71,9 @@ def sendable(queue_url: str, key: str, arguments: Mapping[str, Any]) -> dict[str
 def _refusal(queue_url: str, failed: Mapping[str, Any]) -> SendAnswer:
     code = failed["Code"]
     own = code in _OWN_FAULTS
-    return SendAnswer(
-        False, f"SQS answered {code} on {queue_url}", own=own, tries=1 if own or failed["SenderFault"] else _TRIES
-    )
+    refused = own or failed["SenderFault"]
+    why, tries = f"SQS answered {code} on {queue_url}", 1 if refused else _TRIES
+    return SendAnswer(False, why, own=own, tries=tries, refused=refused and "Throttle" not in code)
 
 
 def _code(error: Exception) -> str:

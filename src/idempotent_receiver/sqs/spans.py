@@ -7,9 +7,10 @@ text. If the tracer raises, only spans are lost.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from inspect import isawaitable
 from itertools import islice
 from logging import WARNING
 from typing import Any, TypeVar, cast
@@ -20,9 +21,10 @@ from idempotent_receiver.batch.items import Item, Work
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.log_lines import line_of
 from idempotent_receiver.protocol.exchange import Operation
+from idempotent_receiver.protocol.peek import Peek
 from idempotent_receiver.protocol.sending import TakeOver
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import Claim, Claimed, Peek
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.sqs.visibility import queue_url
@@ -46,7 +48,6 @@ class BatchSpans:
         messages: Sequence[Message],
         works: MutableSequence[Work],
         *,
-        asynchronous: bool,
         on_lambda: bool,
     ) -> None:
         self._messages, self._telemetry = messages, options.telemetry
@@ -57,9 +58,8 @@ class BatchSpans:
         self._links: dict[int, dict[tuple[int, int], trace.Link]] = {}
         self._places: dict[str, list[int]] = {}
         """The places of the messages that have not ended, by record id."""
-        run: Callable[..., Any] = self._run_async if asynchronous else self._run
         for place, work in enumerate(works):
-            works[place] = work._replace(handle=partial(run, place, work.handle))
+            works[place] = work._replace(handle=partial(self._run, place, work.handle))
 
     def keyed(self, known: Sequence[tuple[int, str]]) -> None:
         """Note which records messages have."""
@@ -101,16 +101,48 @@ class BatchSpans:
             self._end(self._begun.popitem()[1], "_OTHER")
 
     def _run(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
-        with _current(span := self._span(place)):
+        span = self._span(place)
+        if attempt.call is not None:
+            return self._call(span, f"call {attempt.call.name}", partial(handle, attempt))
+        with _current(span):
             result = handle(attempt)
+        if isawaitable(result):
+            return self._awaited(span, result, attempt)
         self._safely(_pass_on, span, attempt)
         return result
 
-    async def _run_async(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
-        with _current(span := self._span(place)):
-            result = await handle(attempt)
+    async def _awaited(self, span: trace.Span | None, result: Awaitable[Any], attempt: Attempt) -> Any:
+        with _current(span):
+            returned = await result
         self._safely(_pass_on, span, attempt)
+        return returned
+
+    def _call(self, of_message: trace.Span | None, name: str, make: Callable[[], Any]) -> Any:
+        """Make a record's call in a span below its message's."""
+        with _current(of_message):
+            span = self._safely(self._start, name)
+        with self._ending(span) as awaits, _current(span):
+            result = make()
+            if isawaitable(result):
+                awaits.append(True)
+                return self._call_awaited(span, result)
         return result
+
+    async def _call_awaited(self, span: trace.Span | None, result: Awaitable[Any]) -> Any:
+        with self._ending(span), _current(span):
+            return await result
+
+    @contextmanager
+    def _ending(self, span: trace.Span | None) -> Iterator[list[bool]]:
+        """End a span with the block and its error, unless the block says that something is still awaited."""
+        awaits: list[bool] = []
+        try:
+            yield awaits
+        except BaseException as error:
+            self._end(span, type(error).__qualname__)
+            raise
+        if not awaits:
+            self._end(span, None)
 
     def _span(self, place: int) -> trace.Span | None:
         """A message's span. It begins at its first use: in a large batch, most messages wait a long time."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
     Failed,
@@ -44,7 +45,8 @@ LONGEST_SEND_BACK_SECONDS = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """Exponential backoff with full jitter: a random time below a bound, which starts at `first_seconds`, doubles with
-    each receive and is at most `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
+    each receive, or with each charged attempt if `max_attempts` is set, and is at most `longest_seconds`.
+    Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
 
     While the store is unavailable, the bound grows ninefold with each receive, and the wait is at least three quarters
     of the bound. With the defaults, four waits exceed a quarter of an hour, so that a shorter outage does not use up a
@@ -94,12 +96,16 @@ def visibility_seconds(
             return max(0, wait)
         case NotStarted() | NotSent(out_of_time=True):
             return _soon(clock)
-        case Failed(failure) if failure.delay_seconds is not None:
+        case Failed(failure) | NotSent(failure=Failure() as failure) if failure.delay_seconds is not None:
             return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
+        case NotSent(failure=Failure()):
+            return backoff.seconds(message.receive_count, clock)
         case Failed(failure) if left_to_sqs and failure.permanent:
             # If SQS has not moved the message by then, the backoff applies: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
             return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
+        case Failed(failure) if failure.charged_attempt > 0:
+            return backoff.seconds(failure.charged_attempt, clock)
         case ClaimFailed() | SettleFailed() | NotSent():
             return backoff.outage_seconds(message.receive_count, clock)
         case _:

@@ -7,8 +7,10 @@ from idempotent_receiver.batch.items import MakeClaim, Work
 from idempotent_receiver.errors import Failure, blames_input, failure_of
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.payload import EVERYTHING, json_of
+from idempotent_receiver.protocol.charges import Allowance
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.protocol.transitions import Claim
+from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.keys import event_id, keyed, message_id, why_unusable
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.options import ConsumerOptions
@@ -42,8 +44,18 @@ def find_claim(message: Message, options: ConsumerOptions, terms: Terms) -> tupl
         lease_until_ms=terms.lease_until_ms,
         retention_seconds=options.retention_seconds,
         lease_ms=terms.lease_ms,
+        allowance=None if options.max_attempts is None else allowance_of(message, options),
     )
     return message, key, claim
+
+
+def allowance_of(message: Message, options: ConsumerOptions) -> Allowance:
+    """What the message may cost. One that was redriven begins anew at the count in its stamp, but no younger."""
+    stamp = stamp_of(message.message_attributes) if message.message_attributes else None
+    times = [time for time in (message.sent_at, None if stamp is None else stamp.since) if time is not None]
+    retry_until_ms = int((min(times).timestamp() + options.max_age_seconds) * 1000) if times else None
+    base = 0 if stamp is None else stamp.charged or 0
+    return Allowance(message.id, options.max_attempts, base, retry_until_ms)
 
 
 def work_of(message: Message, key: str, claim: Claim | Failure | MakeClaim, handle: Handle | AsyncHandle) -> Work:

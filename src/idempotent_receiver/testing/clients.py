@@ -89,6 +89,8 @@ class WorkerStore:
         now_ms = (START_EPOCH_SECONDS + self._worker.world.now) * 1000
         leased = (new.in_progress_expiration or 0) > now_ms
         if new.status == Status.SENDING and seen is not None and seen.status == Status.SENDING:
+            if leased and new.owner == seen.owner:
+                return "records the progress of"
             return "takes over the messages to send for" if leased else "records what is left to send for"
         if new.status == Status.SENDING:
             return "records the messages to send for"

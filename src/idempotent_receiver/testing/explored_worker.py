@@ -1,8 +1,8 @@
 """A worker in explored runs: the run decides its faults and receives its answers."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, wraps
 from inspect import CORO_CLOSED, getcoroutinestate
 from typing import Any
 
@@ -13,10 +13,11 @@ from idempotent_receiver.handler.attempt import current_attempt
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.testing import schedule as options
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.memory import TableItem
+from idempotent_receiver.testing.memory import Table, TableItem
 from idempotent_receiver.testing.stuck import Stuck, goes_on
 from idempotent_receiver.testing.worker import Worker
 from idempotent_receiver.testing.world import World
+from idempotent_receiver.transaction.outbox import OutboxCall
 
 
 class ExploredWorker(Worker):
@@ -77,6 +78,34 @@ def watched_handler(function: Callable[..., Any], worker: ExploredWorker) -> Cal
     same = wraps(function)(coroutine if is_coroutine(function) else plain)
     same.__annotations__ = hints_of(function, repr(function))
     return same
+
+
+def watched_call(worker: ExploredWorker, call: OutboxCall, key: str, make: Callable[[], object]) -> object:
+    """Make a record's call, as the run's schedule decides. It is kept by its key in a table that is compared like any
+    other.
+    """
+    goes_on()
+    run, what = worker.run, f"calls {call.name}, as its transaction said"
+    run.require_live()
+    run.touched = True
+    chosen = run.network.begin(worker, "tx.call", what)
+    result = make()
+    if inspect.isawaitable(result):
+        return _awaited(result, partial(_called, worker, call, key, chosen))
+    _called(worker, call, key, chosen)
+    return result
+
+
+async def _awaited(result: Awaitable[object], then: Callable[[], None]) -> None:
+    await result
+    then()
+
+
+def _called(worker: ExploredWorker, call: OutboxCall, key: str, chosen: str | None) -> None:
+    run = worker.run
+    made = run.memory.tables.setdefault("calls made", Table("key"))
+    made.items[key,] = {"key": key, "function": call.name, **call.arguments}
+    run.network.end(worker, f"calls {call.name}, as its transaction said", chosen)
 
 
 def is_coroutine(function: Callable[..., Any]) -> bool:

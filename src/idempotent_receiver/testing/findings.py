@@ -160,8 +160,8 @@ def in_vain(run: ExploredRun) -> Iterator[HandlerFinding]:
         yield HandlerFinding(
             f"in vain {call.name}",
             f"{call.name} was called for {call.message}, whose transaction was then refused for good",
-            "make the call a message that the transaction sends (`tx.send`), so that it leaves only if the transaction "
-            "commits, or write first and call in another consumer; declare a look-up with no_effects='it only reads'",
+            "let the transaction call it (`tx.call`), or send a message (`tx.send`): then it happens only if the "
+            "transaction commits; declare a look-up with no_effects='it only reads'",
         )
 
 

@@ -105,16 +105,27 @@ class Network:
 
     def send(self, worker: Worker, what: str, effect: Callable[[], None]) -> None:
         """Send messages to a queue. Raises ConnectionError if SQS does not confirm."""
-        chosen = self._request(worker, "send", what, options.SEND)
+        chosen = self.begin(worker, "send", what)
+        effect()
+        self.end(worker, what, chosen)
+
+    def begin(self, worker: Worker, kind: str, what: str) -> str | None:
+        """Begin what a service is asked to do, and return what happens at its end. Raises ConnectionError if the
+        service refuses.
+        """
+        chosen = self._request(worker, kind, what, options.SEND)
         if chosen == "crash-before":
             self.crash(worker, f"{worker.name} crashes before it {what}")
         if chosen == "refused":
             self.story.append(f"{worker.name} {what}: refused")
             raise ConnectionError("refused")
-        effect()
+        return chosen
+
+    def end(self, worker: Worker, what: str, chosen: str | None) -> None:
+        """End it, now that it has taken effect. Raises ConnectionError if the answer is lost."""
         self.story.append(f"{worker.name} {what}")
         if chosen == "crash-after":
-            self.crash(worker, f"{worker.name} crashes before SQS confirms")
+            self.crash(worker, f"{worker.name} crashes before the answer arrives")
         if chosen == "lost":
             self.story.append(f"{worker.name} does not get the answer")
             raise ConnectionError("the answer was lost")

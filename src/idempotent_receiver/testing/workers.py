@@ -5,16 +5,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from string import ascii_uppercase
 from typing import Any
 from unittest.mock import patch
 
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.clock import Clock
+from idempotent_receiver.handler.callees import Callees
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.testing.clients import WorkerLog, WorkerQueue, WorkerStore
 from idempotent_receiver.testing.explored_run import ExploredRun
-from idempotent_receiver.testing.explored_worker import ExploredWorker, watched_handler
+from idempotent_receiver.testing.explored_worker import ExploredWorker, watched_call, watched_handler
 from idempotent_receiver.testing.setup import Setup
 from idempotent_receiver.testing.worker import SILENT
 
@@ -72,16 +74,15 @@ class ExploredWorkers:
             consumer.options,
             store=WorkerStore(worker, self._setup),
             sqs=sqs,
-            results=None,
+            calls=Callees(consumer.options.callees, partial(watched_call, worker)),
             end_process_at_deadline=False,
             error_texts=True,
             logger=WorkerLog(worker),
             metrics=SILENT,
             tracer=None,
-            clock=clock,
-            executor=executor,
         )
-        return consumer.with_options(options, watched_handler(consumer.__wrapped__, worker))
+        function = watched_handler(consumer.__wrapped__, worker)
+        return consumer.with_options(options, function, clock=clock, executor=executor)
 
 
 def _read_by_lambda(response: Any, event: Any) -> Any:

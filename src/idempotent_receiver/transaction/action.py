@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from idempotent_receiver.errors import misuse
+from idempotent_receiver.transaction.operators import MOST_OPERATORS, too_many_operators
 from idempotent_receiver.transaction.reads import PlainItem, Read, table_name
 from idempotent_receiver.transaction.values import KEY_TYPES
 
@@ -96,3 +97,18 @@ def source_of(action: Action) -> PlainItem:
     """The argument that contains the key of the action's item."""
     found: PlainItem = action.arguments["Item" if action.kind == "Put" else "Key"]
     return found
+
+
+def require_few_operators(action: Action, number: int) -> None:
+    """Raise ValueError for more operators than DynamoDB allows. The action has this number in its transaction."""
+    for name in ("ConditionExpression", "UpdateExpression"):
+        count = too_many_operators(action.arguments.get(name, ""), update=name == "UpdateExpression")
+        if count:
+            text = f"{name} has {count} operators and functions; DynamoDB allows {MOST_OPERATORS}"
+            raise misuse(ValueError(f"{action.named(number)}: its {text}"))
+
+
+def check_of(read: Read) -> Action:
+    """The check that what was read still stands."""
+    place = {"TableName": read.table, "Key": read.key}
+    return Action("ConditionCheck", {**place, **read.condition()}, read=read, conditional=False)

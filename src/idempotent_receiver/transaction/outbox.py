@@ -1,7 +1,7 @@
-"""The messages that a handler sends, which stay in the record until SQS has confirmed them.
+"""The messages that a handler sends and the calls that it requests, which stay in the record until they are done.
 
-They are written together with the record of success, so they are sent if and only if the effect took place. This
-module sends nothing.
+They are written together with the record of success, so they are sent and made if and only if the effect took place.
+This module sends and calls nothing.
 """
 
 import json
@@ -14,23 +14,23 @@ from idempotent_receiver.errors import misuse
 from idempotent_receiver.transaction.values import named_type, plain_copy
 
 MOST_OUTBOX_BYTES = 64 * 1024
-"""The most bytes of messages in a record. Writing the record and marking it as sent each cost one write unit per KB."""
+"""The most bytes of an outbox. Writing the record and marking it as done each cost one write unit per KB."""
 
-NOBODY_REDELIVERS = "this entry point cannot send, because its calls are not redelivered: send from an sqs_consumer"
+NOBODY_REDELIVERS = "this entry point has no outbox, because its calls are not redelivered: use an sqs_consumer"
 NO_CLIENT = "pass the consumer a client: sqs_consumer(store, sqs=boto3.client('sqs'))"
-"""Reasons why a transaction cannot send."""
+"""Reasons why a transaction cannot send, or call."""
 
 MOST_OTHER_ATTRIBUTES = 9
 """SQS allows ten attributes; the stamp is one of them."""
 
 TOMBSTONE = None
-"""What an outbox holds in place of a confirmed message, null in JSON. A release that does not know it reads none of the
-messages, so it neither sends nor marks them.
+"""What an outbox holds in place of a confirmed message or a call that was made, null in JSON. A release that does not
+know it reads none of the messages, so it neither sends nor marks them. The same applies to calls.
 """
 
 GIVEN_UP = "GivenUp"
-"""The only name in a tombstone with a reason, for a message that an operator gave up. A release that does not know it
-reads none of the messages.
+"""The only name in a tombstone with a reason, for a message or call that an operator gave up. A release that does not
+know it reads none of the messages.
 """
 
 MOST_DELAY_SECONDS = 900
@@ -75,8 +75,44 @@ class Outgoing(NamedTuple):
         return Outgoing(self.queue_url, arguments)
 
 
+class OutboxCall(NamedTuple):
+    """One call to make: the name of a function that the consumer declares, and the arguments in JSON's own values."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+OutboxEntry = Outgoing | OutboxCall
+"""What an outbox holds under a number."""
+
+
+class Outbox:
+    """What a transaction is to send and to call: its entries, in order."""
+
+    def __init__(self) -> None:
+        self.entries: list[OutboxEntry] = []
+        self._bytes = 0
+
+    def add(self, entry: OutboxEntry, method: str) -> None:
+        """Add what `method` was given. Raises ValueError if there is no room."""
+        size = len(to_text([entry]).encode("utf-8", "surrogatepass"))
+        if self._bytes + size > MOST_OUTBOX_BYTES:
+            text = f"the outbox of one transaction exceeds {MOST_OUTBOX_BYTES // 1024} KB: pass a reference"
+            raise misuse(ValueError(f"Transaction.{method}: {text}"))
+        self._bytes += size
+        self.entries.append(entry)
+
+    def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
+        """Add these text attributes to each message, if they fit."""
+        for place, entry in enumerate(self.entries):
+            if isinstance(entry, Outgoing):
+                self.entries[place] = entry.with_attributes(attributes, system_attributes)
+
+
 class GivenUp(NamedTuple):
-    """A message that will never be sent: its queue's URL, who gave it up, and why."""
+    """A message that will never be sent, or a call that will never be made: `queue_url` is the queue's URL or the
+    function's name. Who gave it up, and why.
+    """
 
     queue_url: str
     operator: str
@@ -181,19 +217,40 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def to_text(sent: Sequence[Outgoing]) -> str:
-    """The messages as stored in a record."""
-    return _compact([{"QueueUrl": one.queue_url, **_recoded(one.arguments, _encoded)} for one in sent])
+def target_of(entry: OutboxEntry) -> str:
+    """Where an entry goes: a queue's URL, or a function's name."""
+    return entry.name if isinstance(entry, OutboxCall) else entry.queue_url
 
 
-def from_text(text: str | None) -> dict[int, Outgoing]:
-    """The messages in a record's outbox that are left to send, by their numbers. A message's key has its number, which
-    never changes. Raises an exception if someone has edited the outbox into an invalid form.
+def to_text(entries: Sequence[OutboxEntry]) -> str:
+    """The messages and calls as stored in a record."""
+    return _compact([_stored(one) for one in entries])
+
+
+def _stored(entry: OutboxEntry) -> dict[str, Any]:
+    if isinstance(entry, OutboxCall):
+        return {"Call": entry.name, "Arguments": entry.arguments}
+    return {"QueueUrl": entry.queue_url, **_recoded(entry.arguments, _encoded)}
+
+
+def from_text(text: str | None) -> dict[int, OutboxEntry]:
+    """What is left of a record's outbox, by numbers. The key of a message or call has its number, which never changes.
+    Raises an exception if someone has edited the outbox into an invalid form.
     """
     entries = json.loads(text or "")
     if not entries or not isinstance(entries, list):
         raise ValueError("the outbox is empty")
-    return {number: _message(entry) for number, entry in enumerate(entries, 1) if not _is_tombstone(entry)}
+    return {number: _entry(entry) for number, entry in enumerate(entries, 1) if not _is_tombstone(entry)}
+
+
+def sends_in(entries: Mapping[int, OutboxEntry]) -> dict[int, Outgoing]:
+    """The messages among the entries."""
+    return {number: entry for number, entry in entries.items() if isinstance(entry, Outgoing)}
+
+
+def calls_in(entries: Mapping[int, OutboxEntry]) -> dict[int, OutboxCall]:
+    """The calls among the entries."""
+    return {number: entry for number, entry in entries.items() if isinstance(entry, OutboxCall)}
 
 
 def _is_tombstone(entry: object) -> bool:
@@ -201,14 +258,14 @@ def _is_tombstone(entry: object) -> bool:
 
 
 def with_reason(text: str | None, number: int, why: GivenUp) -> str:
-    """The outbox with a tombstone and its reason in place of the message with this number."""
+    """The outbox with a tombstone and its reason in place of the entry with this number."""
     entries = json.loads(text or "")
     entries[number - 1] = {GIVEN_UP: why._asdict()}
     return _compact(entries)
 
 
 def given_up(text: str | None) -> dict[int, GivenUp]:
-    """The messages that operators gave up, by their numbers. Empty if the outbox cannot be read."""
+    """The entries that operators gave up, by their numbers. Empty if the outbox cannot be read."""
     try:
         entries = enumerate(json.loads(text or "[]"), 1)
         return {number: GivenUp(**entry[GIVEN_UP]) for number, entry in entries if entry and _is_tombstone(entry)}
@@ -226,7 +283,9 @@ def without_messages(text: str | None) -> str | None:
 
 
 def confirmed(text: str | None, numbers: Collection[int]) -> str:
-    """The outbox with tombstones in place of the messages with these numbers, which SQS has confirmed."""
+    """The outbox with tombstones in place of the entries with these numbers: SQS has confirmed them, or they were
+    made.
+    """
     entries = json.loads(text or "")
     return _compact([TOMBSTONE if number in numbers else entry for number, entry in enumerate(entries, 1)])
 
@@ -235,7 +294,12 @@ def _compact(entries: Sequence[Any]) -> str:
     return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
-def _message(entry: dict[str, Any]) -> Outgoing:
+def _entry(entry: dict[str, Any]) -> OutboxEntry:
+    if "Call" in entry:
+        name, arguments = entry.pop("Call"), entry.pop("Arguments")
+        if entry or not isinstance(name, str) or not isinstance(arguments, dict):
+            raise ValueError("this is not a call")
+        return OutboxCall(name, arguments)
     return outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), _recoded(entry, b64decode))
 
 

@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from idempotent_receiver.errors import misuse
-from idempotent_receiver.transaction.action import Action, ActionKind, source_of
-from idempotent_receiver.transaction.operators import MOST_OPERATORS, too_many_operators
-from idempotent_receiver.transaction.outbox import MOST_OUTBOX_BYTES, Outgoing, outgoing, to_text
+from idempotent_receiver.transaction.action import Action, ActionKind, check_of, require_few_operators, source_of
+from idempotent_receiver.transaction.outbox import NOBODY_REDELIVERS, Outbox, OutboxCall, OutboxEntry, outgoing
 from idempotent_receiver.transaction.reads import (
     PlainItem,
     Read,
@@ -48,6 +47,10 @@ Fetch = Callable[[str, PlainItem], PlainItem | None]
 """Reads an item by table and key, with a consistent read. Raises an exception if it cannot."""
 
 
+ToCall = Callable[[object, Mapping[str, Any]], OutboxCall]
+"""Makes a call of a function and its arguments. Raises an exception if it cannot."""
+
+
 def _nowhere(table: str, key: PlainItem) -> PlainItem | None:
     raise misuse(TypeError("Transaction.get: this transaction has no store to read from"))
 
@@ -77,14 +80,15 @@ class Transaction:
         *,
         asynchronous: bool = False,
         no_sends: str | None = None,
+        to_call: ToCall | None = None,
         no_actions: str | None = None,
     ) -> None:
         self._fetch = fetch
         self._asynchronous = asynchronous
         self._no_sends = no_sends
+        self._to_call = to_call
+        self._outbox = Outbox()
         self._no_actions = no_actions
-        self._sends: list[Outgoing] = []
-        self._outbox_bytes = 0
         self._actions: list[Action] = []
         self._reads: list[Read] = []
         self._sealed: str | None = None
@@ -100,14 +104,14 @@ class Transaction:
         return tuple(self._actions)
 
     @property
-    def sends(self) -> tuple[Outgoing, ...]:
-        """The messages to send once the outcome is recorded, in order."""
-        return tuple(self._sends)
+    def outbox(self) -> tuple[OutboxEntry, ...]:
+        """What to send and to call once the outcome is recorded, in order."""
+        return tuple(self._outbox.entries)
 
     def pass_on(self, attributes: Mapping[str, str], system_attributes: Mapping[str, str]) -> None:
         """Add these text attributes to each message, if they fit. The message's own attributes take precedence."""
         with self._adding:
-            self._sends = [message.with_attributes(attributes, system_attributes) for message in self._sends]
+            self._outbox.pass_on(attributes, system_attributes)
 
     def seal(self, why: str = _ENDED) -> tuple[Action, ...]:
         """Accept no more actions, and return those requested and the condition checks for the reads. Called when the
@@ -123,11 +127,11 @@ class Transaction:
                 return tuple(self._actions)
             for read in self._reads:
                 read.ended = True
-            return (*map(self._guarded, self._actions), *map(_check_of, self._unwritten()))
+            return (*map(self._guarded, self._actions), *map(check_of, self._unwritten()))
 
     def checks(self) -> tuple[Action, ...]:
         """The checks of all reads, without any write."""
-        return tuple(_check_of(read) for read in self._reads if read.checked)
+        return tuple(check_of(read) for read in self._reads if read.checked)
 
     def get(self, *, attributes: Any = None, check: bool = True, **arguments: Any) -> Any:
         """Read `attributes` of the item with this `Key` in this `TableName`, consistently: a dict of plain values, or
@@ -195,14 +199,26 @@ class Transaction:
         if self._no_sends is not None:
             raise misuse(RuntimeError(f"Transaction.send: {self._no_sends}"))
         message = outgoing(QueueUrl, MessageBody, arguments)
-        size = len(to_text([message]).encode("utf-8", "surrogatepass"))
         with self._adding:
             self._require_open("send")
-            if self._outbox_bytes + size > MOST_OUTBOX_BYTES:
-                text = f"the messages of one transaction exceed {MOST_OUTBOX_BYTES // 1024} KB: send a reference"
-                raise misuse(ValueError(f"Transaction.send: {text}"))
-            self._outbox_bytes += size
-            self._sends.append(message)
+            self._outbox.add(message, "send")
+
+    def call(self, function: Callable[..., Any], /, **arguments: Any) -> None:
+        """Call a function that the consumer declares in `calls=`, if and only if this transaction commits. Its result
+        is dropped.
+
+        The call stays in the record until the function has returned. It is made at least once, each time under the
+        same key, which goes to the function's parameter `idempotency_key`, if it has one. Arguments are what pydantic
+        serialises to JSON and reads back equal, within the 64 KB of `send`.
+
+        Raises TypeError or ValueError for anything else, and RuntimeError if calls are not redelivered.
+        """
+        if self._to_call is None:
+            raise misuse(RuntimeError(f"Transaction.call: {NOBODY_REDELIVERS}"))
+        call = self._to_call(function, arguments)
+        with self._adding:
+            self._require_open("call")
+            self._outbox.add(call, "call")
 
     def _get(self, attributes: Any, check: bool, arguments: dict[str, Any]) -> Any:
         with self._adding:
@@ -265,7 +281,7 @@ class Transaction:
         # Under the same lock as `seal`, so that every action is either committed or refused.
         with self._adding:
             self._require_open(kind)
-            _require_few_operators(action, len(self._actions) + 1)
+            require_few_operators(action, len(self._actions) + 1)
             if kind == "Put":
                 self._require_replaceable(action)
             read = self._read_by(action)
@@ -315,19 +331,6 @@ class Transaction:
             return action
         arguments, own = with_condition(action.arguments, read), "ConditionExpression" in action.arguments
         return replace(action, arguments=arguments, read=read, conditional=own)
-
-
-def _require_few_operators(action: Action, number: int) -> None:
-    for name in ("ConditionExpression", "UpdateExpression"):
-        count = too_many_operators(action.arguments.get(name, ""), update=name == "UpdateExpression")
-        if count:
-            text = f"{name} has {count} operators and functions; DynamoDB allows {MOST_OPERATORS}"
-            raise misuse(ValueError(f"{action.named(number)}: its {text}"))
-
-
-def _check_of(read: Read) -> Action:
-    place = {"TableName": read.table, "Key": read.key}
-    return Action("ConditionCheck", {**place, **read.condition()}, read=read, conditional=False)
 
 
 def _in_event_loop() -> bool:

@@ -86,7 +86,9 @@ def main(task: dict[str, Any]) -> None:
     )
     queue = queue_of(consumer, task["queue_url"])
     require_records(options.store, reports.owner)
-    delays = give_back(task["orphans"], options.store, queue, clock, logger, backoff=options.backoff)
+    charged = options.max_attempts is not None
+    orphans = task["orphans"]
+    delays = give_back(orphans, options.store, queue, clock, logger, backoff=options.backoff, charged=charged)
     process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
 
     def drain(*signal: object) -> None:

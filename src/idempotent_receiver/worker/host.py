@@ -3,7 +3,7 @@
 import inspect
 import math
 import os
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Semaphore
@@ -19,6 +19,7 @@ from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.polling import Acknowledgements
 from idempotent_receiver.worker.reports import Reports
+from idempotent_receiver.worker.suspects import Suspects
 
 if TYPE_CHECKING:
     from idempotent_receiver.batch.event_loop import Begun
@@ -72,13 +73,20 @@ class WorkerHost:
         answers: QueueAnswers,
         reports: Reports,
         draining: Callable[[], bool],
-        suspects: Container[str],
+        suspects: Suspects,
         slots: Semaphore,
+        exclusive: bool = False,
+        crashes_recorded: bool = False,
+        suspected_seconds: float = 0.0,
     ) -> None:
+        self._crashes_recorded = crashes_recorded
+        self._suspected_seconds = suspected_seconds
+        self.exclusive = exclusive
         self.claiming = partial(leases.claiming, batch=batch)
         self.claimed = partial(leases.claimed, batch=batch)
         self.not_claimed = partial(leases.not_claimed, batch=batch)
         self.settling = leases.settling
+        self.announced = leases.announced
         self.resumed = partial(leases.resumed, batch=batch)
         self.draining = draining
         self.take_slot = partial(slots.acquire, blocking=False)
@@ -115,8 +123,14 @@ class WorkerHost:
             most_seconds = 0.0  # any free worker may take it
         # Report first: once it has no messages, the process may exit, and that must not look like a crash.
         self._reports.ended(message.receipt_handle)
+        if self.exclusive and self._crashes_recorded and not isinstance(outcome, NotStarted):
+            self._suspects.keep(message.id, 0)  # from now on, its record says whether it runs alone
         give = partial(self._answers.give, message, outcome, most_seconds, self._failed)
         self._in_flight.answered([message.receipt_handle], give)
+
+    def set_apart(self, index: int) -> None:
+        """Suspect a message whose record says that it has crashed: once it is received again, it runs alone."""
+        self._suspects.keep(self._messages[index].id, self._suspected_seconds)
 
     def releases(self, index: int) -> bool:
         """Whether to return a message that waits behind a long-running handler: only once, because each receive brings

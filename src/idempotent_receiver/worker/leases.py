@@ -136,6 +136,17 @@ class Leases:
             self._arm()
             return replace(claimed, record=held.record)
 
+    def announced(self, claimed: Claimed, version: str) -> Claimed:
+        """Note a version that the record gets while its lease is renewed: a renewal may replace it, and keeps what it
+        recorded.
+        """
+        with self._lock:
+            held = self._held.get(claimed.record.id)
+            if held is None or held.renewed is not claimed.renewed:
+                return claimed  # already being settled
+            held.renewed.add(version)
+            return replace(claimed, record=held.record)
+
     def resumed(self, claimed: Claimed, batch: object = None) -> Claimed | None:
         """Renew this claim's lease from now on: its handler is about to run again, or its messages to be sent. Returns
         None if the next renewal might come too late.

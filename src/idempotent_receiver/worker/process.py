@@ -30,7 +30,7 @@ from idempotent_receiver.worker.polling import (
     send_in_tens,
 )
 from idempotent_receiver.worker.reports import Reports
-from idempotent_receiver.worker.suspects import Suspects
+from idempotent_receiver.worker.suspects import SUSPECTED_LEASES, Suspects
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
@@ -94,6 +94,8 @@ class Process:
             reports=reports,
             draining=lambda: self.draining,
             suspects=self._suspects,
+            crashes_recorded=consumer.options.max_attempts is not None,
+            suspected_seconds=SUSPECTED_LEASES * limits.lease_seconds,
             slots=threading.Semaphore(limits.concurrency),
         )
         self._over = False
@@ -179,7 +181,7 @@ class Process:
             left = sum(map(len, alone[place:]))
             while not (self._in_flight.emptied(PROCESS_LOOK_SECONDS, but=left) or self.draining):
                 pass
-            self._begin(batch).join()
+            self._begin(batch, exclusive=True).join()
 
     def _apart(self, records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
         """The records that may run together, and those that run alone afterwards: each suspect, on a FIFO queue with
@@ -193,19 +195,20 @@ class Process:
             alone.get(_line(record), together).append(record)
         return together, list(alone.values())
 
-    def _begin(self, records: list[dict[str, Any]]) -> threading.Thread:
-        batch = threading.Thread(target=self._consume, args=(records,), name="batch", daemon=True)
+    def _begin(self, records: list[dict[str, Any]], *, exclusive: bool = False) -> threading.Thread:
+        batch = threading.Thread(target=self._consume, args=(records, exclusive), name="batch", daemon=True)
         batch.start()
         self._batches = [*(each for each in self._batches if each.is_alive()), batch]
         return batch
 
-    def _consume(self, records: list[dict[str, Any]]) -> None:
+    def _consume(self, records: list[dict[str, Any]], exclusive: bool = False) -> None:
         deadline = Deadline.after(self._clock, int(self._limits.time_limit_seconds * 1000))
         context = Context(lambda: int(deadline.left_seconds * 1000), self._reports.owner)
         lease_ms = int(self._limits.lease_seconds * 1000)
         batch = object()
         try:
-            self._consumer.receive({"Records": records}, context, lease_ms, partial(self._new_host, batch=batch))
+            new_host = partial(self._new_host, batch=batch, exclusive=exclusive)
+            self._consumer.receive({"Records": records}, context, lease_ms, new_host)
             self._flush_handlers_metrics()
         finally:
             # A batch that failed as a whole reports no outcomes: its messages become visible again when their

@@ -109,6 +109,7 @@ def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "
         return Running(workflow.arn_of(start.name))
     if isinstance(answer, answers.Unsent):
         return answers.NOT_SENT_HERE
+    assert not isinstance(answer, answers.Exhausted | answers.ClaimableAlone)  # the claim has no allowance
     return ClaimedStart(workflow, start, deadline, answer) if isinstance(answer, Claimed) else answer
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,8 @@ from app.transfers import Transfer
 from harness.invoke import matches, meant
 from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
 from tests import bank as with_api
+from tests.contexts import Context
+from tests.queues import Queues
 
 EVENTS = Path(__file__).resolve().parents[3] / "events"
 NO_EVENT = "env.json"
@@ -33,21 +34,6 @@ def messages(name: str) -> list[dict[str, Any]]:
     return read(f"{name}.json").get("Records", [])
 
 
-class Queues:
-    """An SQS client that confirms everything and records what is sent."""
-
-    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-
-    def send_message(self, **message: Any) -> None:
-        self.sent.append(message)
-
-    def change_message_visibility_batch(self, **request: Any) -> None:
-        pass
-
-
 class Bank:
     """The deployed application with a store in memory and the accounts that the events need.
 
@@ -57,6 +43,7 @@ class Bank:
     def __init__(self, *, at_once: bool = False, effects: str = "any") -> None:
         self.store = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
         self.queues = Queues()
+        self.dead_letters = self.queues.create("dead-letters")
         self.runs: list[str] = []
         for account in read("given", "accounts.json"):
             self.store.tables["accounts"].items[account["account_id"],] = account
@@ -71,7 +58,7 @@ class Bank:
         idempotent_handler = sqs_consumer(
             self.store,
             sqs=self.queues,  # type: ignore[arg-type]  # it has the two methods that are called
-            dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters" if at_once else None,
+            dead_letter_queue=self.dead_letters.url if at_once else None,
             envelope="detail || Message",
             effects=effects,
         )
@@ -85,7 +72,7 @@ class Bank:
 
     def answer(self, name: str) -> dict[str, Any]:
         """The application's answer to an event."""
-        context = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="bank")
+        context = Context()
         try:
             return dict(self.handler(read(f"{name}.json"), context))
         except ValueError as error:  # InvalidEvent is an answer; any other exception fails the test
@@ -182,7 +169,7 @@ def test_what_fails_for_good_is_a_failure_and_its_record_tells_why(name: str) ->
     failed = [each["itemIdentifier"] for each in bank.answer(name)["batchItemFailures"]]
     behind = {"5f2c1d64-0005-4000-8000-000000000004"}  # in fifo.json; it never runs
     assert set(bank.reasons) == set(failed) - behind != set()
-    assert bank.queues.sent == []
+    assert bank.dead_letters.sent == []
 
 
 @with_and_without_claims
@@ -193,7 +180,7 @@ def test_with_dead_letters_at_once_what_fails_for_good_is_sent_and_acknowledged(
     """Unless its dead letter has no room for the reason."""
     bank = Bank(at_once=True, effects=effects)
     failed = bank.answer(name)["batchItemFailures"]
-    stamps = [each["MessageAttributes"]["idempotent-receiver"]["StringValue"] for each in bank.queues.sent]
+    stamps = [each["MessageAttributes"]["idempotent-receiver"]["StringValue"] for each in bank.dead_letters.sent]
     told = {stamp["key"]: stamp["reason"] for stamp in map(json.loads, stamps)}
     assert len(told) == sent
     if name == "fifo":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import MemoryStore
+from idempotent_receiver.batch.calling import Callings
 from idempotent_receiver.batch.items import Do, Item, Stage
 from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.runs import Runs
@@ -153,7 +154,8 @@ def waiting(host: Host, *, running: int) -> tuple[Runs, Item, ManualClock]:
     clock = ManualClock()
     deadline, progress = Deadline.after(clock, 30_000), Progress(Order([work("a")]))
     settings = Settings(store=MemoryStore(), executor=Idle(), host=host, concurrency=2)
-    runs = Runs(settings, progress, deadline, Turns(deadline), Spent())
+    calls = Callings(settings, progress, deadline, Spent(), lambda item, outbox: None)
+    runs = Runs(settings, progress, deadline, Turns(deadline), calls)
     progress.actions = {Do.RELEASE: lambda item: None}
     [item] = progress.order.items
     item.stage = Stage.READY

@@ -31,7 +31,6 @@ def work(key: str = "k", group: str | None = None) -> Work:
         ([Event.ASKS], ClaimFailed),
         ([Event.ASKS, Event.CLAIMED, Event.STOPPED], NotStarted),
         ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.STOPPED], NotStarted),
-        ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.RETURNED_LARGE], SettleFailed),
         ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.RETURNED], SettleFailed),
         ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.RAISED], Failed),
         ([Event.ASKS, Event.FAILED_FOR_GOOD], Failed),

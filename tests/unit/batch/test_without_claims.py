@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import Message, Transaction, sqs_consumer
+from idempotent_receiver import Message, Transaction
 from idempotent_receiver.batch.turns import MOST_UNCOMMITTED
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES
 from idempotent_receiver.protocol.record import Record, Status, attributes
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
@@ -41,7 +42,7 @@ class Deliveries:
             self.ran.append((message.id, message.attempt))
             return handle(body, message, tx)
 
-        wrap = sqs_consumer(store, effects="transaction", clock=self.clock, metrics=SILENT, executor=AtOnce, **options)
+        wrap = controlled(store, effects="transaction", clock=self.clock, metrics=SILENT, executor=AtOnce, **options)
         self._consumer = wrap(recorded)
 
     def __call__(self, *records: dict[str, Any], seconds: float = 30.0) -> list[str]:
@@ -96,16 +97,6 @@ def left_by_another(store: CountingStore, status: Status, *, attempts: int = 1, 
 
 
 # What is asked.
-
-
-def test_a_first_delivery_asks_for_nothing_but_its_commit(store: CountingStore) -> None:
-    deliver = Deliveries(store, posting)
-
-    assert deliver(sqs_record("1"), sqs_record("2")) == []
-
-    assert store.asked == ["commit"]
-    assert balances(store) == {"1": 1, "2": 1}
-    assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
 
 
 def test_what_was_delivered_before_is_read_first_and_what_is_done_does_not_run(store: CountingStore) -> None:
@@ -359,34 +350,6 @@ def test_a_failure_is_recorded_in_place_of_what_was_read(store: CountingStore) -
 
     assert store.asked == ["insert", "read", "replace"]
     assert (store.items["1"]["status"], store.items["1"]["attempts"]) == ("FAILED", 2)
-
-
-class Results:
-    """Where large results go: only their names are kept."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def put(self, name: str, data: str) -> dict[str, str]:
-        self.names.append(name)
-        return {"result": "s3", "bucket": "b", "key": name}
-
-    def get(self, place: dict[str, str], owned: str) -> str:
-        raise NotImplementedError
-
-
-def test_a_large_result_is_named_after_the_version_that_its_record_has(store: CountingStore) -> None:
-    """Two runs at once must not write one object, and a commit's version is drawn before the result goes."""
-    results = Results()
-
-    def handle(body: dict, message: Message, tx: Transaction) -> str:
-        posting(body, message, tx)
-        return "x" * 2_000
-
-    assert Deliveries(store, handle, results=results)(sqs_record("1")) == []
-
-    (name,) = results.names
-    assert name.endswith(f"/{store.items['1']['version']}")
 
 
 # When nothing leaves, and nothing starts.

@@ -142,11 +142,11 @@ def lasting(records: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {id: {name: item[name] for name in item.keys() - CHANGING} for id, item in records.items()}
 
 
-@pytest.mark.parametrize("size", [1, 2, 25, 100])
 @pytest.mark.parametrize(
     ("handler", "effects"),
     [("with_transaction", "any"), ("with_transaction", "transaction"), ("without_transaction", "any")],
 )
+@pytest.mark.parametrize("size", [1, 2, 25, 100])
 def test_a_batch_of_any_size(dynamodb: DynamoDBClient, handler: str, effects: str, size: int) -> None:
     """With successes, duplicates, failures, and conditions that fail: answers, runs, records and effects."""
     answers = assert_same(dynamodb, handler, size, effects=effects)

@@ -131,6 +131,20 @@ def test_a_lost_claim_may_find_a_failure_that_is_an_answer() -> None:
     assert outcome.of_loss(ClaimLost(found), held(failures_are_answers=True), deadline()) == AlreadyFailed(found)
 
 
+def test_a_message_pays_for_a_refused_commit_only_if_its_own_actions_are_the_cause() -> None:
+    """Not for contention, a throttled or silent store, or data that others kept changing."""
+    tx = Transaction()
+    tx.delete(TableName="t", Key={"id": "1"})
+    for answer, own, charged in [
+        (ActionFailed(0), False, True),
+        (ActionFailed(0, stale=True), False, False),
+        (Unknown("down"), False, False),
+        (Unknown("the item is too large", retry=False), True, True),
+    ]:
+        failure, _ = outcome.uncommitted(answer, tx.actions, with_text=False, own=own)
+        assert failure.charged is charged
+
+
 def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:
     """The error that goes with the condition, or one that nobody knows."""
     tx, refused = Transaction(), PermanentError("overdrawn")
@@ -144,7 +158,7 @@ def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:
         failure, _ = outcome.uncommitted(ActionFailed(2), tx.actions, with_text=with_text)
         assert (failure.permanent, failure.text) == (False, text)
     failure, error = outcome.uncommitted(Unknown("down"), tx.actions, with_text=False)
-    assert (failure, error) == (Failure(type="TransactionNotCommitted", text="down"), None)
+    assert (failure, error) == (Failure(type="TransactionNotCommitted", text="down", charged=False), None)
     assert outcome.uncommitted(ClaimLost(None), tx.actions, with_text=False) is None
 
 
@@ -165,10 +179,8 @@ def test_a_worker_that_was_taken_over_while_it_sent_ends_as_the_record_says() ->
     ends: dict[Record | None, Any] = {
         done: Duplicate(done),
         sending: HeldElsewhere(now_ms + 5_000),
-        sending._replace(in_progress_expiration=now_ms - 1): NotSent(
-            "its record has changed while its messages were sent"
-        ),
-        None: NotSent("its record has changed while its messages were sent"),
+        sending._replace(in_progress_expiration=now_ms - 1): NotSent("its record has changed meanwhile"),
+        None: NotSent("its record has changed meanwhile"),
     }
     for found, ending in ends.items():
         assert outcome.of_mark(ClaimLost(found), claim(), deadline(), ran=True) == ending

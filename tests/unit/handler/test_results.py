@@ -20,9 +20,9 @@ from idempotent_receiver import (
     Transaction,
     http_endpoint,
     idempotent,
-    sqs_consumer,
 )
 from idempotent_receiver.handler.results import ResultGone
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import ManualClock
@@ -314,13 +314,10 @@ def test_without_a_bucket_now_the_place_is_named(store: CountingStore, s3: Any) 
         work("1")
 
 
-@pytest.mark.parametrize("bucket", ["results", "nowhere", None])
-def test_a_messages_large_result_goes_there_too_and_the_message_is_done_whatever_comes_of_it(
-    store: CountingStore, s3: Any, bucket: str | None
-) -> None:
+def test_a_messages_large_result_is_dropped_and_the_message_is_done(store: CountingStore) -> None:
     """With its transaction, and beside messages whose results are small."""
 
-    @sqs_consumer(store, results=None if bucket is None else S3Results(bucket, s3), clock=ManualClock())
+    @controlled(store, clock=ManualClock())
     def consumer(body: str, tx: Transaction) -> str:
         tx.put(TableName="effects", Item={"id": body})
         return LARGE if body == "large" else body
@@ -332,5 +329,4 @@ def test_a_messages_large_result_goes_there_too_and_the_message_is_done_whatever
     told = {id: item["data"] for id, item in store.items.items()}
     assert told["tests#m-small"] == '"small"'
     (marker,) = json.loads(told["tests#m-large"]).values()
-    assert marker["result"] == ("s3" if bucket == "results" else "dropped")
-    assert len(objects(s3)) == (bucket == "results")
+    assert marker["result"] == "dropped"

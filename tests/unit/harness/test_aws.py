@@ -22,7 +22,8 @@ from harness import program, run
 from harness.aws import cost, places, soak, steps
 from harness.aws.comparison import page
 from harness.aws.credentials import lasting
-from harness.aws.steps import Results, Trial
+from harness.aws.results import Results
+from harness.aws.steps import Trial
 from harness.cloud import ROOT
 from harness.program import REFUSED, options_of, run_to_its_end
 from idempotent_receiver.sqs.visibility import Backoff

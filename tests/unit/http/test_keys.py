@@ -247,6 +247,19 @@ def test_a_scope_or_key_that_raises_is_a_bad_request_and_only_logged(option: str
     assert ("secret" in stream.getvalue()) is texts
 
 
+@pytest.mark.parametrize("option", ["scope", "key"])
+@pytest.mark.parametrize("texts", [True, False])
+def test_the_text_of_a_key_that_could_not_be_made_now_is_logged_only_if_asked(option: str, texts: bool) -> None:
+    """The service that a key asks may name the customer in its refusal."""
+    stream = io.StringIO()
+    logger = Logger(service=f"unavailable-{option}-{texts}", stream=stream)
+    options: dict[str, Any] = {option: raising(TimeoutError("secret"))}
+    problem(Api(logger=logger, error_texts=texts, **options)(request()), 503)
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["level"], line["error_type"]) == ("ERROR", "TimeoutError")
+    assert ("secret" in stream.getvalue()) is texts
+
+
 def test_an_exit_in_a_key_is_the_processs() -> None:
     with pytest.raises(SystemExit):
         Api(key=raising(SystemExit()))(request())

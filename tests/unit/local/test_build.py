@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import zipfile
 from dataclasses import replace
+from subprocess import CompletedProcess, TimeoutExpired
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,6 +56,42 @@ def test_requirements_beside_the_template_are_for_every_function(code: Path, tmp
     (tmp_path / "requirements.txt").write_text(f"./{wheel(tmp_path)}\n")
     built = build(code, tmp_path / "build", tmp_path)
     assert {each.name for each in built.iterdir()} >= {"handler.py", "tiny_wheel.py"}
+
+
+def test_a_function_with_requirements_of_its_own_has_no_others_and_nothing_hidden(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[object, ...]] = []
+    monkeypatch.setattr(building, "_run", lambda command, folder, what: ran.append((command[-1], folder)))
+    for folder in (code, tmp_path):
+        (folder / "requirements.txt").write_text("tiny-wheel\n")
+    (code / ".venv").mkdir()
+    built = build(code, tmp_path / "build", tmp_path)
+    assert ran == [("requirements.txt", code)]
+    assert {each.name for each in built.iterdir()} == {"handler.py", "requirements.txt"}
+
+
+def test_of_a_build_that_fails_the_end_is_told_and_one_that_hangs_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "\n".join(f"line {number}." for number in range(50))
+    monkeypatch.setattr(building.subprocess, "run", lambda command, **given: CompletedProcess(command, 1, said))
+    with pytest.raises(DeployError, match=r"it failed\.\nline 38\.(.|\n)*line 49\.$"):
+        building._run(["make"], tmp_path, "it failed")
+
+    def hangs(command: list[str], *, timeout: float | None = None, **given: object) -> None:
+        assert timeout is not None, "it would hang for ever"
+        raise TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(building.subprocess, "run", hangs)
+    with pytest.raises(DeployError, match=r"it failed: it took longer than 300 s\. Check"):
+        building._run(["make"], tmp_path, "it failed")
+
+
+def test_without_pip_uv_installs_for_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_has_pip", lambda: False)
+    monkeypatch.setattr(building.shutil, "which", lambda name: f"/bin/{name}")
+    assert building._installer() == ["/bin/uv", "pip", "install", "--python", sys.executable]
 
 
 def test_requirements_that_cannot_be_installed_are_told(code: Path, tmp_path: Path) -> None:
@@ -151,9 +188,16 @@ def test_what_keeps_a_makefile_from_building_is_told_with_its_remedy(
 
 
 def test_compiled_modules_of_this_python_are_its_own(code: Path, tmp_path: Path) -> None:
+    """Though a package may have some for others beside them."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    (tmp_path / "Makefile").write_text(f'build-Consumer:\n\t@touch "$(ARTIFACTS_DIR)/core{suffix}"\n')
-    assert build_by_make(target(tmp_path), tmp_path / "build").is_dir()
+    other = "core.cpython-399-aarch64-linux-gnu.so"
+    touch = f'touch "$(ARTIFACTS_DIR)/core{suffix}" "$(ARTIFACTS_DIR)/{other}"'
+    (tmp_path / "Makefile").write_text(f"build-Consumer:\n\t@{touch}\n")
+    try:
+        built = build_by_make(target(tmp_path), tmp_path / "build")
+    except DeployError as error:
+        pytest.fail(str(error))
+    assert {each.name for each in built.iterdir()} == {f"core{suffix}", other}
 
 
 def test_where_there_is_no_code_or_no_make_that_is_told(

@@ -52,6 +52,7 @@ def published(key: str) -> dict[str, Any]:
         ([sent("hello", **stamped("order-1")), sent("hello", **stamped("order-1"))], 1),
         ([sent("hello", key=KEY), sent("hello", key=KEY)], 1),
         ([sent("hello", key=KEY), sent("hello", key=OTHER_KEY)], 2),
+        ([sent("hello", key=f"{KEY}-0"), sent("hello", key=f"{KEY}-1")], 2),
         ([sent({"key": KEY}), sent({"key": KEY})], 1),
         ([sent("hello", key="c" * 64), sent("hello", key="c" * 64)], 2),
         ([{**sent("hello"), "key": "order-1"}, {**sent("hello"), "key": "order-1"}], 1),
@@ -79,6 +80,16 @@ def test_a_message_has_what_was_sent_and_nothing_that_another_run_would_not_have
     ]
 
 
+def test_every_key_in_a_text_goes_by_its_name_and_binary_attributes_are_compared() -> None:
+    (both,) = messages([sent(f"{KEY} after {OTHER_KEY}")], KEYS)
+    assert both["body"] == {"S": "key of one.json after key of two.json"}
+    one, other = (
+        [*messages([{**sent("hello"), "MessageAttributes": {"photo": {"BinaryValue": data}}}], KEYS)]
+        for data in (b"a", b"b")
+    )
+    assert one != other
+
+
 class Clients:
     """A stack with a table, a bucket, a topic and queues, which hold what they are told to."""
 
@@ -91,20 +102,24 @@ class Clients:
         return self
 
     def describe_stack_resources(self, **asked: str) -> Any:
-        made = [("Bucket", "AWS::S3::Bucket", "bucket"), ("Mail", "AWS::SNS::Topic", "arn:mail")]
+        made = [
+            *(("Bucket", "AWS::S3::Bucket", "bucket"), ("Mail", "AWS::SNS::Topic", "arn:mail")),
+            ("Orders", "AWS::SNS::Topic", "arn:orders.fifo"),
+        ]
         queues = [(url.title(), "AWS::SQS::Queue", url) for url in self.queues if not url.startswith("topic-")]
         names = ("LogicalResourceId", "ResourceType", "PhysicalResourceId")
         return {"StackResources": [dict(zip(names, each, strict=True)) for each in (*made, *queues)]}
 
     def get_paginator(self, operation: str) -> Any:
-        page = {"Contents": [{"Key": key} for key in self.objects]} if self.objects else {}
-        return SimpleNamespace(paginate=lambda **asked: [page])
+        pages = [{"Contents": [{"Key": key}]} for key in self.objects]
+        return SimpleNamespace(paginate=lambda **asked: [*pages, {}])
 
     def get_object(self, *, Bucket: str, Key: str) -> Any:  # noqa: N803
         return {"Body": BytesIO(self.objects[Key])}
 
     def get_queue_attributes(self, *, QueueUrl: str, **asked: Any) -> Any:  # noqa: N803
-        policy = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:dead"})} if QueueUrl == "own" else {}
+        target = {"own": "arn:dead", "parcels": "arn:lost"}.get(QueueUrl)
+        policy = {} if target is None else {"RedrivePolicy": json.dumps({"deadLetterTargetArn": target})}
         return {"Attributes": {"QueueArn": f"arn:{QueueUrl}", **policy}}
 
     def create_queue(self, *, QueueName: str, Attributes: Any) -> Any:  # noqa: N803
@@ -127,23 +142,27 @@ class Clients:
 def content(objects: Mapping[str, bytes], **queues: Iterable[dict[str, Any]]) -> StackContent:
     held = {url: [{**each, "ReceiptHandle": each["MessageId"]} for each in some] for url, some in queues.items()}
     clients: Any = Clients(objects, {"own": [sent("mine")], "dead": [sent("failed")], **held})
+    clients.created = []
     clients.create_queue = lambda **asked: (
-        clients.queues.setdefault(asked["QueueName"], [{**notification("hello"), "ReceiptHandle": "1"}])
-        and {"QueueUrl": asked["QueueName"]}
+        clients.created.append(asked)
+        or (
+            clients.queues.setdefault(asked["QueueName"], [{**notification("hello"), "ReceiptHandle": "1"}])
+            and {"QueueUrl": asked["QueueName"]}
+        )
     )
     stack: Any = SimpleNamespace(name="trial")
     return StackContent(clients, stack, "http://other/own", frozenset({"http://other/refunds"}))
 
 
 def test_objects_and_messages_of_the_stack_are_its_content() -> None:
-    """Not what is in its own queue and dead-letter queue. What was taken from a queue stays known."""
+    """Not what is in its own queue and in dead-letter queues. What was taken from a queue stays known."""
     objects = {"o/1.json": b'{"cents": 5}', f"{KEY}.txt": b"hello", "raw": b"\xff\xfe", "long": b"x" * 500}
-    stack = content(objects, parcels=[sent("a", "1"), sent("b", "2")], refunds=[])
+    stack = content(objects, parcels=[sent("a", "1"), sent("b", "2")], refunds=[], lost=[sent("c", "3")])
     stack.subscribe()
     delivered = [("refunds", sent("r", "3")), ("refunds", sent("r", "3")), ("elsewhere", sent("e", "4"))]
     for given in (delivered, delivered[:1]):
         found = stack.read(apart=(), keys=KEYS, delivered=given)
-        assert {*found} == {"Bucket", "Mail", "Parcels", "Refunds"}
+        assert {*found} == {"Bucket", "Mail", "Orders", "Parcels", "Refunds"}
         assert [item["body"]["S"] for item in found["Parcels"].items] == ["a", "b"]
         assert [item["body"]["S"] for item in found["Refunds"].items] == ["r"]
         assert [item["body"]["S"] for item in found["Mail"].items] == ["hello"]
@@ -156,7 +175,10 @@ def test_objects_and_messages_of_the_stack_are_its_content() -> None:
                 {"Key": {"S": "long"}, "content": {"S": hashlib.sha256(b"x" * 500).hexdigest()}},
             ],
         )
-    assert stack.cloud.subscribed == ["arn:mail"]  # type: ignore[attr-defined]
+    clients: Any = stack.cloud
+    assert clients.subscribed == ["arn:mail", "arn:orders.fifo"]
+    fifo = [(each["QueueName"].endswith(".fifo"), each["Attributes"]) for each in clients.created]
+    assert fifo == [(False, {}), (True, {"FifoQueue": "true"})]
 
 
 # How it is compared.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import WaiterError
 
-from idempotent_receiver.local.deployment import DeployError, Target, create, packaged
+from idempotent_receiver.local.deployment import DeployError, Target, create, packaged, resources_of, upload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,3 +178,80 @@ Resources:
     clouds = Formation()
     create(clouds, "orders", template, {})
     assert clouds.expires == {"orders-A": {"Enabled": True, "AttributeName": "expiration"}}
+
+
+def test_a_folder_is_uploaded_without_the_sdk_and_with_what_is_laid_over_it(tmp_path: Path) -> None:
+    """A package of the function's own may have the name of one of the SDK's; bytecode of what is replaced goes."""
+    files = ("handler.py", "boto3/session.py", "app/boto3/own.py", "__pycache__/handler.cpython-313.pyc")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("was")
+    bucket = Bucket()
+    uri = upload(bucket, tmp_path, {"handler.py": b"laid over"})
+    ((key, body),) = bucket.stored.items()
+    assert (uri, key.endswith(".zip")) == (f"s3://code/{key}", True)
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    assert found == {"handler.py": b"laid over", "app/boto3/own.py": b"was"}
+    (tmp_path / "machine.json").write_text("{}")
+    assert upload(bucket, tmp_path / "machine.json").endswith(".json")
+
+
+class Strings(Formation):
+    """A cloud that keeps template parameters as strings."""
+
+    def __init__(self, *made: tuple[str, str]) -> None:
+        super().__init__()
+        self.resources = made
+        self.updated: list[dict[str, Any]] = []
+
+    def describe_stack_resources(self, StackName: str) -> Any:  # noqa: N803
+        names = ("PhysicalResourceId", "ResourceType")
+        kept = [dict(zip(names, each, strict=True), LogicalResourceId=each[0].title()) for each in self.resources]
+        return {"StackResources": kept if StackName == "orders" else kept[:1]}
+
+    def get_event_source_mapping(self, UUID: str) -> Any:  # noqa: N803
+        return {"ScalingConfig": {"MaximumConcurrency": "5"}} if UUID == "limited" else {}
+
+    def describe_table(self, TableName: str) -> Any:  # noqa: N803
+        return {"Table": {"DeletionProtectionEnabled": "true" if TableName == "kept" else "false"}}
+
+    def update_event_source_mapping(self, **asked: Any) -> None:
+        self.updated.append(asked)
+
+    def update_table(self, **asked: Any) -> None:
+        self.updated.append(asked)
+
+
+def test_what_the_local_cloud_keeps_as_text_is_set_right() -> None:
+    """A limited mapping would never poll, and no table could be deleted."""
+    mapping, table = "AWS::Lambda::EventSourceMapping", "AWS::DynamoDB::Table"
+    clouds = Strings(("limited", mapping), ("unlimited", mapping), ("kept", table), ("orders", table))
+    create(clouds, "orders", "A: b", {})
+    assert clouds.updated == [
+        {"UUID": "limited", "ScalingConfig": {"MaximumConcurrency": 5}},
+        {"TableName": "orders", "DeletionProtectionEnabled": False},
+    ]
+
+
+def test_a_nested_stacks_resources_are_the_stacks() -> None:
+    clouds = Strings(("table", "AWS::DynamoDB::Table"), ("child", "AWS::CloudFormation::Stack"))
+    assert [each["PhysicalResourceId"] for each in resources_of(clouds, "orders")] == ["table", "table", "child"]
+
+
+def test_every_resource_that_failed_is_told_with_its_reason() -> None:
+    clouds: Any = Formation()
+    events = [
+        {"LogicalResourceId": "Queue", "ResourceStatus": "CREATE_FAILED", "ResourceStatusReason": "no such key"},
+        {"LogicalResourceId": "Table", "ResourceStatus": "CREATE_COMPLETE", "ResourceStatusReason": "fine"},
+        {"LogicalResourceId": "Role", "ResourceStatus": "DELETE_FAILED", "ResourceStatusReason": "in use"},
+        {"LogicalResourceId": "Topic", "ResourceStatus": "CREATE_FAILED"},
+    ]
+
+    def fails(**asked: Any) -> None:
+        raise WaiterError("StackCreateComplete", "it failed", {})
+
+    clouds.get_waiter = lambda name: SimpleNamespace(wait=fails)
+    clouds.describe_stack_events = lambda StackName: {"StackEvents": events}  # noqa: N803
+    with pytest.raises(DeployError, match=r"stack orders was not created: .*: Queue: no such key; Role: in use$"):
+        create(clouds, "orders", "A: b", {})

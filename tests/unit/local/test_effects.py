@@ -128,6 +128,12 @@ def test_numbers_are_compared_by_value_and_documents_by_their_parts() -> None:
     ]
 
 
+def test_a_set_has_no_order() -> None:
+    one, other = (entries(entry("a", "alice", 5, tags={"SS": each})) for each in (["x", "y"], ["y", "x"]))
+    assert compared(one, one, other) == ([], [])
+    assert compared(one, one, entries(entry("a", "alice", 5, tags={"SS": ["x"]})))[0] != []
+
+
 def test_an_attribute_that_comes_with_faults_alone_differs() -> None:
     one = entries(entry("a", "alice", 5))
     retried = entries(entry("a", "alice", 5, retries={"N": "1"}))
@@ -143,3 +149,11 @@ def test_a_message_is_known_by_what_it_changes() -> None:
     assert {*reference.changes["second.json"]} == {a, b}
     assert reference.changes["second.json"][b][""] == 1
     assert {*reference.changes["first.json"]} == {a}
+
+
+def test_what_a_message_has_changed_in_two_steps_is_all_its_own() -> None:
+    """As one that failed halfway, and came again."""
+    empty, half = entries(), entries(entry("a", "alice", 5))
+    whole = entries(entry("a", "alice", 5), entry("b", "bob", 1))
+    reference = referred([Step(["one.json"], empty, half), Step(["one.json"], half, whole)], whole)
+    assert {place.key for place in reference.changes["one.json"]} == {(("id", id),) for id in "ab"}

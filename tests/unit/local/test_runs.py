@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver.local import project as projects
 from idempotent_receiver.local import witness
 from idempotent_receiver.local.effects import ContentByTable, TableContent
 from idempotent_receiver.local.project import LocalProject
@@ -36,6 +37,9 @@ class Cloud:
     redrive_policy: dict[str, Any] = field(default_factory=lambda: {"maxReceiveCount": 5})
     refuses: frozenset[str] = frozenset({"refused"})
     leaves_something: bool = False
+    late: frozenset[str] = frozenset()
+    """These fail at first, and are done once the run is waited for."""
+    waited: bool = False
     strange: str | None = None
     """The faults with which there is an item that no message writes."""
     sent: dict[str, str] = field(default_factory=dict)
@@ -52,10 +56,11 @@ class Cloud:
         return True
 
     def wait(self, seconds: float, say: Any = None) -> bool:
+        self.waited = True
         return True
 
     def failed(self, name: str) -> bool:
-        return name in self.refuses
+        return name in self.refuses | self.late
 
     @property
     def twice(self) -> set[str]:
@@ -64,6 +69,7 @@ class Cloud:
 
     def tables(self) -> ContentByTable:
         done = [name for name in (*self.sent, *self.twice) if name not in self.refuses or self.leaves_something]
+        done = [name for name in done if self.waited or name not in self.late]
         total = sum(CENTS[name] for name in done if name in self.sent)
         items = [{"of": {"S": "all"}, "cents": {"N": str(total)}}] if done else []
         strange = [{"of": {"S": "nobody"}}] if self.faults == self.strange else []
@@ -158,6 +164,11 @@ def test_what_failing_messages_leave_behind_is_no_reference(clouds: Clouds) -> N
     assert (len(clouds.made), found.fine, found.incomparable) == (5, True, [])
 
 
+def test_what_had_to_come_again_is_in_the_reference(clouds: Clouds) -> None:
+    found = clouds.found(late=frozenset({"a", "b"}))
+    assert ([each.place.table for each in found.unexplained], found.incomparable, found.fine) == ([], [], True)
+
+
 def test_a_fifo_queues_groups_keep_their_order(clouds: Clouds) -> None:
     clouds.found(fifo=True)
     assert clouds.made[2] == (witness.NONE, ["a", "ax", "b"])
@@ -208,3 +219,31 @@ def test_a_template_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None
     (tmp_path / "template.yaml").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(TrialError, match="is not text"):
         runs_of(tmp_path).found()
+
+
+@pytest.mark.parametrize("witnessed", [True, False])
+def test_a_project_is_deployed_with_its_queues_here_and_the_witness_if_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, witnessed: bool
+) -> None:
+    """From its own text, or from one that was edited; with the queues that its parameters name."""
+    elsewhere, here = "arn:aws:sqs:eu-west-1:123456789012:orders", "arn:aws:sqs:us-east-1:000000000000:orders"
+    (tmp_path / "template.yaml").write_text(f"Resources: {{}} # {elsewhere}")
+    laid_over: list[dict[str, bytes]] = []
+    monkeypatch.setattr(projects, "build", lambda code, folder, project: code)
+    monkeypatch.setattr(projects, "build_by_make", lambda target, folder: tmp_path)
+    monkeypatch.setattr(projects, "upload", lambda cloud, path, overlay=None: laid_over.append(overlay or {}))
+    monkeypatch.setattr(projects, "create", lambda cloud, stack, text, parameters: (text, parameters))
+
+    def packaged(cloud: Any, text: str, folder: Path, uri_of: Any, built: Any) -> str:
+        uri_of(folder)
+        built(None)
+        return text
+
+    monkeypatch.setattr(projects, "packaged", packaged)
+    project: Any = LocalProject(tmp_path / "template.yaml", tmp_path, {"Queue": elsewhere, "Stage": "a"})
+    parameters = {"Queue": here, "Stage": "a"}
+
+    assert project.deployed(None, "trial", witnessed=witnessed) == (f"Resources: {{}} # {here}", parameters)
+    assert project.deployed(None, "local", text="edited", witnessed=witnessed) == ("edited", parameters)
+    names = ["receiver_local_witness.py"] if witnessed else []
+    assert [[*each] for each in laid_over] == [names] * 4

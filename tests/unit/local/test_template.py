@@ -124,6 +124,18 @@ Resources:
     assert Template(text).consumers == ["F"]
 
 
+def test_a_function_with_two_queues_is_one_consumer_and_one_of_another_stack_is_none() -> None:
+    """One that is named by its ARN is not in this template."""
+    text = """
+Resources:
+  Queue: {Type: AWS::SQS::Queue}
+  F: {Type: AWS::Serverless::Function, Properties: {Events: {Messages: {Type: SQS}}}}
+  M: {Type: AWS::Lambda::EventSourceMapping, Properties: {EventSourceArn: !GetAtt Queue.Arn, FunctionName: !Ref F}}
+  N: {Type: AWS::Lambda::EventSourceMapping, Properties: {EventSourceArn: !GetAtt Queue.Arn, FunctionName: elsewhere}}
+"""
+    assert Template(text).consumers == ["F"]
+
+
 @pytest.mark.parametrize("text", ["Resources: [", "- a", "", "!Ref a: ["])
 def test_what_is_no_template_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"the template cannot be read: (it is not|while)"):
@@ -134,6 +146,7 @@ def test_a_queue_that_is_named_by_its_arn_is_this_clouds() -> None:
     """With its URL; other services, and what is not literal, stay."""
     text = """
       Queue: arn:aws:sqs:eu-west-1:123456789012:orders.fifo
+      Other: arn:aws-cn:sqs:cn-north-1:210987654321:returns
       QueueUrl: !Sub 'https://sqs.${AWS::Region}.${AWS::URLSuffix}/123456789012/orders.fifo'
       Topic: arn:aws:sns:eu-west-1:123456789012:orders
       Any: !Sub arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:orders
@@ -142,6 +155,7 @@ def test_a_queue_that_is_named_by_its_arn_is_this_clouds() -> None:
         queues_in(text, "000000000000", "us-east-1")
         == """
       Queue: arn:aws:sqs:us-east-1:000000000000:orders.fifo
+      Other: arn:aws:sqs:us-east-1:000000000000:returns
       QueueUrl: !Sub 'https://sqs.${AWS::Region}.${AWS::URLSuffix}/000000000000/orders.fifo'
       Topic: arn:aws:sns:eu-west-1:123456789012:orders
       Any: !Sub arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:orders

@@ -105,6 +105,11 @@ SAID: dict[str, tuple[list[Any], dict[str, Any], tuple[EffectVerdict, int]]] = {
         {"records": COMPLETED},
         (EffectVerdict.ONCE, 0),
     ),
+    "recorded where nobody can read it": (
+        [{**CONSUMER, "table": None}, run(1, "m"), answered(10, "m")],
+        {},
+        (EffectVerdict.ONCE, 0),
+    ),
     "failed, and nowhere": ([run(1, "m", error="ValueError")], {}, (EffectVerdict.NEVER, 0)),
     "not run, and nowhere": ([line(1, "delivered", ids=["m"])], {}, (EffectVerdict.NEVER, 0)),
     "still queued": ([run(1, "m", error="ValueError")], {"left": 1}, (EffectVerdict.UNFINISHED, 0)),
@@ -180,14 +185,13 @@ def test_what_ran_again_with_nothing_to_see_is_told_apart() -> None:
     nothing = referred([Step(["order.json"], {}, {})], {})
     found: dict[str, Any] = {"records": COMPLETED, "reference": nothing}
     done = [*run(20, "m", 2), answered(30, "m", process=2)]
-    for lines in (
-        [CONSUMER, run(1, "m"), killed(7)],
-        [CONSUMER, run(1, "m", error="ValueError")],
-        [{**CONSUMER, "claims": False}, run(18, "m")],
+    for lines, why in (
+        ([CONSUMER, run(1, "m"), killed(7)], "its first worker was killed before recording the result"),
+        ([CONSUMER, run(1, "m", error="ValueError")], "first run failed: ValueError"),
+        ([{**CONSUMER, "claims": False}, run(18, "m")], "it ran more than once but took effect once"),
     ):
         message = ended(*lines, done, **found)
-        assert (message.verdict, message.tables) == (EffectVerdict.UNSEEN, None)
-        assert message.why is not None
+        assert (message.verdict, message.tables, message.why) == (EffectVerdict.UNSEEN, None, why)
     assert ended(CONSUMER, done, **found).verdict is EffectVerdict.ONCE
 
 
@@ -219,18 +223,26 @@ def test_dead_letters_alone_are_no_success() -> None:
 def test_messages_of_one_key_are_one() -> None:
     lines = [
         *(line(0, "keyed", id=id, key="order-1") for id in ("m", "n")),
+        line(0, "delivered", ids=["m", "n"]),
         *run(1, "order-1"),
         answered(10, "m"),
         answered(11, "n"),
     ]
     (message,) = judged(Evidence(sent={"m": "order.json", "n": "order.json"}, lines=lines))
-    assert (message.sent, message.runs, message.verdict) == (2, 1, EffectVerdict.ONCE)
+    assert (message.sent, message.deliveries, message.runs, message.verdict) == (2, 2, 1, EffectVerdict.ONCE)
 
 
 def test_the_reason_is_the_records_own() -> None:
     error = json.dumps({"type": "PermanentError", "text": "no such customer"})
     records = {"m": {"status": "FAILED", "error": error}}
     assert ended(run(1, "m", error="PermanentError"), records=records, **DEAD).why == "no such customer"
+
+
+def test_without_a_reason_in_the_record_the_last_error_is_the_reason() -> None:
+    failures = [run(1, "m", error="TimeoutError: slow"), run(9, "m", error="ValueError: no such customer")]
+    assert ended(*failures, **DEAD).why == "ValueError: no such customer"
+    assert ended(*failures, left=1).why == "its handler fails: ValueError: no such customer"
+    assert ended(**DEAD).why == "exceeded maxReceiveCount"
 
 
 def test_kills_are_told_by_their_places() -> None:
@@ -319,6 +331,16 @@ def test_what_appears_in_an_item_is_blamed_on_who_writes_there_and_ran_again() -
     messages, evidence = by_tables(tables, CONSUMER, run(0, "n", 3), killed(7, 3), RAN)
     assert [each.tables for each in messages.values()] == [EffectVerdict.ONCE, EffectVerdict.TWICE, EffectVerdict.ONCE]
     assert unexplained(evidence) == []
+
+
+def test_who_writes_something_else_to_the_item_is_not_blamed() -> None:
+    """Though it ran again, and the one that writes the value did not."""
+    noted = {"Totals": TableContent(("customer",), [{**totals(alice=1250)["Totals"].items[0], "note": {"S": "x"}}])}
+    steps = [Step(["order.json"], totals(), totals(alice=1250)), Step(["other.json"], totals(alice=1250), noted)]
+    doubled = {"Totals": TableContent(("customer",), [{**noted["Totals"].items[0], "cents": {"N": "2500"}}])}
+    again = [*run(0, "n", 3), killed(7, 3)]
+    messages, _ = by_tables(doubled, CONSUMER, again, RAN, reference=referred(steps, noted))
+    assert [messages[name].tables for name in ("order.json", "other.json")] == [EffectVerdict.TWICE, EffectVerdict.ONCE]
 
 
 def test_among_those_that_ran_again_the_amount_tells_which() -> None:

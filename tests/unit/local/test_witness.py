@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from idempotent_receiver.local import witness
 from idempotent_receiver.testing import lambda_context, sqs_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+OFFER_AGAIN = witness.offer_again
+"""The witness's own, which the fixture replaces."""
 
 
 @pytest.fixture
@@ -106,6 +113,16 @@ def lambda_handler(event, context):
         raise ValueError("refused")
     return {"batchItemFailures": [{"itemIdentifier": "m-2"}]}
 """
+KEYED = CONSUMER.replace("(MemoryStore())", "(MemoryStore('orders'), key=body_field('id'))").replace(
+    "import MemoryStore", "import MemoryStore, body_field"
+)
+UNCLAIMED = """
+from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
+
+@sqs_consumer(DynamoDBStore(table_name="records", client=object()), effects="transaction")
+def lambda_handler(order: dict, tx: Transaction) -> None:
+    pass
+"""
 DECORATED = """
 import functools
 def own(function):
@@ -125,7 +142,8 @@ def handler(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     """A function's module, whose handler is behind the witness."""
     name = f"witnessed_{request.node.name.partition('[')[0]}"
     more = DECORATED * ("decorated" in name) + DISPATCHER * ("dispatcher" in name)
-    (folder / f"{name}.py").write_text(PLAIN if "plain" in name else CONSUMER + more)
+    kinds = {"plain": PLAIN, "own_key": KEYED, "unclaimed": UNCLAIMED}
+    (folder / f"{name}.py").write_text(next((kinds[each] for each in kinds if each in name), CONSUMER + more))
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setitem(witness.settings, "handler", f"{name}.lambda_handler")
     witness.shipped.cache_clear()
@@ -208,7 +226,137 @@ def test_what_is_printed_has_a_copy_that_survives_line_by_line(tmp_path: Path) -
 
 def test_a_message_that_was_sent_back_is_known_by_the_key_it_carries(folder: Path) -> None:
     stamp = {"idempotent-receiver": {"stringValue": '{"key": "first", "original_id": "first"}'}}
-    witness.deliveries.read_stamps([{"messageId": "m", "messageAttributes": stamp}, {"messageId": "n"}])
+    witness.deliveries.read_stamps([{"messageId": "n"}, {"messageId": "m", "messageAttributes": stamp}])
     noted = [(each["id"], each["key"]) for each in witness.lines() if each["what"] == "keyed"]
     assert noted == [("m", "first")]
     assert witness.deliveries.ids == {"first": "m"}
+
+
+def test_an_unclaimed_consumer_and_its_table_are_noted(handler: str) -> None:
+    assert handler
+    witness.lambda_handler(witness.PING, None)
+    assert [(each["table"], each["claims"]) for each in noted("consumer")] == [("records", False)]
+
+
+def test_a_message_is_noted_with_its_own_key(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert handler
+    monkeypatch.setitem(witness.settings, "faults", witness.NONE)
+    assert handled({"id": "a"}, {"id": "b"}) == []
+    assert {(each["id"], each["key"]) for each in noted("keyed")} == {("m-1", "a"), ("m-2", "b")}
+
+
+@pytest.mark.parametrize("observed", [True, False])
+def test_a_batch_is_noted_with_the_end_of_its_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, observed: bool
+) -> None:
+    """Its messages are noted whole only if another function's queue is observed."""
+    assert folder
+    monkeypatch.setitem(witness.settings, "observed", observed)
+    monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000)
+    witness.deliveries.take([{"messageId": "m", "body": "{}"}], 7_000)
+    delivered = noted("delivered")[-1]
+    assert (delivered["until_ms"], delivered["messages"]) == (
+        8_000,
+        [{"messageId": "m", "body": "{}"}] if observed else [],
+    )
+
+
+class Faults:
+    """What the witness does to its process, which goes on here."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.met: list[tuple[object, ...]] = []
+        self.crashed: list[tuple[object, ...]] = []
+        self.offered: list[str] = []
+        monkeypatch.setattr(witness, "meet", lambda *asked: self.met.append(asked))
+        monkeypatch.setattr(witness, "crash", lambda *asked: self.crashed.append(asked))
+        monkeypatch.setattr(witness, "offer_again", self.offered.extend)
+
+
+def watched(function: Callable[..., Any], key: str = "m") -> Callable[..., Any]:
+    """The function as the witness wraps it, run under this key with 4 s left."""
+    claim = SimpleNamespace(key=key, id=key, attempt=1, idempotency_key="i", remaining_time_ms=lambda: 4_000)
+    return witness.watched(function, lambda: claim)
+
+
+@pytest.mark.parametrize("key", ["m", "order-1"])
+def test_one_run_meets_a_second_worker_and_one_worker_dies(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Whatever the message's key; for at most half of the time left. A worker dies only after a success."""
+    assert folder
+    faults = Faults(monkeypatch)
+    if key != "m":
+        witness.deliveries.has_key("m", key)
+    answers = iter([ValueError("refused"), None, None])
+
+    def handle() -> None:
+        if (error := next(answers)) is not None:
+            raise error
+
+    run = watched(handle, key)
+    with pytest.raises(ValueError, match="refused"):
+        run()
+    assert (faults.met, faults.crashed) == ([("m", "h", 2.0)], [])
+    run()
+    run()
+    assert (len(faults.met), faults.crashed) == (1, [("before recording the result",)])
+
+
+class Charges:
+    """A handler that is an object."""
+
+    async def __call__(self, error: Exception | None) -> None:
+        await charge(error)
+
+
+async def charge(error: Exception | None) -> None:
+    """A handler that is a coroutine function."""
+    await asyncio.sleep(0)
+    witness.note("ran")
+    if error is not None:
+        raise error
+
+
+@pytest.mark.parametrize("handle", [charge, Charges()], ids=["function", "object"])
+def test_a_coroutine_is_noted_when_it_has_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, handle: Callable[..., Any]
+) -> None:
+    assert folder
+    monkeypatch.setitem(witness.settings, "faults", witness.NONE)
+    asyncio.run(watched(handle)(None))
+    with pytest.raises(ValueError, match="refused"):
+        asyncio.run(watched(handle)(ValueError("refused")))
+    told = [(each["what"], each.get("error")) for each in witness.lines() if each["what"] != "delivered"]
+    run = [("started", None), ("ran", None)]
+    assert told == [*run, ("ended", None), *run, ("ended", "ValueError: refused")]
+
+
+def test_a_batch_of_failures_does_not_crash_and_what_is_lost_comes_again_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "killed-after").unlink()
+    faults = Faults(monkeypatch)
+    witness._answered([])
+    assert (faults.crashed, faults.offered) == ([], [])
+    witness._answered(["m"])
+    assert (faults.crashed, faults.offered) == ([("before responding", ["m"])], ["h"])
+
+
+def test_every_message_of_a_crash_is_offered_again_though_one_has_been_redelivered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert folder
+    offered: list[str] = []
+
+    def change_message_visibility(*, ReceiptHandle: str, **asked: Any) -> None:  # noqa: N803
+        offered.append(ReceiptHandle)
+        if ReceiptHandle == "h":
+            raise ClientError({"Error": {"Code": "MessageNotInflight"}}, "ChangeMessageVisibility")
+
+    clients = SimpleNamespace(change_message_visibility=change_message_visibility)
+    monkeypatch.setattr(boto3, "client", lambda service: clients)
+    monkeypatch.setattr(witness, "offer_again", OFFER_AGAIN)
+    monkeypatch.setattr(os, "kill", lambda process, number: offered.append("killed"))
+    witness.crash("before responding", ["m", "n"])
+    assert offered == ["h", "i", "killed"]

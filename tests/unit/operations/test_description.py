@@ -15,7 +15,6 @@ from idempotent_receiver import (
     message_attribute,
     message_id,
     payload_key,
-    sqs_consumer,
 )
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.common_options import Options
@@ -23,6 +22,7 @@ from idempotent_receiver.operations.cli.deployment import Deployment, Queue
 from idempotent_receiver.operations.description import OUTPUT, Description, InCode, description_in, differences, stated
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.sqs.received import lambda_record
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 
@@ -58,7 +58,7 @@ CONSUMERS: list[tuple[dict[str, Any], str | None, Any]] = [
 
 
 def consumer(store: MemoryStore | None = None, **given: Any) -> Consumer:
-    @sqs_consumer(MemoryStore(namespace="bank") if store is None else store, **given)
+    @controlled(MemoryStore(namespace="bank") if store is None else store, **given)
     def handle(body: dict) -> None:
         raise ConnectionError
 

@@ -16,7 +16,7 @@ from tests.manual_clock import START_MS, ManualClock
 
 LASTING = START_MS // 1000 + 86_400
 ERROR, FOR_GOOD = (Failure(type="E", permanent=permanent).to_json() for permanent in (False, True))
-ASKED = ["id", "status", "version", "error", "owner", "execution", "resent"]
+ASKED = ["id", "status", "version", "error", "owner", "execution", "resent", "charged"]
 ASKED += ["expiration", "in_progress_expiration", "attempts"]
 
 

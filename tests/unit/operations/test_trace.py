@@ -24,6 +24,7 @@ from idempotent_receiver.operations.trace import (
 )
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.resend import Resend
+from idempotent_receiver.transaction.outbox import GivenUp, with_reason
 from tests.unit.operations.dead_letters.acts import OPERATOR, act
 from tests.unit.operations.dead_letters.test_triage import DAY_MS, DIED, NOW_MS, dead_letter
 
@@ -55,10 +56,18 @@ def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
 
 
 def test_what_has_messages_to_send_is_not_done() -> None:
-    told = "SENDING since attempt 1: its effect took place, but its messages may not have been sent"
+    told = "SENDING since attempt 1: its effect took place, but its messages and calls may not be done"
     sending = written("SENDING", outbox=SECRET, in_progress_expiration=NOW_MS + 5)
     assert texts(sending) == [(NOW_MS, told), (NOW_MS + 5, "end of its lease"), END]
     assert texts(sending, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, never settled")
+
+
+def test_a_message_that_was_given_up_is_told_with_its_operator_and_reason() -> None:
+    kept = with_reason(
+        '[{"QueueUrl": "q", "MessageBody": "sold"}]', 1, GivenUp("https://sqs/mail", OPERATOR, "it is gone")
+    )
+    told = f"message 1 to https://sqs/mail is never sent: {OPERATOR} gave it up: it is gone"
+    assert (None, told) in texts(written("COMPLETED", outbox=kept))
 
 
 def test_what_was_released_has_no_lease_to_end() -> None:
@@ -137,9 +146,9 @@ def test_an_act_is_told_with_its_operator_its_reason_its_end_and_its_plan() -> N
 
 def test_a_filter_of_the_log_fits_cloudwatch_and_nothing_ends_its_texts() -> None:
     """It may let through too much; a line counts only if it is about a key to the letter."""
-    keys = ["k-1", 'a"b\\c d', "x" * 2000, "y" * 80, *map(str, range(9))]
+    keys = ["k-1", 'a"b\\c dé', "x" * 2000, "y" * 80, *map(str, range(9))]
     pattern = log_pattern(keys)
-    assert pattern.startswith('{ ($.key = "k-1") || ($.message_id = "k-1") || ($.key = "a*b*c*d") || ')
+    assert pattern.startswith('{ ($.key = "k-1") || ($.message_id = "k-1") || ($.key = "a*b*c*d*") || ')
     assert f'"{"x" * 80}*"' in pattern
     assert f'"{"y" * 80}"' in pattern
     assert len(pattern) < 1024

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.config import Config
 
-from idempotent_receiver import MemoryStore
+from idempotent_receiver import MemoryStore, PermanentError, current_claim
+from idempotent_receiver.handler.callees import Callees
 from idempotent_receiver.operations import unsent
 from idempotent_receiver.operations.unsent import (
     LONGEST_BACKOFF_SECONDS,
@@ -18,8 +19,18 @@ from idempotent_receiver.operations.unsent import (
     GaveUp,
     send_from,
 )
+from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied
-from idempotent_receiver.transaction.outbox import GivenUp, Outgoing, confirmed, from_text, given_up, to_text
+from idempotent_receiver.transaction.outbox import (
+    GivenUp,
+    OutboxCall,
+    OutboxEntry,
+    Outgoing,
+    confirmed,
+    from_text,
+    given_up,
+    to_text,
+)
 from tests.manual_clock import START_MS, ManualClock
 
 if TYPE_CHECKING:
@@ -38,7 +49,7 @@ LEASE_MS = (SEND_SECONDS + 2 * (1 + 4 + LONGEST_BACKOFF_SECONDS)) * 1000
 class Command:
     """The command, for a record whose lease is over. Each message takes `seconds`, and then `send` is called."""
 
-    def __init__(self, *messages: Outgoing, seconds: float = 0.0) -> None:
+    def __init__(self, *messages: OutboxEntry, seconds: float = 0.0) -> None:
         self.clock, self.store = ManualClock(fraction=0), MemoryStore()
         self.seconds = seconds
         self.sent: list[str] = []
@@ -215,3 +226,90 @@ def test_what_was_sent_is_recorded_however_long_it_took(seconds: float) -> None:
     store.items = command.store.items
     assert command.run(store) is None
     assert store.items["k"]["status"] == "COMPLETED"
+
+
+# Calls.
+
+CALLED: list[tuple[int, str]] = []
+
+
+def notify(order: int, idempotency_key: str) -> None:
+    CALLED.append((order, idempotency_key))
+    if order == 2:
+        raise ValueError("confidential")
+    if order == 3:
+        raise PermanentError("no such address")
+    if order == 4:
+        raise KeyboardInterrupt
+
+
+async def later(order: int) -> None:
+    CALLED.append((order, current_claim().idempotency_key))
+
+
+def to_make(*orders: int, function: str = "notify") -> list[OutboxCall]:
+    return [OutboxCall(function, {"order": order}) for order in orders]
+
+
+def run_with(command: Command, *functions: Callable[..., Any]) -> str | None:
+    sqs: Any = SimpleNamespace(send_message_batch=command._send, meta=SimpleNamespace(config=CONFIG))
+    return send_from(command.store, sqs, "k", command.clock, 86_400, callees=Callees(functions))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_called() -> None:
+    CALLED.clear()
+
+
+def test_calls_are_made_after_the_messages_under_their_keys() -> None:
+    command = Command(*to_make(1), message("a"), *to_make(5, function="later"))
+    assert run_with(command, notify, later) is None
+    assert command.sent == ["a"]
+    assert [(1, f"{idempotency_key('k')}-1"), (5, idempotency_key("k"))] == CALLED
+    assert command.item["status"] == "COMPLETED"
+
+
+def test_a_call_that_raises_stops_no_other_and_is_left() -> None:
+    command = Command(*to_make(1, 2, 3, 5))
+    why = run_with(command, notify)
+    assert why is not None
+    assert "call 2 (notify): ValueError at " in why
+    assert "call 3 (notify): no such address" in why
+    assert "confidential" not in why
+    assert ([order for order, _ in CALLED], command.left) == ([1, 2, 3, 5], [2, 3])
+    assert command.item["in_progress_expiration"] <= command.clock.epoch_ms(), "its lease is over"
+
+
+def test_an_interrupt_during_a_call_ends_the_command_and_what_was_made_is_recorded() -> None:
+    command = Command(*to_make(1, 4, 5))
+    with pytest.raises(KeyboardInterrupt):
+        run_with(command, notify)
+    assert ([order for order, _ in CALLED], command.left) == ([1, 4], [2, 3])
+
+
+def test_without_the_code_or_for_an_unknown_name_nothing_is_taken_over() -> None:
+    command = Command(message("a"), *to_make(1))
+    before = dict(command.item)
+    assert command.run() == "it has calls to make: give --consumer module:handler, which imports your code"
+    assert "calls={'notify': function}" in str(run_with(command, later))
+    assert (command.item, command.sent, CALLED) == (before, [], [])
+
+
+def test_its_lease_is_longer_than_any_call() -> None:
+    command = Command(*to_make(1))
+    seen: list[dict[str, Any]] = []
+
+    def notify(order: int) -> None:
+        seen.append(dict(command.item))
+
+    assert run_with(command, notify) is None
+    lasts_ms = seen[0]["in_progress_expiration"] - START_MS
+    assert lasts_ms == (SEND_SECONDS + unsent.CALL_SECONDS) * 1000
+
+
+def test_a_call_can_be_given_up_without_the_code() -> None:
+    command = Command(*to_make(1, 2))
+    assert give_up(command, 1) == GaveUp(left=True)
+    assert (given_up(command.item["outbox"]), command.left) == ({1: GIVEN_UP}, [2])
+    assert run_with(command, notify) is not None
+    assert [order for order, _ in CALLED] == [2]

@@ -11,9 +11,10 @@ from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.answers import AlreadyCompleted, ClaimLost, HeldElsewhere, Settled
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, MOST_CONFLICTS, SETTLE_RETRIES, Operation, commit
+from idempotent_receiver.protocol.peek import Peek
 from idempotent_receiver.protocol.record import Change, Record, Unread, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
-from idempotent_receiver.protocol.transitions import Claimed, Peek
+from idempotent_receiver.protocol.transitions import Claimed
 from tests.manual_clock import START_MS, ManualClock
 from tests.many_operations import run_to_completion
 from tests.unit.protocol import script

@@ -26,7 +26,7 @@ def test_a_record_without_a_version_is_unchanged_if_status_lease_and_expiration_
 
 def test_attributes_and_back() -> None:
     """A record is read as it was written, and absent attributes stay absent."""
-    kept = {"data": "1", "error": "{}", "execution": "arn", "input": "{}", "resent": "{}", "outbox": "[]"}
+    kept = dict.fromkeys(("data", "error", "execution", "input", "resent", "outbox", "charged"), "{}")
     full = existing(Status.FAILED, in_progress_expiration=5)._replace(**kept)
     bare = Record(id="k", status="COMPLETED")
     assert [from_attributes(attributes(each)) for each in (full, bare)] == [full, bare]

@@ -20,3 +20,12 @@ def test_a_renewal_writes_the_lease_anew_and_changes_nothing_else(retention: int
     assert change == Change(renewed, held)
     assert renewal.applied(change) == renewal.step(renewed, ("fresh",), NOW_MS, "later") == Settled(renewed)
     assert renewal.step(None, (), NOW_MS, "fresh") == ClaimLost(None)
+
+
+def test_a_renewal_keeps_what_a_checkpoint_recorded_meanwhile() -> None:
+    """Whichever of its own writes it finds."""
+    held = existing(Status.SENDING, version="mine", in_progress_expiration=NOW_MS + 1, outbox="[1,2]")
+    kept = held._replace(version="checkpoint", outbox="[null,2]")
+    change = Renewal(held, 60_000, DAY, {"checkpoint"}).step(kept, (), NOW_MS, "fresh")
+    assert isinstance(change, Change)
+    assert (change.new.outbox, change.new.version, change.seen) == ("[null,2]", "fresh", kept)

@@ -20,9 +20,10 @@ from idempotent_receiver.protocol.answers import (
     Unreadable,
     Unsent,
 )
+from idempotent_receiver.protocol.peek import Peek
 from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.sending import TakeOver, mark, stop
-from idempotent_receiver.protocol.transitions import Claimed, Peek, Settlement, Unclaimed, decide
+from idempotent_receiver.protocol.transitions import Claimed, Settlement, Unclaimed, decide
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, applied_claim, by_powertools, change_of, claim, existing
 
 if TYPE_CHECKING:
@@ -240,11 +241,12 @@ def test_what_has_messages_to_send_is_sending_until_they_are_marked_as_sent() ->
 
 
 def test_what_stops_with_messages_left_keeps_them_and_all_else_and_ends_its_lease() -> None:
-    """In place of the take-over or of a renewal of it."""
+    """In place of the take-over or of a renewal of it. Nobody owns what was ended: a lease that ran out is a crash."""
     beside = {"data": "1", "error": "{}", "attempts": 7, "input": "i", "execution": "arn", "resent": "{}"}
     record = existing("SENDING", version="taken", outbox="[1,2]", in_progress_expiration=NOW_MS + 9, **beside)
     stopped = stop(Claimed(record, claim(), renewed=("renewed",)), "[null,2]", NOW_MS)
-    new = record._replace(version="fresh", outbox="[null,2]", in_progress_expiration=NOW_MS, expiration=NOW + DAY)
+    ended = {"in_progress_expiration": NOW_MS, "expiration": NOW + DAY, "owner": None}
+    new = record._replace(version="fresh", outbox="[null,2]", **ended)
     for standing in (record, record._replace(version="renewed")):
         assert stopped.step(standing, [], NOW_MS, "fresh") == Change(new, standing)
     theirs = record._replace(version="theirs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -35,20 +34,10 @@ from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.message import InvalidEvent
 from idempotent_receiver.testing.worker import failed_ids
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
-
-
-@dataclass
-class Context:
-    """The parts of Lambda's context that are used."""
-
-    left_ms: int = 30_000
-    aws_request_id: str = "request-1"
-    function_name: str = "consumer"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.left_ms
 
 
 def handle(body: dict) -> str:
@@ -136,10 +125,14 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
         def read(self, ids: Any) -> Any: ...
         def replace(self, changes: Any) -> Any: ...
 
+    class Committing(Plain):
+        def commit(self, commits: Any) -> Any: ...
+
     def transfer(body: dict, tx: Transaction) -> None: ...
 
-    with pytest.raises(TypeError, match="requests a Transaction, which Plain does not support"):
-        sqs_consumer(Plain())(transfer)
+    for store in (Plain(), Committing()):  # a transaction also reads
+        with pytest.raises(TypeError, match=f"requests a Transaction, which {type(store).__name__} does not support"):
+            sqs_consumer(store)(transfer)
     sqs_consumer(Plain())(handle)
 
 
@@ -222,7 +215,7 @@ def test_an_empty_batch_is_answered_without_any_request() -> None:
 
         insert = read = replace = touch
 
-    wrapped = sqs_consumer(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
+    wrapped = controlled(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
 
     assert wrapped(event(), Context()) == {"batchItemFailures": []}
 
@@ -275,7 +268,7 @@ def test_a_handler_gets_everything_of_its_message() -> None:
 
     store = MemoryStore(namespace="n")
     sqs_consumer(store, key=lambda message: f"key-of-{message.id}")(noting)(
-        event(sqs_record("1", "text", receives=3, group="g")), Context(left_ms=20_000)
+        event(sqs_record("1", "text", receives=3, group="g")), Context(seconds=20)
     )
 
     ((message, left_ms),) = seen
@@ -285,7 +278,7 @@ def test_a_handler_gets_everything_of_its_message() -> None:
     assert message.sent_at.year == 2027
     assert len(message.idempotency_key) == 64
     assert 15_000 < left_ms <= 20_000
-    assert store.items["n#key-of-1"]["owner"] == "request-1"
+    assert store.items["n#key-of-1"]["owner"] == "invocation-1"
 
 
 def keyless(message: Message) -> str:
@@ -305,7 +298,7 @@ def keyless(message: Message) -> str:
         (
             {"key": keyless},
             Context(),
-            {"reason": "the key strategy raised KeyError", "error_type": "UnusableKey", "function": "consumer"},
+            {"reason": "the key strategy raised KeyError", "error_type": "UnusableKey", "function": "function"},
         ),
     ],
     ids=["a context that tells the time alone", "a key strategy that raises"],
@@ -358,16 +351,14 @@ def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
     assert store.items["1"]["status"] == "COMPLETED"
 
 
-@pytest.mark.parametrize(("left_ms", "told"), [(2_000, True), (2_001, False)])
+@pytest.mark.parametrize(("seconds", "told"), [(2.0, True), (2.0015, False)])
 def test_an_invocation_too_short_for_any_message_names_what_to_change(
-    left_ms: int, told: bool, caplog: pytest.LogCaptureFixture
+    seconds: float, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise each message would come again until it is a dead letter, and none would say why."""
-    wrapped = sqs_consumer(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(
-        handle
-    )
+    wrapped = controlled(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(handle)
 
-    answer = wrapped(event(sqs_record("1")), Context(left_ms))
+    answer = wrapped(event(sqs_record("1")), Context(seconds=seconds))
 
     assert ("raise the function's timeout above stop_margin_seconds" in caplog.text) is told
     assert failed_ids(answer) == (["1"] if told else [])
@@ -434,7 +425,6 @@ WRONGLY_CALLED = [lambda: "1", lambda message, context: "1", lambda *, message: 
         ("key must be .* a coroutine function", {"key": key_from_elsewhere}),
         *[("logger must be a Powertools", {"logger": SimpleNamespace(**{name: print})}) for name in ("info", "error")],
         *[("metrics must be", {"metrics": SimpleNamespace(**{f"{name}_metric{s}": 1})}) for name, s in METRICS],
-        *[("results must be an S3Results", {"results": SimpleNamespace(**{name: print})}) for name in ("put", "get")],
         ("logger must be a Powertools Logger", {"logger": 3}),
         ("metrics must be Powertools Metrics", {"metrics": 3}),
         *[("concurrency must be a whole number of at least 1", {"concurrency": wrong}) for wrong in (2.5, 0, -1)],
@@ -446,7 +436,6 @@ WRONGLY_CALLED = [lambda: "1", lambda message, context: "1", lambda *, message: 
         *[("lease_margin_seconds must be", {"lease_margin_seconds": float(wrong)}) for wrong in ("nan", "inf")],
         # Of an environment variable, "false" would store what errors say.
         ("error_texts must be True or False", {"error_texts": "false"}),
-        ("results must be an S3Results", {"results": S3Results}),
         (r"envelope\('detail\['\) is not a JMESPath", {"envelope": "detail["}),
     ],
 )

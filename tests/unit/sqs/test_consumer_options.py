@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from idempotent_receiver import MemoryStore, Message, Transaction, body_field, sqs_consumer
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
+from tests.contexts import Context
+from tests.manual_clock import START_MS, ManualClock
 from tests.simulation.world import sqs_record
+from tests.unit.batch.at_once import AtOnce
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="f")
+CONTEXT = Context()
 EVENT = {"Records": [sqs_record("m", '{"id": "order-1"}')]}
 
 
@@ -86,6 +89,23 @@ def test_the_same_consumer_in_one_store_may_be_made_twice() -> None:
     assert copy(EVENT, CONTEXT) == {"batchItemFailures": []}
 
 
+def test_a_copy_keeps_its_clock_and_its_executor_unless_it_is_given_others() -> None:
+    """So that a test that replaces a store goes on in its own time."""
+    store, made = MemoryStore("orders"), []
+
+    def executor() -> AtOnce:
+        made.append(AtOnce())
+        return made[-1]
+
+    consumer = sqs_consumer(MemoryStore("orders"), key=body_field("id"))(handle)
+    consumer = consumer.with_options(consumer.options, clock=ManualClock(), executor=executor)
+    copy = consumer.with_options(replace(consumer.options, store=store))
+
+    assert copy(EVENT, CONTEXT) == {"batchItemFailures": []}
+    assert store.items["orders#order-1"]["expiration"] == START_MS // 1000 + DEFAULT_RETENTION_SECONDS
+    assert len(made) == 1
+
+
 def test_the_same_consumer_may_run_another_function() -> None:
     """One that watches the first, for example."""
     seen: list[Any] = []
@@ -104,7 +124,6 @@ def test_the_same_consumer_may_run_another_function() -> None:
         ({"stores": MemoryStore()}, "stores"),
         ({"concurrency": 0}, "concurrency"),
         ({"backoff": None}, "backoff must not be None: leave it out"),
-        ({"clock": None}, "clock must not be None: leave it out"),
     ],
 )
 def test_another_option_that_cannot_be_is_refused_by_its_name(other: dict[str, Any], told: str) -> None:

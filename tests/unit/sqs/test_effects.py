@@ -15,10 +15,11 @@ from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.protocol.record import Record, attributes
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
+from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.engines.faulty import faulty_dynamodb
 from tests.simulation.world import FIFO, QUEUE, sqs_record
-from tests.unit.sqs.test_consumer import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ def post(body: dict, message: Message, tx: Transaction) -> str:
 
 def deliver(store: Any, function: Callable[..., Any], *records: dict[str, Any], **options: Any) -> list[str]:
     """The ids that must be delivered again."""
-    consumer = sqs_consumer(store, effects="transaction", logger=SILENT, metrics=SILENT, **options)(function)
+    consumer = controlled(store, effects="transaction", logger=SILENT, metrics=SILENT, **options)(function)
     return failed_ids(consumer({"Records": list(records)}, Context()))
 
 
@@ -127,15 +128,6 @@ def test_what_was_delivered_before_is_read_first(store: CountingStore) -> None:
     assert posted(store) == ["m", "new"]
 
 
-def test_an_empty_transaction_is_recorded_by_a_plain_insert(store: CountingStore) -> None:
-    def nothing(body: dict, tx: Transaction) -> None: ...
-
-    assert deliver(store, nothing, sqs_record("m")) == []
-
-    assert store.asked == ["insert"]
-    assert store.items["m"]["status"] == "COMPLETED"
-
-
 def test_what_is_not_started_asks_nothing(store: CountingStore) -> None:
     """There is no claim to release, and what is there stays."""
     before = there(store, status="FAILED")
@@ -156,16 +148,6 @@ def test_what_is_not_started_asks_nothing(store: CountingStore) -> None:
 
 
 # What a commit meets.
-
-
-def test_a_message_that_another_worker_committed_meanwhile_is_done(store: CountingStore) -> None:
-    """Both ran, and one took effect."""
-    store.before = lambda name: name == "commit" and there(store, status="COMPLETED", data='"theirs"')
-
-    assert deliver(store, post, sqs_record("m")) == []
-
-    assert store.items["m"]["data"] == '"theirs"'
-    assert posted(store) == []
 
 
 @pytest.mark.parametrize(
@@ -283,23 +265,6 @@ def test_a_commit_whose_answer_was_lost_is_recognised_by_its_version(store: Coun
     assert posted(silent) == ["m"]
 
 
-def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store: CountingStore) -> None:
-    """All come again, and none of them is recorded as failed."""
-    store.down = {"commit", "read", "insert", "replace"}
-    started: list[str] = []
-
-    def count(body: dict, message: Message, tx: Transaction) -> None:
-        started.append(message.id)
-        time.sleep(0.01)
-        post(body, message, tx)
-
-    failed = deliver(store, count, *[sqs_record(f"m{n}") for n in range(1_000)])
-
-    assert len(failed) == 1_000
-    assert len(started) < 400
-    assert store.items == {}
-
-
 @pytest.mark.parametrize(
     ("answer", "asked", "says"),
     [
@@ -319,7 +284,7 @@ def test_a_commit_that_is_never_answered_is_no_failure_of_the_message(
             return [answer] * len(commits)
 
     store, log = Unanswering(namespace=None), logging.getLogger("test_effects")
-    consumer = sqs_consumer(store, effects="transaction", logger=log, metrics=SILENT, clock=Hurried())(post)
+    consumer = controlled(store, effects="transaction", logger=log, metrics=SILENT, clock=Hurried())(post)
 
     assert failed_ids(consumer({"Records": [sqs_record("m")]}, Context())) == ["m"]
 
@@ -408,27 +373,3 @@ def test_a_message_whose_item_is_throttled_stops_no_neighbour() -> None:
         records = [sqs_record("busy"), *[sqs_record(f"m{n}") for n in range(100)]]
 
         assert deliver(engine.store, handle, *records, clock=Hurried()) == ["busy"]
-
-
-# Results.
-
-
-def test_a_large_result_is_named_by_the_version_that_was_drawn(store: CountingStore) -> None:
-    """So that no two runs write the same object."""
-    names: list[str] = []
-
-    class Results:
-        def put(self, name: str, data: str) -> dict[str, str]:
-            names.append(name)
-            return {"result": "s3", "bucket": "b", "key": name}
-
-        def get(self, place: dict[str, str], owned: str) -> str:
-            raise AssertionError
-
-    def large(body: dict, message: Message, tx: Transaction) -> str:
-        post(body, message, tx)
-        return "x" * 5_000
-
-    assert deliver(store, large, sqs_record("m"), results=Results()) == []
-
-    assert [name.rpartition("/")[2] for name in names] == [store.items["m"]["version"]]

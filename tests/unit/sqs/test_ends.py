@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from idempotent_receiver import MemoryStore, PermanentError, sqs_consumer
+from idempotent_receiver import MemoryStore, PermanentError
 from idempotent_receiver.testing.worker import SILENT
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
+from tests.queues import Queues
 from tests.simulation.world import sqs_record
 from tests.unit.batch.at_once import AtOnce
 
@@ -22,21 +21,6 @@ class Closed(AtOnce):
 
     def close(self, within_seconds: float | None) -> None:
         Closed.within = within_seconds
-
-
-class Queue:
-    """A client whose sends are refused."""
-
-    meta = SimpleNamespace(endpoint_url="https://sqs.example.com")
-
-    def __init__(self) -> None:
-        self.seconds: list[int] = []
-
-    def send_message(self, **arguments: object) -> None:
-        raise ConnectionError
-
-    def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[Any]) -> None:  # noqa: N803
-        self.seconds += [entry["VisibilityTimeout"] for entry in Entries]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +38,7 @@ def test_only_behind_a_handler_that_has_raised_an_invocation_waits_without_a_bou
     """What it left behind must not wake up beside its next attempt. A body that does not validate starts nothing."""
     clock = ManualClock()
 
-    @sqs_consumer(MemoryStore(), clock=clock, executor=Closed, metrics=SILENT, logger=SILENT)
+    @controlled(MemoryStore(), clock=clock, executor=Closed, metrics=SILENT, logger=SILENT)
     def handle(order: dict) -> None:
         clock.seconds += took_seconds
         if fails:
@@ -66,13 +50,14 @@ def test_only_behind_a_handler_that_has_raised_an_invocation_waits_without_a_bou
 
 
 def test_a_dead_letter_of_ours_that_is_not_confirmed_backs_off_because_sqs_moves_nothing() -> None:
-    clock, queue = ManualClock(fraction=0.999_999), Queue()
-    sqs: Any = queue
+    clock = ManualClock(fraction=0.999_999)
+    sqs, event = Queues(clock), {"Records": [sqs_record("1", "{}", receives=3)]}
+    sqs.broken, sqs.error = {"send_message"}, ConnectionError()
 
-    @sqs_consumer(
+    @controlled(
         MemoryStore(),
-        sqs=sqs,
-        dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead",
+        sqs=sqs,  # type: ignore[arg-type]  # as far as the consumer asks
+        dead_letter_queue=sqs.create("dead").url,
         clock=clock,
         executor=AtOnce,
         metrics=SILENT,
@@ -81,6 +66,6 @@ def test_a_dead_letter_of_ours_that_is_not_confirmed_backs_off_because_sqs_moves
     def handle(order: dict) -> None:
         raise PermanentError("closed")
 
-    handle({"Records": [sqs_record("1", "{}", receives=3)]}, Context(clock, 30))
+    handle(event, Context(clock, 30))
 
-    assert queue.seconds == [16]
+    assert sqs.hidden_seconds(event) == {"1": 16}

@@ -31,19 +31,19 @@ from idempotent_receiver import (
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from idempotent_receiver.testing import explore, lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.consumers import controlled
+from tests.contexts import Context
+from tests.queues import Queue, Queues
 from tests.simulation.world import QUEUE, sqs_record
 from tests.tracing import Tracing
-from tests.unit.batch.at_once import PATIENCE, Context
+from tests.unit.batch.at_once import PATIENCE
 from tests.unit.http.api import raising
-from tests.unit.sqs.test_retry_later import Sqs
 from tests.unit.test_key_callables import DOES_NOT_FIT, RETRYABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.quick
-
-URL = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
 
 
 def unzipped(body: str) -> str:
@@ -55,15 +55,9 @@ def zipped(content: Any, level: int = 9) -> str:
     return base64.b64encode(gzip.compress(json.dumps(content).encode(), level)).decode()
 
 
-class Queue(Sqs):
-    """An SQS client that keeps dead letters, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[dict[str, Any]] = []
-
-    def send_message(self, **arguments: Any) -> None:
-        self.sent.append(arguments)
+def with_dead_letters() -> tuple[Queues, Queue]:
+    sqs = Queues()
+    return sqs, sqs.create("dead")
 
 
 def take(body: dict) -> None:
@@ -83,9 +77,9 @@ def reason_in(letter: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("raised", DOES_NOT_FIT, ids=repr)
 def test_an_error_that_blames_the_message_is_permanent(raised: Exception, option: str) -> None:
     """The message is a dead letter at its first delivery, and no record was claimed. The error's text stays hidden."""
-    store, queue = MemoryStore("n"), Queue()
+    store, (sqs, queue) = MemoryStore("n"), with_dead_letters()
     options: dict[str, Any] = {option: raising(raised)}
-    consumer = sqs_consumer(store, sqs=queue, dead_letter_queue=URL, logger=SILENT, **options)(never)  # type: ignore[arg-type]
+    consumer = sqs_consumer(store, sqs=sqs, dead_letter_queue=queue.url, logger=SILENT, **options)(never)  # type: ignore[arg-type]
     assert failed_ids(consumer(sqs_event({"id": 1}), lambda_context())) == []
     (letter,) = queue.sent
     stamp = reason_in(letter)
@@ -101,14 +95,14 @@ def test_any_other_error_is_a_failure_that_may_be_retried(
     raised: BaseException, option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is no dead letter, comes back after a backoff as a handler's, and claims nothing. The log names its place."""
-    store, queue = MemoryStore("n"), Queue()
-    options: dict[str, Any] = {option: raising(raised), "sqs": queue, "dead_letter_queue": URL}
+    store, (sqs, queue) = MemoryStore("n"), with_dead_letters()
+    options: dict[str, Any] = {option: raising(raised), "sqs": sqs, "dead_letter_queue": queue.url}
     waits = SimpleNamespace(seconds=lambda receives, clock: 77, outage_seconds=lambda receives, clock: 0)
     log = logging.getLogger("envelopes")
     consumer = sqs_consumer(store, backoff=waits, logger=log, **options)(never)
     event = {"Records": [sqs_record("1", "{}")]}
     assert failed_ids(consumer(event, Context())) == ["1"]
-    assert (queue.sent, queue.of(event), store.items) == ([], {"1": 77}, {})
+    assert (queue.sent, sqs.hidden_seconds(event), store.items) == ([], {"1": 77}, {})
     failed = [vars(line) for line in caplog.records if "error_type" in vars(line)]
     assert [line["error_type"] for line in failed] == [type(raised).__name__]
     assert failed[0]["at"].startswith(f"{raising.__module__}.raises:")
@@ -117,17 +111,17 @@ def test_any_other_error_is_a_failure_that_may_be_retried(
 
 @pytest.mark.parametrize("option", ["key", "envelope"])
 def test_a_key_or_an_envelope_may_say_itself_that_no_retry_can_help_or_when_one_may(option: str) -> None:
-    queue = Queue()
+    sqs, queue = with_dead_letters()
     options: dict[str, Any] = {option: raising(PermanentError("the order is closed"))}
-    consumer = sqs_consumer(MemoryStore("n"), sqs=queue, dead_letter_queue=URL, logger=SILENT, **options)(never)  # type: ignore[arg-type]
+    consumer = sqs_consumer(MemoryStore("n"), sqs=sqs, dead_letter_queue=queue.url, logger=SILENT, **options)(never)  # type: ignore[arg-type]
     assert failed_ids(consumer(sqs_event({}), lambda_context())) == []
     assert [reason_in(letter)["reason"] for letter in queue.sent] == ["the order is closed"]
 
     options = {option: raising(RetryLater("the shop is closed", seconds=50))}
-    consumer = sqs_consumer(MemoryStore("n"), sqs=queue, logger=SILENT, **options)(never)  # type: ignore[arg-type]
+    consumer = sqs_consumer(MemoryStore("n"), sqs=sqs, logger=SILENT, **options)(never)  # type: ignore[arg-type]
     event = {"Records": [sqs_record("1", "{}")]}
     assert failed_ids(consumer(event, Context())) == ["1"]
-    assert queue.of(event) == {"1": 50}
+    assert sqs.hidden_seconds(event) == {"1": 50}
 
 
 @pytest.mark.parametrize("raised", [*RETRYABLE, *DOES_NOT_FIT], ids=repr)
@@ -143,8 +137,8 @@ def test_a_key_that_could_not_be_made_now_holds_its_fifo_group(raised: Exception
     def noting(body: dict, message: Message) -> None:
         ran.append(message.id)
 
-    queue = Queue()
-    consumer = sqs_consumer(MemoryStore("n"), key=key, sqs=queue, dead_letter_queue=URL, logger=SILENT)(noting)  # type: ignore[arg-type]
+    sqs, queue = with_dead_letters()
+    consumer = sqs_consumer(MemoryStore("n"), key=key, sqs=sqs, dead_letter_queue=queue.url, logger=SILENT)(noting)  # type: ignore[arg-type]
     records = [
         sqs_record(id, "{}", group=group, queue=f"{QUEUE}.fifo") for id, group in (("1", "g"), ("2", "g"), ("3", "h"))
     ]
@@ -154,10 +148,10 @@ def test_a_key_that_could_not_be_made_now_holds_its_fifo_group(raised: Exception
 
 def test_an_envelope_that_returns_no_text_costs_no_message_its_redelivery(caplog: pytest.LogCaptureFixture) -> None:
     """Its code is at fault, and the log says how to correct it."""
-    queue = Queue()
+    sqs, queue = with_dead_letters()
     options: dict[str, Any] = {"envelope": lambda body: gzip.decompress(base64.b64decode(body))}
     log = logging.getLogger("envelopes")
-    consumer = sqs_consumer(MemoryStore(), sqs=queue, dead_letter_queue=URL, logger=log, **options)(never)  # type: ignore[arg-type]
+    consumer = sqs_consumer(MemoryStore(), sqs=sqs, dead_letter_queue=queue.url, logger=log, **options)(never)  # type: ignore[arg-type]
     assert failed_ids(consumer({"Records": [sqs_record("1", zipped({}))]}, Context())) == ["1"]
     assert queue.sent == []
     assert "the envelope returned bytes: return the body as a str" in caplog.text + str(
@@ -192,9 +186,9 @@ def test_key_payload_and_body_follow_an_envelope(key: Any) -> None:
     def noting(body: dict, message: Message) -> None:
         bodies.append((body, json.loads(message.body), message.raw_body))
 
-    queue, store = Queue(), MemoryStore("n")
+    store, (sqs, queue) = MemoryStore("n"), with_dead_letters()
     payload = Payload(without=["sent_at"])
-    options: dict[str, Any] = {"sqs": queue, "dead_letter_queue": URL, "logger": SILENT}
+    options: dict[str, Any] = {"sqs": sqs, "dead_letter_queue": queue.url, "logger": SILENT}
     consumer = sqs_consumer(store, key=key, envelope=unzipped, payload=payload, **options)(noting)
     order = {"id": "o-1", "amount": 5, "sent_at": 1}
     sends = [zipped(order), zipped({**order, "sent_at": 2}, level=1)]
@@ -251,7 +245,7 @@ def test_an_envelope_that_hangs_costs_only_its_own_message() -> None:
     consumer = sqs_consumer(MemoryStore(), envelope=envelope, **options)(noting)
     records = [sqs_record(str(number), "hangs" if number == 0 else "{}") for number in range(3)]
     try:
-        assert failed_ids(consumer({"Records": records}, Context(left_ms=600))) == ["0"]
+        assert failed_ids(consumer({"Records": records}, Context(seconds=0.6))) == ["0"]
     finally:
         release.set()
     assert sorted(ran) == ["1", "2"]
@@ -285,7 +279,7 @@ def test_only_what_is_in_the_users_code_becomes_jobs(options: dict[str, Any], jo
     """One of the library's own strategies does no input or output, and a job would cost more than it does."""
     executor = Counting(ThreadPool(), None)
     executor.started = []
-    consumer = sqs_consumer(MemoryStore("n"), executor=lambda: executor, logger=SILENT, **options)(take)
+    consumer = controlled(MemoryStore("n"), executor=lambda: executor, logger=SILENT, **options)(take)
     records = [sqs_record(str(number), json.dumps({"id": str(number)})) for number in range(3)]
     consumer({"Records": records}, Context())
     assert executor.started.count("_make_claim") == jobs
@@ -336,8 +330,8 @@ def ordered(order: Order) -> None:
 @pytest.mark.parametrize("raised", DOES_NOT_FIT, ids=repr)
 def test_a_parsers_error_that_blames_the_body_is_permanent(raised: Exception, monkeypatch: Any) -> None:
     monkeypatch.setitem(ERRORS, "o-1", raised)
-    store, queue = MemoryStore("n"), Queue()
-    consumer = sqs_consumer(store, sqs=queue, dead_letter_queue=URL, logger=SILENT)(ordered)  # type: ignore[arg-type]
+    store, (sqs, queue) = MemoryStore("n"), with_dead_letters()
+    consumer = sqs_consumer(store, sqs=sqs, dead_letter_queue=queue.url, logger=SILENT)(ordered)  # type: ignore[arg-type]
     assert failed_ids(consumer(sqs_event({"id": "o-1"}), lambda_context())) == []
     (letter,) = queue.sent
     assert reason_in(letter)["error_type"] == "InvalidBody"
@@ -355,8 +349,8 @@ def test_any_other_error_of_a_parser_is_retried_and_is_no_attempt_of_the_handler
     def noting(order: Order, message: Message) -> None:
         attempts.append(message.attempt)
 
-    store, queue = MemoryStore("n"), Queue()
-    consumer = sqs_consumer(store, sqs=queue, dead_letter_queue=URL, logger=SILENT)(noting)  # type: ignore[arg-type]
+    store, (sqs, queue) = MemoryStore("n"), with_dead_letters()
+    consumer = sqs_consumer(store, sqs=sqs, dead_letter_queue=queue.url, logger=SILENT)(noting)  # type: ignore[arg-type]
     assert failed_ids(consumer(sqs_event({"id": "o-1"}), lambda_context())) == ["message-1"]
     (record,) = store.items.values()
     error = json.loads(record["error"])

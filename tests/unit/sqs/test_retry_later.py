@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,7 @@ from idempotent_receiver.http.request import header
 from idempotent_receiver.sqs.visibility import LONGEST_VISIBILITY_SECONDS
 from idempotent_receiver.testing import lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.queues import Queues
 from tests.unit.test_telemetry import Sink
 
 if TYPE_CHECKING:
@@ -33,30 +34,6 @@ class NotPaid(RetryLater):
 
     def __init__(self, order: str) -> None:
         super().__init__(f"order {order} is not paid", seconds=90.5)
-
-
-class Sqs:
-    """An SQS client that keeps the visibility timeouts that it was told."""
-
-    class meta:  # noqa: N801  # boto3's name
-        endpoint_url: ClassVar[str] = "https://sqs.us-east-1.amazonaws.com"
-
-    def __init__(self) -> None:
-        self.visibilities: dict[str, int] = {}
-
-    def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
-        self.visibilities |= {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in Entries}
-
-    def send_message(self, **arguments: Any) -> None:
-        raise AssertionError("a delay is no dead letter")
-
-    def of(self, event: dict[str, Any]) -> dict[str, int]:
-        """By messageIds."""
-        return {
-            record["messageId"]: self.visibilities[record["receiptHandle"]]
-            for record in event["Records"]
-            if record["receiptHandle"] in self.visibilities
-        }
 
 
 def plain(body: dict) -> None:
@@ -102,13 +79,13 @@ def test_the_message_comes_again_when_its_handler_said_and_the_record_says_why(
     handler: Callable[..., Any], effects: str
 ) -> None:
     """Nothing is committed, the attempt counts, and the reason is stored: its author chose the text."""
-    records, sqs = store(), Sqs()
+    records, sqs = store(), Queues()
     consumer = sqs_consumer(records, effects=effects, sqs=sqs, logger=SILENT, metrics=SILENT)(handler)  # type: ignore[arg-type]
 
     for attempts in (1, 2):
         event = sqs_event({}, receive_count=attempts)
         assert failed_ids(consumer(event, lambda_context())) == ["message-1"]
-        assert sqs.of(event) == {"message-1": 3600}
+        assert sqs.hidden_seconds(event) == {"message-1": 3600}
         assert error_of(records)["type"] == "RetryLater"
         assert error_of(records)["text"] == "the shop opens at nine"
         assert records.items["message-1"]["attempts"] == attempts
@@ -116,14 +93,14 @@ def test_the_message_comes_again_when_its_handler_said_and_the_record_says_why(
 
 
 def test_a_subclass_says_it_too_in_whole_seconds_and_never_earlier() -> None:
-    sqs, records, event = Sqs(), store(), sqs_event({})
+    sqs, records, event = Queues(), store(), sqs_event({})
 
     @sqs_consumer(records, sqs=sqs, logger=SILENT, metrics=SILENT)  # type: ignore[arg-type]
     def handler(body: dict) -> None:
         raise NotPaid("o-1")
 
     handler(event, lambda_context())
-    assert sqs.of(event) == {"message-1": 91}
+    assert sqs.hidden_seconds(event) == {"message-1": 91}
     assert error_of(records)["type"] == "NotPaid"
     assert error_of(records)["text"] == "order o-1 is not paid"
 
@@ -133,14 +110,14 @@ def test_a_subclass_that_never_said_when_is_an_ordinary_failure() -> None:
         def __init__(self) -> None:
             """It calls no `super().__init__`."""
 
-    sqs, records, event = Sqs(), store(), sqs_event({})
+    sqs, records, event = Queues(), store(), sqs_event({})
 
     @sqs_consumer(records, sqs=sqs, logger=SILENT, metrics=SILENT)  # type: ignore[arg-type]
     def handler(body: dict) -> None:
         raise Forgetful
 
     assert failed_ids(handler(event, lambda_context())) == ["message-1"]
-    assert sqs.of(event)["message-1"] <= 4
+    assert sqs.hidden_seconds(event)["message-1"] <= 4
 
 
 def test_without_a_client_the_queues_own_visibility_timeout_holds() -> None:
@@ -163,14 +140,14 @@ def test_without_a_client_the_queues_own_visibility_timeout_holds() -> None:
 )
 def test_of_sqss_twelve_hours_what_may_be_gone_since_the_receive_is_left_out(seconds: float, hidden: int) -> None:
     """SQS would refuse the whole change."""
-    sqs, event = Sqs(), sqs_event({})
+    sqs, event = Queues(), sqs_event({})
 
     @sqs_consumer(store(), sqs=sqs, logger=SILENT, metrics=SILENT)  # type: ignore[arg-type]
     def handler(body: dict) -> None:
         raise RetryLater(seconds=seconds)
 
     handler(event, lambda_context())
-    assert sqs.of(event) == {"message-1": hidden}
+    assert sqs.hidden_seconds(event) == {"message-1": hidden}
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, 43_201, 1e9, float("inf"), float("nan")])
@@ -204,7 +181,7 @@ def test_a_refused_delay_is_an_ordinary_failure_that_says_in_its_record_what_is_
 
 def test_a_fifo_group_waits_behind_its_delayed_message_and_other_groups_go_on() -> None:
     """So it keeps its order: SQS gives all of it out again at the same time."""
-    sqs, ran = Sqs(), []
+    sqs, ran = Queues(), []
 
     @sqs_consumer(store(), sqs=sqs, logger=SILENT, metrics=SILENT)  # type: ignore[arg-type]
     def handler(body: dict) -> None:
@@ -215,7 +192,7 @@ def test_a_fifo_group_waits_behind_its_delayed_message_and_other_groups_go_on() 
     event = sqs_event(*({"n": n} for n in range(1, 6)), fifo=True, groups=["g", "g", "h", "g", "h"])
     assert failed_ids(handler(event, lambda_context())) == ["message-1", "message-2", "message-4"]
     assert sorted(ran) == [1, 3, 5]
-    assert sqs.of(event) == {"message-1": 3600, "message-2": 3600, "message-4": 3600}
+    assert sqs.hidden_seconds(event) == {"message-1": 3600, "message-2": 3600, "message-4": 3600}
 
 
 def test_a_delay_is_no_dead_letter_and_a_permanent_error_is_no_delay() -> None:
@@ -225,10 +202,11 @@ def test_a_delay_is_no_dead_letter_and_a_permanent_error_is_no_delay() -> None:
         def __init__(self) -> None:
             RetryLater.__init__(self, "closed", seconds=3600)
 
-    url = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
-    sqs, records, event = Sqs(), store(), sqs_event({})
-    consumer = sqs_consumer(records, sqs=sqs, dead_letter_queue=url, logger=SILENT, metrics=SILENT)(plain)  # type: ignore[arg-type]
+    sqs, records, event = Queues(), store(), sqs_event({})
+    dead = sqs.create("dead")
+    consumer = sqs_consumer(records, sqs=sqs, dead_letter_queue=dead.url, logger=SILENT, metrics=SILENT)(plain)  # type: ignore[arg-type]
     assert failed_ids(consumer(event, lambda_context())) == ["message-1"]
+    assert dead.sent == []
 
     def both(body: dict) -> None:
         raise Both
@@ -236,7 +214,7 @@ def test_a_delay_is_no_dead_letter_and_a_permanent_error_is_no_delay() -> None:
     records = store()
     sqs_consumer(records, sqs=sqs, logger=SILENT, metrics=SILENT)(both)(event, lambda_context())  # type: ignore[arg-type]
     assert error_of(records)["permanent"] is True
-    assert sqs.of(event)["message-1"] <= 2
+    assert sqs.hidden_seconds(event)["message-1"] <= 2
 
 
 def test_the_log_has_an_info_line_with_the_reason_and_no_alarm_counts_it() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from idempotent_receiver.transaction.outbox import (
     GivenUp,
+    OutboxCall,
     Outgoing,
     confirmed,
     from_text,
@@ -99,3 +100,38 @@ def test_this_release_sends_what_is_left_of_each_form_under_its_own_keys(
     assert failed == ([] if status == "COMPLETED" else ["m0"])
     assert sqs.keys == [key_of("m0", number) for number in sent]
     assert store.status() == status
+
+
+CALL = OutboxCall("notify", {"order": 1})
+
+
+def read_before_calls(text: str) -> dict[int, Outgoing]:
+    """What the release before calls makes of an outbox."""
+    entries = json.loads(text)
+    return {
+        number: outgoing(entry.pop("QueueUrl"), entry.pop("MessageBody"), entry)
+        for number, entry in enumerate(entries, 1)
+        if entry is not None and entry.keys() != {"GivenUp"}
+    }
+
+
+@pytest.mark.parametrize(
+    "outbox",
+    [
+        to_text([CALL]),
+        to_text([Outgoing(SHIPMENTS, {"MessageBody": "a"}), CALL]),
+        confirmed(to_text([Outgoing(SHIPMENTS, {"MessageBody": "a"}), CALL]), {1}),
+        confirmed(to_text([CALL, CALL]), {1}),
+        with_reason(to_text([CALL, CALL]), 1, GIVEN_UP),
+    ],
+    ids=["a call", "behind a message", "behind a tombstone", "behind a call's tombstone", "behind one given up"],
+)
+def test_the_release_before_calls_reads_no_outbox_with_a_call(outbox: str) -> None:
+    """So it neither sends nor marks: its delivery fails, and a worker of this release makes the call."""
+    assert read_before_calls(OUTBOX) == from_text(OUTBOX)
+    with pytest.raises(KeyError):
+        read_before_calls(outbox)
+
+
+def test_it_reads_an_outbox_whose_calls_are_all_made() -> None:
+    assert read_before_calls(confirmed(to_text([CALL, CALL]), {1, 2})) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from idempotent_receiver.clock import Deadline
@@ -10,21 +9,10 @@ from idempotent_receiver.handler.outcome import HeldElsewhere
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import Backoff, send_back
 from tests.manual_clock import START_MS, ManualClock
+from tests.queues import Queues
 from tests.unit.batch.at_once import AtOnce
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
-
-
-class Queue:
-    """A client that keeps what it is told."""
-
-    meta = SimpleNamespace(endpoint_url="https://sqs.example.com")
-
-    def __init__(self) -> None:
-        self.seconds: list[int] = []
-
-    def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[Any]) -> None:  # noqa: N803
-        self.seconds += [entry["VisibilityTimeout"] for entry in Entries]
 
 
 class Waiting(AtOnce):
@@ -38,15 +26,17 @@ class Waiting(AtOnce):
 
 
 def test_a_batch_that_has_taken_its_time_hides_a_message_until_the_lease_ends_and_no_longer() -> None:
-    clock, queue, executor = ManualClock(fraction=0.0), Queue(), Waiting()
+    clock, executor = ManualClock(fraction=0.0), Waiting()
     executor.waited = []
     deadline = Deadline.after(clock, 30_000)
     clock.seconds += 20
     message = Message(id="1", body="", raw_body="", attributes={}, queue_arn=QUEUE, receipt_handle="r")
 
-    sqs: Any = queue
+    queues = Queues(clock)
+    sqs: Any = queues
     failed = [(message, HeldElsewhere(START_MS + 50_000))]
     send_back(sqs, Backoff(), failed, executor, deadline, left_to_sqs=True)
 
-    assert queue.seconds == [30]
+    ((_, asked),) = queues.calls
+    assert asked["Entries"] == [{"Id": "0", "ReceiptHandle": "r", "VisibilityTimeout": 30}]
     assert executor.waited == [1.0]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.cloud import ROOT
-from idempotent_receiver import MemoryStore, sqs_consumer
+from idempotent_receiver import MemoryStore
 from idempotent_receiver.sqs.received import lambda_record
 from tests.cloudwatch import CloudWatch
+from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.queues import Queues
@@ -91,7 +92,7 @@ class Deployed:
 
         sqs: Any = self.queues
         options: Any = {"metrics": self, "logger": logger, "clock": self.clock, "executor": AtOnce}
-        new = sqs_consumer(MemoryStore(), sqs=sqs, **options)(handle)
+        new = controlled(MemoryStore(), sqs=sqs, **options)(handle)
         self._versions = new, new.with_options(new.options, lambda_handler_of_the_version_before)
 
     @property

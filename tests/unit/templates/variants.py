@@ -244,7 +244,11 @@ def _own_imports(tree: ast.Module) -> Iterable[str]:
             ]
 
 
-def assert_says_what_to_do(section: str) -> None:
-    """As each section that an alarm names does, first of all what to type."""
+def assert_says_what_to_do(alarm: dict[str, Any]) -> None:
+    """The section that an alarm names says first of all what to type."""
+    page, named = re.findall(r'(docs/\w+\.md), "([^"]+)"', alarm["AlarmDescription"])[0]
+    (heading,) = re.findall(rf"(?m)^##+ {re.escape(named)}$", (text := (ROOT / page).read_text()))
+    level = heading.partition(" ")[0]
+    section = text.partition(f"\n{heading}\n")[2].partition(f"\n{level} ")[0]
     assert re.match(r"\n\*\*What to type\.\*\*[^\n]*\n\n```sh\n", section), section[:80]
     assert [each for each in ("**What it means.**", "**What to do.**") if each not in section] == []

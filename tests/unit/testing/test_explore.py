@@ -825,7 +825,6 @@ def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("idempotent_receiver.sqs.options.lifetime", never)
     options = replace(
         handlers.large.options,
-        results=outside,
         logger=outside,
         metrics=outside,
         sqs=outside,

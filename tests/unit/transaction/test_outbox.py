@@ -17,10 +17,13 @@ from idempotent_receiver.transaction.outbox import (
     NOBODY_REDELIVERS,
     STAMP,
     GivenUp,
+    OutboxCall,
     Outgoing,
+    calls_in,
     confirmed,
     from_text,
     given_up,
+    sends_in,
     to_text,
     with_reason,
     without_messages,
@@ -47,7 +50,7 @@ class Plain:
 def sent(**arguments: Any) -> Outgoing:
     tx = Transaction()
     tx.send(**{"QueueUrl": QUEUE, "MessageBody": "a", **arguments})
-    return tx.sends[0]
+    return tx.outbox[0]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_later_changes_change_nothing() -> None:
         ({"MessageBody": ""}, ValueError, "MessageBody is empty"),
         ({"MessageBody": "a\x00"}, ValueError, "characters that SQS rejects"),
         ({"MessageBody": "a\ud800"}, ValueError, "characters that SQS rejects"),
-        ({"MessageBody": "a" * MOST_OUTBOX_BYTES}, ValueError, "exceed 64 KB"),
+        ({"MessageBody": "a" * MOST_OUTBOX_BYTES}, ValueError, "exceeds 64 KB"),
     ],
 )
 def test_what_sqs_would_refuse_is_refused_at_the_call(wrong: dict[str, Any], error: type[Exception], told: str) -> None:
@@ -223,9 +226,9 @@ def test_all_messages_of_a_transaction_share_the_room() -> None:
     tx = Transaction()
     for _ in range(2):
         tx.send(QueueUrl=QUEUE, MessageBody="a" * (MOST_OUTBOX_BYTES // 2 - 200))
-    with pytest.raises(ValueError, match="the messages of one transaction exceed 64 KB"):
+    with pytest.raises(ValueError, match="the outbox of one transaction exceeds 64 KB"):
         tx.send(QueueUrl=QUEUE, MessageBody="a" * 500)
-    assert len(tx.sends) == 2
+    assert len(tx.outbox) == 2
 
 
 @pytest.mark.parametrize("character", ["a", "é", "€"])
@@ -255,3 +258,47 @@ def test_after_the_handler_nothing_is_sent() -> None:
     tx.seal()
     with pytest.raises(RuntimeError, match="the handler has already returned"):
         tx.send(QueueUrl=QUEUE, MessageBody="a")
+
+
+def test_a_call_and_a_message_share_numbers_tombstones_and_room() -> None:
+    one, call = sent(MessageBody="1"), OutboxCall("notify", {"order": 1, "of": {"a": [None, "é"]}})
+    text = to_text([one, call])
+
+    assert text.endswith('{"Call":"notify","Arguments":{"order":1,"of":{"a":[null,"é"]}}}]')
+    assert from_text(text) == {1: one, 2: call}
+    assert (sends_in(from_text(text)), calls_in(from_text(text))) == ({1: one}, {2: call})
+    assert from_text(confirmed(text, {1})) == {2: call}
+    assert from_text(with_reason(text, 2, GivenUp("notify", "alice", "gone"))) == {1: one}
+
+    tx = Transaction(to_call=lambda function, arguments: OutboxCall("notify", arguments))
+    tx.send(QueueUrl=QUEUE, MessageBody="a" * (MOST_OUTBOX_BYTES - 200))
+    with pytest.raises(ValueError, match=r"Transaction.call: the outbox of one transaction exceeds 64 KB"):
+        tx.call(print, text="a" * 200)
+    tx.call(print, text="a")
+    assert tx.outbox[1:] == (OutboxCall("notify", {"text": "a"}),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"Call": 5, "Arguments": {}}]',
+        '[{"Call": "notify"}]',
+        '[{"Call": "notify", "Arguments": []}]',
+        '[{"Call": "notify", "Arguments": {}, "QueueUrl": "https://example.com/q"}]',
+    ],
+)
+def test_what_somebody_has_made_of_a_call_is_refused(text: str) -> None:
+    with pytest.raises((ValueError, LookupError)):
+        from_text(text)
+
+
+def test_where_nobody_redelivers_no_call_is_taken() -> None:
+    with pytest.raises(RuntimeError, match="its calls are not redelivered: use an sqs_consumer"):
+        Transaction().call(print)
+
+
+def test_after_the_handler_nothing_is_called() -> None:
+    tx = Transaction(to_call=lambda function, arguments: OutboxCall("notify", arguments))
+    tx.seal()
+    with pytest.raises(RuntimeError, match="the handler has already returned"):
+        tx.call(print)

@@ -18,6 +18,9 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from idempotent_receiver import MemoryStore, Message, RetryLater, message_id, sqs_consumer
 from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.protocol.charges import NO_CHARGE, Allowance, Charged, charged_of
+from idempotent_receiver.protocol.record import Change, from_attributes
+from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.handlers import consumer_inside
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker import process as module
@@ -111,6 +114,7 @@ class Worker:
         tracer: Any = None,
         metrics: Any = None,
         key: Any = message_id,
+        options: dict[str, Any] | None = None,
         **limits: Any,
     ) -> None:
         self.at_once: list[int] = []
@@ -131,9 +135,14 @@ class Worker:
             margin_seconds=self.limits.margin_seconds,
         )
         consumer = consumer_inside(
-            sqs_consumer(self.store, key=key, concurrency=self.limits.concurrency, tracer=tracer, metrics=metrics)(
-                self._coroutine if asynchronous else self._handle
-            )
+            sqs_consumer(
+                self.store,
+                key=key,
+                concurrency=self.limits.concurrency,
+                tracer=tracer,
+                metrics=metrics,
+                **(options or {}),
+            )(self._coroutine if asynchronous else self._handle)
         )
         assert consumer is not None
         queue: Any = self.queue
@@ -285,8 +294,8 @@ def test_a_process_that_ends_has_written_the_metrics_of_its_last_batch(
     may_write = threading.Event()
     consume = Process._consume
 
-    def slowly(self: Process, records: list[dict[str, Any]]) -> None:
-        consume(self, records)
+    def slowly(self: Process, *given: Any) -> None:
+        consume(self, *given)
         may_write.wait(SOON)
 
     monkeypatch.setattr(Process, "_consume", slowly)
@@ -581,6 +590,68 @@ def test_a_suspect_runs_alone_each_time_that_it_comes(start: Callable[..., Worke
     until(lambda: "2" in worker.queue.deleted)
 
 
+def limited() -> dict[str, Any]:
+    sent: list[Any] = []
+    sqs: Any = SimpleNamespace(
+        send_message=lambda **arguments: sent.append(arguments),
+        change_message_visibility_batch=lambda **arguments: None,
+        meta=SimpleNamespace(endpoint_url="", service_model=SimpleNamespace(service_name="sqs")),
+        sent=sent,
+    )
+    return {"max_attempts": 2, "sqs": sqs, "dead_letter_queue": "https://sqs/123456789012/dead"}
+
+
+def crashed(store: MemoryStore, id: str) -> None:
+    """The record that a whole machine left behind, of which no supervisor knows."""
+    store.items[id] = {"id": id, "status": "INPROGRESS", "version": "v", "owner": "gone", "attempts": 1}
+    store.items[id] |= {"in_progress_expiration": 1, "expiration": 2**33}
+
+
+def test_what_its_record_says_has_crashed_comes_again_and_runs_alone(start: Callable[..., Worker]) -> None:
+    """Among others, it would take them with it, and pay for their crash. It is a suspect until it has run."""
+    worker = start(concurrency=3, options=limited())
+    crashed(worker.store, "crashed")
+    worker.receives(("crashed", "1"), ("neighbour", "2"))
+    assert worker.started.get(timeout=SOON) == "neighbour"
+    worker.finishes("neighbour")
+    until(lambda: [handle for handle, _ in worker.queue.changed] == ["1"])
+    assert worker.store.items["crashed"]["owner"] == "gone", "it was not claimed"
+
+    worker.receives(("crashed", "3"), ("other", "4"))
+    assert worker.started.get(timeout=SOON) == "other"
+    assert worker.started.empty()
+    worker.finishes("other")
+    assert worker.started.get(timeout=SOON) == "crashed"
+    assert charged_of(from_attributes(worker.store.items["crashed"])) == Charged(0, True, "crashed")
+    worker.finishes("crashed")
+    until(lambda: "3" in worker.queue.deleted)
+    until(lambda: worker.queue.most[-1] > 1)
+
+
+def test_the_message_that_a_process_died_running_pays_once_it_ran_alone(start: Callable[..., Worker]) -> None:
+    """Its first death is charged to nobody, and what had not started is in none of them."""
+    worker = start(concurrency=1, options=limited())
+    store, queue, clock = worker.store, worker.queue, SystemClock()
+    worker.ends()
+    crashed(store, "m"), crashed(store, "behind")
+    for cost in (Charged(0, True), Charged(1, True, "m"), Charged(2, True, "m")):
+        orphans = [
+            {"id": id, "handle": id, "receives": 1, "record": id, "started": id == "m", "owner": "gone"}
+            for id in ("m", "behind")
+        ]
+        give_back(orphans, store, queue, clock, logger, backoff=Backoff(), charged=True)
+        left = from_attributes(store.items["m"])
+        assert charged_of(left) == cost
+        assert (left.owner, left.status) == (None, "INPROGRESS")
+        assert charged_of(from_attributes(store.items["behind"])) == NO_CHARGE
+        claim = Claim("m", None, "gone", 0, allowance=Allowance("m", 2), alone=True)
+        (change,) = [claim.step(left, (), clock.epoch_ms(), f"claim-{cost.attempts}")]
+        assert isinstance(change, Change)
+        store.replace([change])
+        store.items["behind"]["owner"] = "gone"
+    assert store.items["m"]["status"] == "FAILED", "the fence, before its dead letter"
+
+
 def test_suspects_that_wait_for_their_turn_go_back_when_the_process_drains(start: Callable[..., Worker]) -> None:
     worker = start()
     worker.process.run_alone("first", 60)
@@ -783,6 +854,17 @@ def test_of_two_messages_with_one_record_the_one_that_had_started_counts() -> No
 
     assert (store.items["r"]["attempts"], store.items["r"]["validation"]) == (1, "f")
     assert changed[1] == ("2", 0)
+
+
+def test_beside_one_that_had_started_an_attempt_that_never_did_does_not_count() -> None:
+    store = MemoryStore()
+    record = {"status": "INPROGRESS", "version": "v", "owner": "dead", "attempts": 1, "validation": "f"}
+    later = {"in_progress_expiration": ManualClock().epoch_ms() + 5_000, "expiration": ManualClock().epoch_ms()}
+    store.items |= {id: {"id": id, **record, **later} for id in ("r", "s")}
+
+    given_back(store, ORPHAN, ORPHAN | {"id": "b", "handle": "2", "record": "s", "started": False})
+
+    assert [store.items[id].get("attempts") for id in ("r", "s")] == [1, 0]
 
 
 def test_what_had_started_comes_again_after_a_backoff_and_its_neighbours_at_once() -> None:

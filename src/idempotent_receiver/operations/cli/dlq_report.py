@@ -121,7 +121,7 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
     """The groups, on one screen."""
     count = len(groups)
     reasons = min(MOST_REASONS, LINES_OF_GROUPS // max(1, count) - LINES_OF_A_GROUP)
-    whole = count if reasons >= 0 else max(0, (LINES_OF_GROUPS - count) // (LINES_OF_A_GROUP - 1))
+    whole = max(0, (LINES_OF_GROUPS - count) // (LINES_OF_A_GROUP - 1))
     table = table_of("group")
     for place, each in enumerate(groups[:LINES_OF_GROUPS]):
         name = Text(each["name"], style="bold")

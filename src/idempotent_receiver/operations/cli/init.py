@@ -13,6 +13,7 @@ import typer
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Terminal, interruptible
 from idempotent_receiver.operations.starter.project import WATCH, Project, contents, watch
+from idempotent_receiver.operations.starter.senders import SendingService
 from idempotent_receiver.operations.starter.source import source, vendor
 from idempotent_receiver.transaction.outbox import STAMP
 
@@ -43,6 +44,10 @@ def init(
     queue_arn: Annotated[
         str | None, typer.Option(help="Consume this existing queue instead of a new one.", show_default=False)
     ] = None,
+    source: Annotated[
+        SendingService | None,
+        typer.Option(help="The service that sends to the queue; its event's id is the key.", show_default=False),
+    ] = None,
     container: Annotated[
         bool,
         typer.Option("--container", help="Add an image to run outside Lambda, and a Kubernetes manifest."),
@@ -59,13 +64,16 @@ def init(
     if update:
         _update(folder)
         return
+    if source is not None:
+        _require_possible(source, key, fifo=fifo, queue_arn=queue_arn)
     project = Project(
         name=_name(name),
         fifo=fifo or (queue_arn or "").endswith(".fifo"),
         asynchronous=asynchronous,
-        key=_key(key),
+        key=_key(key) if source is None or key != "message_id" else ("event_id", ""),
         queue_arn=_queue(queue_arn, fifo),
         container=container,
+        source=source,
     )
     if folder.exists():
         raise UsageError(f"{folder} exists: choose another name, or run this in another folder")
@@ -127,6 +135,15 @@ def _key(text: str) -> tuple[str, str]:
             f"begin with AWS. or Amazon., and is not {STAMP}, which the library writes itself"
         )
     return strategy, argument
+
+
+def _require_possible(source: SendingService, key: str, *, fifo: bool, queue_arn: str | None) -> None:
+    if fifo:
+        raise UsageError(f"--source {source} is for a standard queue: omit --fifo")
+    if queue_arn is not None:
+        raise UsageError(f"--source {source} needs a queue of this template, whose policy it extends: omit --queue-arn")
+    if key.startswith("message_attribute") or (source is SendingService.S3 and key != "message_id"):
+        raise UsageError(f"--key {key}: the messages of {source} have no such key; omit --key to use the event's id")
 
 
 def _queue(arn: str | None, fifo: bool) -> str | None:

@@ -60,7 +60,13 @@ dlq.app.command(
     ),
 )(list_dead_letters)
 app.add_typer(dlq.app, name="dlq")
-app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
+app.command(
+    epilog=examples(
+        "receiver init orders",
+        "receiver init refunds --fifo --key body_field:refund_id",
+        "receiver init uploads --source s3",
+    )
+)(init)
 app.command(epilog=examples("receiver describe orders:handler"))(describe)
 app.command(
     epilog=examples("receiver doctor --stack transfers", "receiver doctor --stack transfers --consumer orders:handler")

@@ -13,7 +13,8 @@ from idempotent_receiver.operations.dead_letters.history import Act, ActOutcome,
 from idempotent_receiver.operations.unsent import GaveUp, give_up, send_from, to_give_up
 from idempotent_receiver.protocol.record import Record, idempotency_key
 from idempotent_receiver.protocol.resend import resending
-from idempotent_receiver.transaction.outbox import GivenUp
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.transaction.outbox import GivenUp, OutboxCall, calls_in, from_text, target_of
 
 
 def send_stored(
@@ -26,12 +27,17 @@ def send_stored(
     found = dict(zip(ids, store.read(ids), strict=True))
     id = next((id for id, each in found.items() if each is not None), ids[0])
     question, reason, left = f"Send the messages of {clean(key)}, some of which may have been sent before?", None, True
+    if calls_of(found[id]):
+        question = f"Make the calls of {clean(key)} and send its messages? Some may have been made and sent before."
     if number is not None and because is not None:
         meant = to_give_up(found[id], number, clock.epoch_ms())
         if isinstance(meant, str):
             _end(key, terminal, why=meant)
-        reason = GivenUp(meant.queue_url, deployment.operator, because)
-        question = f"Never send message {number} of {clean(key)}, to {clean(meant.queue_url)}, and send the others?"
+        target = target_of(meant)
+        reason = GivenUp(target, deployment.operator, because)
+        question = f"Never send message {number} of {clean(key)}, to {clean(target)}, and send the others?"
+        if isinstance(meant, OutboxCall):
+            question = f"Never make call {number} of {clean(key)}, to {clean(target)}, and do what else is left?"
     if not terminal.confirm(question, yes=yes):
         terminal.answer({"confirmed": False}, Text("Nothing was sent."))
         raise typer.Exit(Exit.LEFT)
@@ -40,13 +46,25 @@ def send_stored(
         if done.why is not None:
             _end(key, terminal, why=done.why)
         left = done.left
-    why = send_from(store, deployment.client("sqs"), id, clock, deployment.retention_seconds) if left else None
+    why = None
+    if left:
+        callees = deployment.description.callees
+        lasts = deployment.retention_seconds
+        why = send_from(store, deployment.client("sqs"), id, clock, lasts, callees=callees)
     before = found[id]
     resend = isinstance(before, Record) and resending(before) is not None
     if why is None and resend and left:
         dropped = drop_resent(deployment.key_of(id), deployment, terminal)
         _end(key, terminal, why=why, dropped=dropped.acted, complete=not dropped.left)
     _end(key, terminal, why=why, gave_up=number, left=left, stays=resend)
+
+
+def calls_of(found: Record | Unknown | None) -> bool:
+    """Whether a record has calls to make."""
+    try:
+        return isinstance(found, Record) and len(calls_in(from_text(found.outbox))) > 0
+    except Exception:  # noqa: BLE001  # anyone may have edited the record; sending it says what is wrong
+        return False
 
 
 def _end(

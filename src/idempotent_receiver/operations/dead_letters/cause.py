@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.records import reason_in, released
 from idempotent_receiver.operations.text import escaped
-from idempotent_receiver.protocol.record import Record, Status, error_of
+from idempotent_receiver.protocol.record import Record, Status, error_of, exhausted
 from idempotent_receiver.protocol.resend import resending, resent
 from idempotent_receiver.protocol.store import Unknown
+
+EXHAUSTED = "EXHAUSTED: "
+"""Begins the reason of a message that failed as often as it may. Its group is its error's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
     if dead_letter.malformed is not None:
         return Cause(f"it cannot be read: {dead_letter.malformed}", "malformed")
     if stamp is not None and stamp.reason is not None:
-        return _of_error(stamp.reason, stamp.error_type, stamp.at)
+        told = f"{EXHAUSTED}{stamp.reason}" if stamp.exhausted else stamp.reason
+        return _of_error(told, stamp.error_type, stamp.at)
     if dead_letter.source != dead_letter.message.queue_arn:
         return _ANOTHERS
     if dead_letter.unkeyed is not None:
@@ -50,6 +54,7 @@ def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
         return Cause("an operator resent it with another body", "resent")
     error = error_of(found)
     if (reason := reason_in(error)) is not None:
+        reason = f"{EXHAUSTED}{reason}" if exhausted(found) else reason
         return _of_error(reason, error.get("type"), error.get("at"))
     if released(found, now_ms):
         return _NEVER_STARTED

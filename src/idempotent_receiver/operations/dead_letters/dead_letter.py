@@ -22,7 +22,8 @@ class DeadLetter:
 
     `unkeyed` says why it has no usable key, `malformed` why it could not be read; in both cases
     `message.key` and `fingerprint` are empty. `source` is the ARN of the queue where it failed, if SQS or the stamp
-    names one. `since_ms` is the message's earliest known time (epoch). `raw` is the message as received.
+    names one. `since_ms` is the message's earliest known time (epoch). `raw` is the message as received. `charged` is
+    its record's count of charged attempts, if that was read.
     """
 
     raw: Raw
@@ -33,6 +34,7 @@ class DeadLetter:
     stamp: Stamp | None
     since_ms: int
     malformed: str | None = None
+    charged: int | None = None
 
     @property
     def id(self) -> str:
@@ -60,9 +62,12 @@ class DeadLetter:
 
     @property
     def returning(self) -> Stamp:
-        """The stamp for a redrive. It omits the failure, because the message may run again."""
-        way_back = replace(self.staying, reason=None, error_type=None, at=None)
-        return replace(way_back, key=self.key, queue=self.message.queue_arn)
+        """The stamp for a redrive. It omits the failure, as the message may run again, and keeps the count, at which
+        its attempts begin anew.
+        """
+        stay = self.staying
+        way_back = replace(stay, reason=None, error_type=None, at=None, exhausted=None)
+        return replace(way_back, key=self.key, queue=self.message.queue_arn, charged=self.charged or stay.charged)
 
     @property
     def staying(self) -> Stamp:
@@ -171,23 +176,9 @@ class Reader:
 
 def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:
     # Every send or FIFO move resets SentTimestamp; the stamp keeps the original time.
-    before = None if stamp is None or stamp.first_received is None else _parsed(stamp.first_received)
+    before = None if stamp is None else stamp.since
     times = [message.sent_at, before]
     return min((int(time.timestamp() * 1000) for time in times if time is not None), default=now_ms)
-
-
-def _parsed(text: str) -> datetime | None:
-    """The parsed time; None if it is invalid or implausible, because anyone can write a stamp."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return time if _FIRST_YEAR <= time.year <= _LAST_YEAR else None
-
-
-_FIRST_YEAR, _LAST_YEAR = 2006, 2999
-"""SQS launched in 2006."""
 
 
 def _digest(*parts: str) -> str:

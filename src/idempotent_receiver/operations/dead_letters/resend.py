@@ -42,7 +42,7 @@ from idempotent_receiver.protocol.sending import mark
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, NoRoom, size_of, stamped
-from idempotent_receiver.transaction.outbox import STAMP, Outgoing, from_text, outgoing, to_text
+from idempotent_receiver.transaction.outbox import STAMP, Outgoing, from_text, outgoing, sends_in, to_text
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -148,7 +148,7 @@ class Resends:
         if isinstance(held := self._claim_on(letter, found), HeldElsewhere):
             raise NotResent(f"{found.owner} is sending its new body, until {held.until_ms} (epoch ms): wait")
         try:
-            (message,) = from_text(found.outbox).values()
+            (message,) = sends_in(from_text(found.outbox)).values()
         except Exception as error:
             raise NotResent(f"the outbox of its record cannot be read: {type(error).__name__}") from error
         if self.body not in (None, message.arguments["MessageBody"]):
@@ -165,7 +165,7 @@ class Resends:
         """Send what is left and mark the record, under the version read. Whoever does so too sends the same message."""
         if planned.copy is None:
             sending = Sending(self.sqs, idempotency_key(record.id), self._deadline())
-            sending.send(from_text(record.outbox))
+            sending.send(sends_in(from_text(record.outbox)))
             if sending.why is not None:
                 raise NotResent(f"{sending.why}. Its resend has begun: finish it later", ActOutcome.UNCONFIRMED)
         marked, told = mark(Claimed(record, self._claim(record.id, None))), ""

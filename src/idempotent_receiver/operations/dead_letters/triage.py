@@ -26,7 +26,7 @@ any other                                                                    MOV
 `transitions.decide` says what the consumer's own claim would find.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from idempotent_receiver.errors import InvalidBody
@@ -36,7 +36,8 @@ from idempotent_receiver.operations.records import released, unsent
 from idempotent_receiver.operations.text import escaped
 from idempotent_receiver.protocol import answers
 from idempotent_receiver.protocol.answers import Claimable
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status, permanent
+from idempotent_receiver.protocol.charges import with_crash
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status, exhausted, permanent
 from idempotent_receiver.protocol.resend import Resend, resending, resent, taken_back
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claim, ClaimAnswer, decide
@@ -119,6 +120,8 @@ def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int,
     known = {**asdict(cause), "group": _GROUPS.get(verdict, cause.group)}
     record = found if isinstance(found, Record) else None
     sending = record is not None and record.status == Status.SENDING and not record.expired(now_ms)
+    if record is not None:
+        dead_letter = replace(dead_letter, charged=with_crash(record).attempts or None)
     return Decision(
         dead_letter=dead_letter,
         verdict=verdict,
@@ -235,7 +238,9 @@ def _met(found: Record | None, now_ms: int) -> str:
     if found.expired(now_ms):
         return "its record has expired"
     if unsent(found, now_ms):
-        return "its effect took place, but its messages may not have been sent: the consumer will send what is left"
+        return "its effect took place, but its messages and calls may not be done: the consumer will do what is left"
+    if exhausted(found):
+        return "it has used up its charged attempts, and a redrive begins anew"
     if found.status == Status.FAILED:
         return f"it failed on attempt {found.attempts or 1} and may be tried again"
     if released(found, now_ms):
@@ -247,7 +252,7 @@ def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bo
     if found is not None and found.status == Status.SENDING and not found.expired(now_ms):
         # Its function does not run again: only what is left to send is done.
         return False
-    # A stamp has a reason only after a permanent failure; a redrive's stamp omits it.
-    if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
-        return True
+    # A stamp has a reason only after a final failure; a redrive's stamp omits it.
+    if (stamp := dead_letter.stamp) is not None and stamp.reason is not None:
+        return not stamp.exhausted
     return found is not None and not found.expired(now_ms) and permanent(found)

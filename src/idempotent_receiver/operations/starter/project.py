@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from idempotent_receiver.operations.description import DAY_SECONDS, OUTPUT
+from idempotent_receiver.operations.starter.senders import SENDERS, Sender, SendingService
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 
 ORDERS = (("alice", 1250), ("alice", 750), ("bob", 300))
@@ -60,13 +61,20 @@ kubectl apply -f kubernetes.yaml
 ```
 """
 
+LONGEST_LINE = 120
+ADDS_ORDERS = "Adds each order to its customer's total, once."
+ADDS_BYTES = "Adds the bytes of each upload to its customer's total, once."
+
 WATCH = "watch.yaml"
 _HERE = files("idempotent_receiver.operations.starter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """The operator's choices. `key` is a key strategy and its argument, which is empty for `message_id`."""
+    """The operator's choices. `key` is a key strategy and its argument, which is empty for `message_id` and `event_id`.
+
+    `source` is the service that sends to the queue, if it is not the user's own code.
+    """
 
     name: str
     fifo: bool = False
@@ -74,6 +82,12 @@ class Project:
     key: tuple[str, str] = ("message_id", "")
     queue_arn: str | None = None
     container: bool = False
+    source: SendingService | None = None
+
+    @property
+    def sender(self) -> Sender | None:
+        """How the source's messages reach the queue."""
+        return None if self.source is None else SENDERS[self.source]
 
     @property
     def package(self) -> str:
@@ -95,9 +109,12 @@ def contents(project: Project, *, requirement: str, requirement_dev: str) -> dic
         "requirement_dev": requirement_dev,
         "requirement_cli": cli,
     }
+    templates = TEMPLATES | (CONTAINER_TEMPLATES if project.container else {})
+    if project.source is SendingService.S3:
+        templates = {"handler_s3.py" if name == "handler.py" else name: path for name, path in templates.items()}
     made = {
         path.format(package=project.package): filled((_HERE / "files" / f"{name}.in").read_text(), values)
-        for name, path in (TEMPLATES | (CONTAINER_TEMPLATES if project.container else {})).items()
+        for name, path in templates.items()
     }
     for name, numbers in (("order", [0]), ("orders", range(len(ORDERS)))):
         event = {"Records": [record(project, number) for number in numbers]}
@@ -132,13 +149,17 @@ def _values(project: Project) -> dict[str, str]:
     own_key = strategy != "message_id"
     *_, region, account, queue = (project.queue_arn or _arn(project)).split(":")
     field = argument if strategy == "body_field" and argument.isidentifier() else ""
+    sender = project.sender
     said = {
         **_queues(project),
         "name": project.name,
         "package": project.package,
         "stack": project.stack,
         "key_import": f"{strategy}, " if own_key else "",
-        "key_argument": f'key={strategy}("{argument}"), ' if own_key else "",
+        "decorator": _decorator(project),
+        "adds": ADDS_BYTES if project.source is SendingService.S3 else ADDS_ORDERS,
+        "amount": "bytes" if project.source is SendingService.S3 else "cents",
+        "sender": f"{sender.resources}\n" if sender else "",
         "key_field": f"{field}: str" if field else "",
         "namespace_argument": f', "{project.name}"' if own_key else "",
         "async": "async " if project.asynchronous else "",
@@ -147,7 +168,6 @@ def _values(project: Project) -> dict[str, str]:
         "container": CONTAINER.format(name=project.name, package=project.package, stack=project.stack)
         if project.container
         else "",
-        "body": record(project, 0)["body"],
         "account": account,
         "region": region,
         "worker_queue_url": f"https://sqs.{region}.amazonaws.com/{account}/{queue}",
@@ -155,9 +175,24 @@ def _values(project: Project) -> dict[str, str]:
     outputs = {
         "QueueUrl": said["queue_url"],
         **({} if project.queue_arn else {"DeadLetterQueueUrl": "!Ref DeadLetterQueue"}),
+        **(sender.outputs if sender else {}),
         OUTPUT: f"!Sub '{_description(project)}'",
     }
     return said | {"outputs": "\n".join(f"{name}: {{Value: {value}}}" for name, value in outputs.items())}
+
+
+def _decorator(project: Project) -> str:
+    """The decorator of the handler, on one line if it fits."""
+    (strategy, argument), sender = project.key, project.sender
+    arguments = [
+        "store",
+        *([f'key={strategy}("{argument}")' if argument else f"key={strategy}"] if strategy != "message_id" else []),
+        *([f'envelope="{sender.envelope}"'] if sender and sender.envelope else []),
+        'sqs=boto3.client("sqs")',
+        'effects=os.environ.get("EFFECTS") or "any"',
+    ]
+    given = ", ".join(arguments)
+    return f"@sqs_consumer({given})" if len(given) < LONGEST_LINE - 15 else f"@sqs_consumer(\n    {given}\n)"
 
 
 def _description(project: Project) -> str:
@@ -165,8 +200,9 @@ def _description(project: Project) -> str:
     strategy, argument = project.key
     own_key = strategy != "message_id"
     said = {
-        "key": {strategy: argument} if own_key else strategy,
+        "key": {strategy: argument} if argument else strategy,
         "payload": {},
+        **({"envelope": project.sender.envelope} if project.sender and project.sender.envelope else {}),
         **({"namespace": project.name} if own_key else {}),
         "retention_days": DEFAULT_RETENTION_SECONDS // DAY_SECONDS,
         "effects": "${Effects}",
@@ -187,7 +223,14 @@ def _queues(project: Project) -> dict[str, str]:
     fifo, _, scope = FIFO.partition("\n") if project.fifo else ("", "", "")
     queues = (_HERE / "files" / "queues.yaml.in").read_text()
     return {
-        "queues": filled(queues, {"fifo_queue": f"{fifo}\n{scope}" if fifo else "", "fifo_dead_letter_queue": fifo}),
+        "queues": filled(
+            queues,
+            {
+                "fifo_queue": f"{fifo}\n{scope}" if fifo else "",
+                "fifo_dead_letter_queue": fifo,
+                "admitted": project.sender.statement if project.sender else "",
+            },
+        ),
         "queue_arn": "!GetAtt Queue.Arn",
         "queue_url": "!Ref Queue",
         "dead_letter_queue_arn": "!GetAtt DeadLetterQueue.Arn",
@@ -195,19 +238,36 @@ def _queues(project: Project) -> dict[str, str]:
 
 
 def _sending(project: Project) -> str:
-    """The arguments that `aws sqs send-message` needs besides the body."""
+    """How to have a message sent, for the README."""
+    order = json.dumps(order_of(project, 0))
+    if project.sender is not None:
+        entry = json.dumps([{"SendingService": "orders", "DetailType": "order", "Detail": order}])
+        return filled(project.sender.try_it, {"order": order, "entry": entry})
     options = ["--message-group-id alice --message-deduplication-id 1"] if project.fifo else []
     if project.key[0] == "message_attribute":
         options.append(f"--message-attributes '{project.key[1]}={{DataType=String,StringValue=order-1}}'")
-    return "".join(f"{option} " for option in options)
+    given = "".join(f"{option} " for option in options)
+    return (
+        "Send an order to the queue whose URL `make deploy` prints:\n\n"
+        f"```sh\naws sqs send-message --queue-url QUEUE_URL {given}--message-body '{order}'\n```\n"
+    )
+
+
+def order_of(project: Project, number: int) -> dict[str, Any]:
+    """A sample order. Its id is `order-1` and so on, where the key strategy looks for it."""
+    customer, cents = ORDERS[number]
+    (strategy, argument), id = project.key, f"order-{number + 1}"
+    named = nested(argument.split("."), id) if strategy == "body_field" else {"order_id": id}
+    return {**named, "customer": customer, "cents": cents}
 
 
 def record(project: Project, number: int) -> dict[str, Any]:
     """A message as Lambda delivers it. Its key is `order-1` and so on, unless the key is the messageId."""
-    customer, cents = ORDERS[number]
     (strategy, argument), order = project.key, f"order-{number + 1}"
-    body: dict[str, Any] = {"customer": customer, "cents": cents}
-    body = {**nested(argument.split("."), order), **body} if strategy == "body_field" else {"order_id": order, **body}
+    body = order_of(project, number)
+    customer = body["customer"]
+    if project.sender is not None:
+        body = project.sender.wrapped(body, number + 1)
     attribute = {"stringValue": order, "dataType": "String"}
     group = {"MessageGroupId": customer, "MessageDeduplicationId": order, "SequenceNumber": f"{number + 1:020}"}
     return {

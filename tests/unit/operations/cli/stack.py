@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import boto3
 import pytest
@@ -24,12 +24,14 @@ from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.transaction.outbox import STAMP
+from tests import moto_state
 from tests.unit.operations.dead_letters.acts import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 REGION = "us-east-1"
+QUEUES = f"https://sqs.{REGION}.amazonaws.com/123456789012"
 ARN = f"arn:aws:sqs:{REGION}:123456789012"
 ARN_OF_THE_STACK = f"arn:aws:cloudformation:{REGION}:123456789012:stack/transfers/1"
 LASTING = 4_000_000_000
@@ -113,24 +115,35 @@ def acts() -> list[dict[str, str]]:
 class Stack:
     """A stack named `transfers`, with a dead letter of each kind in its queue and something stuck in its table."""
 
+    _deployed: ClassVar[moto_state.Backends | None] = None
+    """The first of a process, without its function and its dead letters."""
+
     def __init__(self) -> None:
         self.sqs, self.dynamodb = client("sqs"), client("dynamodb")
-        self.queue, self.dead = self.queues("transfers")
+        self.queue, self.dead = (f"{QUEUES}/{name}" for name in ("transfers", "transfers-dead"))
         self.arn, self.dead_arn = (f"{ARN}:{name}" for name in ("transfers", "transfers-dead"))
+        self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
+        if Stack._deployed is None:
+            self._deploy()
+            Stack._deployed = moto_state.taken()
+        else:
+            moto_state.restore(Stack._deployed)
+        self.map("transfers")
+        for key, body in ((DONE, "done"), (FLAKY, "flaky"), (CONFLICT, "conflict")):
+            self.bury(key, body)
+        self.bury(CLOSED, "closed", reason="account closed", error_type="PermanentError")
+
+    def _deploy(self) -> None:
+        self.queues("transfers")
         create(self.dynamodb, "records", "id")
         create(self.dynamodb)
         client("s3").create_bucket(Bucket="archive")
         client("logs").create_log_group(logGroupName="/aws/lambda/transfers")
-        self.map("transfers")
-        self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
         self.record(DONE, "COMPLETED", "done", data='{"posted": "t-1"}')
         self.record(FLAKY, "FAILED", "flaky", error=TRANSIENT, attempts=5)
         self.record(CLOSED, "FAILED", "closed", error=FOR_GOOD)
         self.record(CONFLICT, "COMPLETED", "something else")
         self.record(STUCK, "INPROGRESS", "stuck", in_progress_expiration=LONG_AGO_MS, owner="request-1", attempts=2)
-        for key, body in ((DONE, "done"), (FLAKY, "flaky"), (CONFLICT, "conflict")):
-            self.bury(key, body)
-        self.bury(CLOSED, "closed", reason="account closed", error_type="PermanentError")
 
     def queues(self, name: str, suffix: str = "") -> list[str]:
         """A queue and its dead-letter queue."""

@@ -116,5 +116,5 @@ def test_a_redrive_to_a_consumer_that_is_paused_says_so(receiver: Receiver, stac
     (mapping,) = functions.list_event_source_mappings()["EventSourceMappings"]
     functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=enabled)
     ran = receiver.on("dlq redrive --json")
-    assert (ran.json["paused"], "The consumer is paused" in ran.err) == (not enabled, not enabled)
+    assert ran.json["paused"] is not enabled
     assert "paused" not in receiver.on("dlq archive --json").json

@@ -24,7 +24,7 @@ from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.keys import UnusableKey
 from idempotent_receiver.transaction.outbox import STAMP
 from tests.unit.operations.cli.stack import ARN, LONG_AGO_MS
-from tests.unit.operations.cli.transcripts import figures
+from tests.unit.operations.cli.transcript import figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

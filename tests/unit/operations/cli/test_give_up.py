@@ -44,12 +44,11 @@ def item(stack: Stack) -> dict[str, Any]:
 def test_what_a_queue_that_is_gone_holds_up_comes_to_an_end(receiver: Receiver, stack: Stack) -> None:
     """From the letter that redrives again and again, to an empty dead-letter queue."""
     queue = unsent(stack)
-    stuck = receiver.on(f"stuck --send {KEY} --yes")
-    assert (stuck.code, f"message 1: SendMessageBatch on {GONE} failed" in stuck.out) == (terminal.Exit.LEFT, True)
+    assert receiver.on(f"stuck --send {KEY} --yes").code == terminal.Exit.LEFT
 
     ran = give_up(receiver)
 
-    assert (ran.code, ran.out) == (0, f"Message 1 is given up. {KEY} has none left to send.\n")
+    assert ran.code == terminal.Exit.OK
     assert [each["Body"] for each in stack.received(queue)] == ["secret ents"]
     assert item(stack)["status"] == "COMPLETED"
     dropped = receiver.on(f"dlq redrive --key {KEY} --yes --json").json
@@ -79,7 +78,7 @@ def test_the_last_message_to_be_given_up_ends_the_record_and_nothing_is_sent(rec
     with denied("SendMessageBatch"):
         assert give_up(receiver, 1).code == terminal.Exit.LEFT
         ran = give_up(receiver, 2)
-    assert (ran.code, ran.out) == (0, f"Message 2 is given up. {KEY} has none left to send.\n")
+    assert ran.code == terminal.Exit.OK
     assert (item(stack)["status"], stack.received(queue)) == ("COMPLETED", [])
     assert [each["message"] for each in receiver.on(f"trace {KEY} --json").json["record"]["given_up"]] == [1, 2]
 
@@ -158,4 +157,3 @@ def test_giving_up_asks_first_and_names_the_queue(receiver: Receiver, stack: Sta
     typed("n\n")
     ran = receiver.on(f"stuck --send {KEY} --give-up 1", "--because", BECAUSE)
     assert (ran.code, stack.acts) == (terminal.Exit.LEFT, [])
-    assert f"Never send message 1 of {KEY}, to {GONE}, and send the others?" in ran.err

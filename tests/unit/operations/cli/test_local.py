@@ -24,7 +24,7 @@ from idempotent_receiver.local.verdict import EffectVerdict, Ended
 from idempotent_receiver.operations.cli import local
 from idempotent_receiver.operations.cli.terminal import Exit
 from tests.unit.operations.cli.stack import Receiver
-from tests.unit.operations.cli.transcripts import figures
+from tests.unit.operations.cli.transcript import figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore, PermanentError, message_id, sqs_consumer
+from idempotent_receiver import MemoryStore, PermanentError, message_id
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.history import History, Verb
 from idempotent_receiver.operations.dead_letters.journal import Journal
@@ -26,6 +25,8 @@ from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.queues import Queue, Queues
 
@@ -38,9 +39,7 @@ START = "2027-01-15T08:00:00+00:00"
 ONE_BY_ONE = 1.0
 """At a message a second, each has a send and a delete of its own."""
 
-CONTEXT = SimpleNamespace(
-    get_remaining_time_in_millis=lambda: 30_000, aws_request_id="request", function_name="consumer"
-)
+CONTEXT = Context()
 
 
 @dataclass
@@ -72,7 +71,7 @@ class Bank:
         self.dead = self.sqs.create(f"dead{suffix}")
         self.queue = self.sqs.create(f"transfers{suffix}", self.dead)
         self.store = MemoryStore(namespace=None if self.key is message_id else "bank")
-        self.handler = sqs_consumer(
+        self.handler = controlled(
             self.store,
             key=self.key,
             sqs=self.sqs,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.dynamodb.in_process import answered, client_of
 from harness.dynamodb.tables import Tables
-from idempotent_receiver import DynamoDBStore, Transaction, message_id, sqs_consumer
+from idempotent_receiver import DynamoDBStore, Transaction, message_id
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
@@ -35,6 +35,7 @@ from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.operations.unsent import send_from
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
 from idempotent_receiver.sqs.visibility import Backoff
+from tests.consumers import controlled
 from tests.queues import Crash
 from tests.unit.operations.dead_letters.acts import create
 from tests.unit.operations.dead_letters.bank import HOLD_SECONDS, Bank
@@ -78,7 +79,7 @@ class Night(Bank):
         self.namespace = None if self.key is message_id else "night"
         self.records = DynamoDBStore("records", self.namespace, own)
         self.bucket = Bucket(self)
-        self.handler = sqs_consumer(
+        self.handler = controlled(
             self.records,
             key=self.key,
             effects=self.effects,

@@ -99,7 +99,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (ORPHAN, Verdict.MOVE, "never settled"),
         (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
-        (UNSENT, Verdict.MOVE, "its messages may not have been sent: the consumer will send what is left"),
+        (UNSENT, Verdict.MOVE, "its messages and calls may not be done: the consumer will do what is left"),
         (SENDING, Verdict.MOVE, "another worker holds its claim"),
         (UNSENT._replace(validation="another"), Verdict.CONFLICT, "fingerprint another there"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,14 +15,25 @@ import pytest
 
 from idempotent_receiver.operations.description import Description, description_in
 from idempotent_receiver.operations.starter.project import WATCH, Project, contents
+from idempotent_receiver.operations.starter.senders import SendingService
+from idempotent_receiver.testing import MemoryStore, lambda_context
 from tests.starter import BODY_FIELD, CHOICES, QUEUE, made
 from tests.template import WATCH as SHIPPED
 from tests.template import parsed, rendering, text_of
 
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:order-totals"
-MOST_LINES = 20
+MOST_LINES = 22
 MOST_LINES_OF_THE_TEMPLATE = 150
+
+
+def source_of(choice: str) -> SendingService | None:
+    source: SendingService | None = CHOICES[choice].get("source")
+    return source
+
+
 every_choice = pytest.mark.parametrize("choice", CHOICES)
+without_source = pytest.mark.parametrize("choice", [each for each in CHOICES if source_of(each) is None])
+with_source = pytest.mark.parametrize("choice", [each for each in CHOICES if source_of(each) is not None])
 
 
 @every_choice
@@ -30,7 +42,7 @@ def test_no_placeholder_is_left(choice: str) -> None:
 
 
 @every_choice
-def test_its_handler_has_twenty_lines_at_most_and_says_what_was_chosen(choice: str) -> None:
+def test_its_handler_is_short_and_says_what_was_chosen(choice: str) -> None:
     text = made(choice)["src/order_totals/handler.py"]
     assert len([line for line in text.splitlines() if line.strip()]) <= MOST_LINES
     tree = ast.parse(text)
@@ -38,13 +50,19 @@ def test_its_handler_has_twenty_lines_at_most_and_says_what_was_chosen(choice: s
     assert isinstance(handler, ast.AsyncFunctionDef) == bool(CHOICES[choice].get("asynchronous"))
     strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
     own_key = strategy != "message_id"
-    (imported,) = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "pydantic"]
+    (imported,) = [
+        node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "idempotent_receiver"
+    ]
     own = [strategy] if own_key else []
     assert [each.name for each in imported.names] == ["DynamoDBStore", "Transaction", *own, "sqs_consumer"]
     assert ('os.environ["RECORDS_TABLE"], "order-totals")' in text) == own_key, "such a key needs a namespace"
     assert ("    order_id: str\n" in text) == (argument == "order_id"), "the model has what the body has"
-    key = f'key={strategy}("{argument}"), ' if own_key else ""
-    assert f'@sqs_consumer(store, {key}sqs=boto3.client("sqs"), effects=' in text
+    key = f'key={strategy}("{argument}"), ' if argument else f"key={strategy}, " if own_key else ""
+    envelope = {SendingService.SNS: 'envelope="Message", ', SendingService.EVENTBRIDGE: 'envelope="detail", '}.get(
+        source_of(choice), ""
+    )
+    decorated = text.partition("@sqs_consumer(")[2].lstrip()
+    assert decorated.startswith(f'store, {key}{envelope}sqs=boto3.client("sqs"), effects=')
 
 
 @pytest.mark.parametrize(
@@ -100,14 +118,18 @@ def test_a_fifo_queue_and_its_dead_letter_queue_are_fifo_and_only_the_first_is_o
     assert ("FifoQueue" in queue & dead, high_throughput <= queue, high_throughput & dead) == (True, True, set())
 
 
-@every_choice
-def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def handler_of(choice: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("RECORDS_TABLE", "TOTALS_TABLE"):
         monkeypatch.setenv(name, "a-table")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    handler: dict[str, Any] = {"__name__": f"handler_{choice}"}
-    exec(made(choice)["src/order_totals/handler.py"], handler)
-    code = Description.of(handler["lambda_handler"])
+    module: dict[str, Any] = {"__name__": f"handler_{choice}"}
+    exec(made(choice)["src/order_totals/handler.py"], module)
+    return module["lambda_handler"]
+
+
+@every_choice
+def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = Description.of(handler_of(choice, monkeypatch))
     output = rendering(parsed(made(choice)["template.yaml"])).rendered()["Outputs"]["ConsumerDescription"]["Value"]
     assert description_in(text_of(output)) == code
 
@@ -115,7 +137,7 @@ def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkey
 @every_choice
 def test_its_messages_are_claimed_unless_its_template_says_otherwise(choice: str) -> None:
     handler = made(choice)["src/order_totals/handler.py"]
-    assert 'effects=os.environ.get("EFFECTS") or "any")' in handler
+    assert 'effects=os.environ.get("EFFECTS") or "any"' in handler
     assert "tx: Transaction" in handler
 
 
@@ -141,7 +163,7 @@ def expected_record(choice: str, number: int) -> dict[str, Any]:
     }
 
 
-@every_choice
+@without_source
 def test_its_events_are_such_as_lambda_hands_over(choice: str) -> None:
     records = [expected_record(choice, number) for number in (1, 2, 3)]
     events = {name: json.loads(made(choice)[f"events/{name}.json"]) for name in ("order", "orders")}
@@ -149,7 +171,7 @@ def test_its_events_are_such_as_lambda_hands_over(choice: str) -> None:
     assert made(choice)["events/orders.json"] == json.dumps(events["orders"], indent=2) + "\n", "for people, too"
 
 
-@every_choice
+@without_source
 def test_its_readme_sends_what_its_queue_and_its_handler_take(choice: str) -> None:
     _, _, sent = made(choice)["README.md"].partition("aws sqs send-message --queue-url QUEUE_URL ")
     *options, named, body = shlex.split(sent.partition("\n```")[0])
@@ -195,3 +217,42 @@ def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
     assert len(readme.splitlines()) <= 50
     targets = set(re.findall(r"(?m)^([a-z]+):.*## ", made("plain")["Makefile"]))
     assert set(re.findall(r"\bmake ([a-z]+)", readme)) <= targets
+
+
+@with_source
+def test_the_messages_of_a_source_take_effect_once_whoever_repeats_them(
+    choice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, store = handler_of(choice, monkeypatch), MemoryStore("order-totals")
+    handler = handler.with_options(replace(handler.options, store=store, sqs=None))
+    event = json.loads(made(choice)["events/orders.json"])
+    again = {"Records": [{**each, "messageId": f"{each['messageId']}-again"} for each in event["Records"]]}
+    answers = [handler(each, lambda_context()) for each in (event, again)]
+    assert answers == [{"batchItemFailures": []}] * 2
+    amount = "bytes" if source_of(choice) is SendingService.S3 else "cents"
+    totals = {item["customer"]: item[amount] for item in store.tables["a-table"].items.values()}
+    assert totals == {"alice": 2000, "bob": 300}
+
+
+@with_source
+def test_only_its_source_may_send_and_only_from_this_account(choice: str) -> None:
+    template = rendering(parsed(made(choice)["template.yaml"])).rendered()
+    statements = template["Resources"]["QueuePolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    (allowed,) = [each for each in statements if each["Effect"] == "Allow"]
+    service = {SendingService.EVENTBRIDGE: "events"}.get(sent_by := source_of(choice), sent_by)  # type: ignore[arg-type]
+    assert allowed["Principal"] == {"Service": f"{service}.amazonaws.com"}
+    assert allowed["Condition"].keys() == {"ArnEquals", "StringEquals"}
+    assert allowed["Condition"]["StringEquals"].keys() == {"aws:SourceAccount"}
+    assert "*" not in str(allowed)
+
+
+@with_source
+def test_its_readme_says_how_to_have_a_message_sent(choice: str) -> None:
+    readme = made(choice)["README.md"]
+    command = {
+        SendingService.S3: "aws s3 cp",
+        SendingService.SNS: "aws sns publish",
+        SendingService.EVENTBRIDGE: "aws events put-events",
+    }
+    assert f"\n{command[source_of(choice)]} " in readme  # type: ignore[index]
+    assert "QUEUE_URL" not in readme

@@ -1,13 +1,16 @@
-"""What a command answers, with what is said in words left out: figures, names, keys, times and options stay."""
+"""What a command answers, whole, with names for what is another at each run."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from idempotent_receiver.transaction.outbox import Outgoing, to_text
 from tests.unit.operations.cli import stack
 from tests.unit.operations.dead_letters.acts import OPERATOR
 
@@ -34,7 +37,9 @@ def lasting(text: str) -> str:
 
 
 def _time(found: re.Match[str]) -> str:
-    return "NOW" if abs(datetime.fromisoformat(found[0]) - datetime.now(UTC)) < timedelta(minutes=5) else found[0]
+    after = datetime.fromisoformat(found[0]) - datetime.now(UTC)
+    names = {"NOW": timedelta(), "IN-30-DAYS": timedelta(days=30)}
+    return next((name for name, at in names.items() if abs(after - at) < timedelta(minutes=5)), found[0])
 
 
 def said(text: str) -> str:
@@ -62,7 +67,7 @@ def told(value: Any, depth: int = 1) -> str:
         case list():
             return f"[{' '.join(told(held) for held in value)}]"
         case str():
-            return f"({said(value)})" if " " in value else lasting(value)
+            return f"({lasting(value)})" if " " in value else lasting(value)
     return json.dumps(value)
 
 
@@ -85,24 +90,56 @@ def kept(name: str) -> list[Any]:
     return found
 
 
-def played(receiver: stack.Receiver, transcript: str) -> str:
+def prepared(on: stack.Stack, ends: ExitStack, line: str) -> None:
+    """What is so before the next command, and until its part ends."""
+    match shlex.split(line):
+        case ["output", name]:
+            del on.outputs[name]
+        case ["output", name, value]:
+            on.outputs[name] = value
+        case ["record", key, status, attributes]:
+            on.record(key, status, **json.loads(attributes))
+        case ["unsent", key, queue, attributes]:
+            outbox = to_text([Outgoing(on.queue.replace("transfers", queue), {"MessageBody": stack.SECRET})])
+            lapsed = {"in_progress_expiration": stack.LONG_AGO_MS, "owner": "w"}
+            on.record(key, **{"status": "SENDING", "outbox": outbox, **lapsed, **json.loads(attributes)})
+        case ["dead-letter", key, stamped]:
+            on.bury(key, **json.loads(stamped))
+        case ["send", body]:
+            on.sqs.send_message(QueueUrl=on.queue, MessageBody=body)
+        case ["map", function]:
+            on.map(function)
+        case ["denied", *operations]:
+            ends.enter_context(stack.denied(*operations))
+        case _:
+            raise ValueError(line)
+
+
+def played(receiver: stack.Receiver, on: stack.Stack, transcript: str) -> str:
     """The same commands with the answers that they have now: on `|` to people, on `!` besides, on `=` its exit code."""
     lines = []
-    for typed in (line for line in transcript.splitlines() if line.startswith("$ ")):
-        line = typed.removeprefix("$ ")
-        for key, name in KEYS.items():
-            line = line.replace(name, key)
-        if line.startswith("cat "):
-            lines += [typed, *(part for each in kept(line.removeprefix("cat ")) for part in told(each).splitlines())]
-            continue
-        ran = receiver(line) if "--queue" in line else receiver.on(line)
-        if line.endswith("--json") and ran.out:
-            document = ran.json
-            for name in {"acted", "left"} & document.keys():  # what was archived comes in the order of random names
-                document[name].sort(key=lambda letter: letter["key"])
-            answer = told(document).splitlines()
-        else:
-            answer = [f"| {each}" for each in figures(ran.out)] or (["|"] if ran.out else [])
-        remarks = [f"! {said(each)}".rstrip() for each in ran.err.splitlines() if each]
-        lines += [typed, *answer, *remarks, f"= {ran.code}"]
+    with ExitStack() as ends:
+        for typed in (line for line in transcript.splitlines() if line[:2] in ("# ", "$ ")):
+            lines.append(typed)
+            kind, _, line = typed.partition(" ")
+            for key, name in KEYS.items():
+                line = line.replace(name, key)
+            if kind == "#":
+                prepared(on, ends, line)
+            elif line.startswith("cat "):
+                lines += [part for each in kept(line.removeprefix("cat ")) for part in told(each).splitlines()]
+            else:
+                lines += answer(receiver(line.removeprefix("receiver ")), as_json="--json" in line)
     return "\n".join(lines)
+
+
+def answer(ran: stack.Ran, *, as_json: bool) -> list[str]:
+    """What a command answers people, or scripts, and what it says besides."""
+    if as_json and ran.out:
+        document = ran.json
+        for name in {"acted", "left"} & document.keys():  # what was archived comes in the order of random names
+            document[name].sort(key=lambda letter: letter["key"])
+        lines = told(document).splitlines()
+    else:
+        lines = [f"| {lasting(each)}".rstrip() for each in ran.out.splitlines()]
+    return [*lines, *(f"! {lasting(each)}".rstrip() for each in ran.err.splitlines()), f"= {ran.code}"]

@@ -30,17 +30,9 @@ LOSES = "loses its connection, and the worker with it"
 FAILS = "fails"
 CONTENDED = "meets another transaction's lock"
 ELSEWHERE = "is delayed while the messages are delivered to another worker"
-UNANSWERED = "takes effect, but its answer is lost"
+ANSWER_LOST = "takes effect, but its answer is lost"
 _AT_STATEMENTS = (LOSES, FAILS, CONTENDED, ELSEWHERE)
-_AT_COMMITS = (LOSES, CONTENDED, UNANSWERED)
-
-
-class _Planted(Exception):
-    """What a driver would raise: `sqlstate` is the code of contention, if that is the fault."""
-
-    def __init__(self, sqlstate: str | None) -> None:
-        super().__init__("planted by explore")
-        self.sqlstate = sqlstate
+_AT_COMMITS = (LOSES, CONTENDED, ANSWER_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +230,7 @@ class Relational:
 
     def _ends(self, end: Callable[..., None], at: LentConnection, change: Change, number: int | None) -> None:
         fault, place = self._fault, len(self._played.places) + 1
-        if fault is not None and fault.place == place and fault.what == UNANSWERED:
+        if fault is not None and fault.place == place and fault.what == ANSWER_LOST:
             self._fault = None
             end(at, change, number)
             self._away = True
@@ -275,4 +267,7 @@ def _compared(table: Table) -> Any:
 
 
 def _error(sqlstate: str | None, *, lost: bool) -> OperationalError:
-    return OperationalError("planted", None, _Planted(sqlstate), connection_invalidated=lost)
+    """What SQLAlchemy makes of a driver's error. `sqlstate` is the code of contention, if that is the fault."""
+    planted = Exception("planted by explore")
+    vars(planted)["sqlstate"] = sqlstate
+    return OperationalError("planted", None, planted, connection_invalidated=lost)

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from idempotent_receiver import sqs_consumer
 from idempotent_receiver.sql import SQLStore, current_session, records_table
 from idempotent_receiver.testing import explore
-from idempotent_receiver.testing.relational import CONTENDED, ELSEWHERE, FAILS, LOSES, NO_RACES, UNANSWERED
+from idempotent_receiver.testing.relational import ANSWER_LOST, CONTENDED, ELSEWHERE, FAILS, LOSES, NO_RACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def test_a_handler_that_keeps_to_its_session_survives_every_fault(consumer: Call
     assert found.complete
     assert found.violations == []
     assert found.effects["explored_orders"] == [{"name": "one"}, {"name": "two"}]
-    assert {what for _, what in found.played} == {LOSES, FAILS, CONTENDED, ELSEWHERE, UNANSWERED}
+    assert {what for _, what in found.played} == {LOSES, FAILS, CONTENDED, ELSEWHERE, ANSWER_LOST}
     assert found.schedules > 30
     assert NO_RACES in str(found)
     with own.connect() as at:

@@ -170,7 +170,7 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
         lambda: replace(SHIPPED, dead_letter_readers=["audit"]),
         lambda: replace(OUTSIDE, dead_letter_readers=["Consumer"]),
     ],
-    "records": [
+    "table-of-records": [
         lambda: amended("settings", RECORDS_TABLE="another"),
         lambda: amended("table", KeySchema=KEYED_BY_NAME, AttributeDefinitions=NAMES),
         lambda: amended("table", KeySchema=[*KEYED_BY_ID, *KEYED_BY_NAME], AttributeDefinitions=[*IDS, *NAMES]),
@@ -430,7 +430,7 @@ def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
 @pytest.mark.parametrize(
     ("fact", "missing", "check", "remedy"),
     [
-        ("table", "there is no table records", "records", "correct RECORDS_TABLE"),
+        ("table", "there is no table records", "table-of-records", "correct RECORDS_TABLE"),
         ("dead_letter_queue", "there is no queue dead", "dead-letter-queue", "create it, or name another"),
     ],
 )

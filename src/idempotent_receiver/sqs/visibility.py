@@ -65,6 +65,10 @@ class Backoff:
         """Seconds to wait after `receive_count` receives, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
 
+    def average_seconds(self, attempts: int) -> float:
+        """How long so many attempts last on average, without their runs."""
+        return sum(self._bound(each, 2.0) for each in range(1, attempts)) / 2
+
     def outage_seconds(self, receive_count: int, clock: Clock) -> int:
         """Seconds to wait if the store could not be read or written, or a queue not be sent to, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))

@@ -383,3 +383,13 @@ def test_a_shell_takes_a_groups_name_as_it_is(name: str) -> None:
 def test_on_its_way_back_a_dead_letter_carries_nothing_of_its_error() -> None:
     back = dead_letter(stamp=replace(DIED, at=GONE_WRONG)).returning
     assert (back.key, back.reason, back.error_type, back.at) == ("m-0", None, None, None)
+
+
+@pytest.mark.parametrize("stamp", [None, Stamp(key="m-1", original_id="m-1", charged=1)])
+def test_a_redrive_stamps_what_its_record_says_that_the_message_has_cost(stamp: Stamp | None) -> None:
+    """SQS itself moves a message without a stamp, or with that of an earlier redrive."""
+    charged = json.dumps({"version": "v", "attempts": 3})
+    decision = told(dead_letter(stamp=stamp), record("FAILED", charged=charged))
+    assert decision.verdict is Verdict.MOVE
+    sent = json.loads(decision.dead_letter.copy()["MessageAttributes"][STAMP]["StringValue"])
+    assert (sent["key"], sent["charged"]) == ("m-1", 3)

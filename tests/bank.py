@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from app.ledger import Ledger
@@ -12,6 +11,7 @@ from app.transfer_service import TransferService
 from app.transfers import Transfer
 from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -108,4 +108,4 @@ def _record(place: int, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def context() -> Any:
-    return SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="r-1", function_name="api")
+    return Context(seconds=10)

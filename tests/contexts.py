@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-if TYPE_CHECKING:
-    from tests.manual_clock import ManualClock
+from tests.manual_clock import ManualClock
 
 
 @dataclass
 class Context:
-    """An invocation with that many seconds on a manual clock, from the creation of the context."""
+    """An invocation with that many seconds on a manual clock, from the creation of the context.
 
-    clock: ManualClock
+    Without a clock its time stands still.
+    """
+
+    clock: ManualClock = field(default_factory=ManualClock)
     seconds: float = 30.0
     aws_request_id: str = "invocation-1"
     function_name: str = "function"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from idempotent_receiver.operations.starter.project import Project, contents
-from idempotent_receiver.operations.starter.senders import Source
+from idempotent_receiver.operations.starter.senders import SendingService
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
 BODY_FIELD = ("body_field", "order_id")
@@ -19,9 +19,9 @@ CHOICES: dict[str, dict[str, Any]] = {
     "own queue": {"queue_arn": QUEUE},
     "own fifo queue": {"queue_arn": f"{QUEUE}.fifo", "fifo": True, "key": BODY_FIELD},
     "container": {"container": True},
-    "s3": {"source": Source.S3, "key": ("event_id", "")},
-    "sns": {"source": Source.SNS, "key": ("event_id", "")},
-    "eventbridge": {"source": Source.EVENTBRIDGE, "key": BODY_FIELD},
+    "s3": {"source": SendingService.S3, "key": ("event_id", "")},
+    "sns": {"source": SendingService.SNS, "key": ("event_id", "")},
+    "eventbridge": {"source": SendingService.EVENTBRIDGE, "key": BODY_FIELD},
 }
 
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from moto import mock_aws
+from sqlalchemy import create_engine, select, text
+from sqlalchemy.orm import Session
 from typer.core import TyperGroup as Group
 from typer.main import get_command
 
@@ -28,6 +30,7 @@ from benchmarks.document import comparison, marks
 from idempotent_receiver import DynamoDBStore, MemoryStore, Message, body_field, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
 from idempotent_receiver.protocol import Status
+from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.testing import explore
 from tests.current_loop import current_loop
 from tests.template import load
@@ -283,6 +286,29 @@ def test_every_example_of_explore_asserts_that_all_was_played() -> None:
     found = {name: asserted for name, code in examples.items() if (asserted := [*explorations(code)])}
     assert found.keys() == {"docs/testing.md", "docs/tutorial.md", "the starter", "the docstring"}
     assert {name for name, asserted in found.items() if not all(so for _, so in asserted)} == set()
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/sql.md"], indirect=True)
+def test_the_documented_order_takes_effect_once_in_a_database(examples: dict[str, Any], tmp_path: Path) -> None:
+    """Its helper commits, and an order that the account cannot pay leaves nothing behind."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'bank.db'}")
+    examples["Base"].metadata.create_all(engine)
+    with Session(engine) as session, session.begin():
+        session.add(examples["Account"](id="alice", cents=100))
+    handler = examples["lambda_handler"]
+    store = SQLStore(engine, table=examples["records"])
+    handler = handler.with_options(replace(handler.options, store=store))
+    for id, account, failed in (("m-1", "alice", []), ("m-1", "alice", []), ("m-2", "nobody", ["m-2"])):
+        record = {"messageId": id, "body": json.dumps({"account": account, "cents": 30})}
+        answer = handler({"Records": [record]}, CONTEXT)
+        assert [one["itemIdentifier"] for one in answer["batchItemFailures"]] == failed
+    with Session(engine) as session:
+        assert session.get_one(examples["Account"], "alice").cents == 70
+        assert [entry.cents for entry in session.scalars(select(examples["Entry"]))] == [-30]
+    (query,) = re.findall(r"(?ms)^```sql\n(.*?)^```$", (ROOT / "docs/sql.md").read_text())
+    with engine.connect() as at:
+        assert [row.id for row in at.execute(text(query))] == ["m-2"]
+    engine.dispose()
 
 
 @pytest.mark.parametrize("examples", [ROOT / "docs/alternatives.md"], indirect=True)

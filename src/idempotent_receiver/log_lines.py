@@ -37,7 +37,8 @@ def line_of(outcome: Outcome) -> Line:
         case ended.Duplicate(lost=lost):
             return _DUPLICATE._replace(counts=("Duplicates", "LostClaims")) if lost else _DUPLICATE
         case ended.HeldElsewhere(until_ms):
-            return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
+            lease = {"lease_until_ms": until_ms} if until_ms > 0 else {}
+            return Line(WARNING, "in progress elsewhere", lease, ("InProgress",))
         case ended.NotStarted():
             return Line(WARNING, "not started: no time left, or it waited behind a failure or a long handler")
         case ended.NotSent():

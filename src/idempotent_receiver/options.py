@@ -22,6 +22,8 @@ SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
 def require_store(store: object, way_in: str) -> None:
     """Raise TypeError unless `store` is a store, and TypeError or ValueError unless its namespace is valid."""
     made = not isinstance(store, type)
+    if made and way_in != "sqs_consumer" and hasattr(store, "lends"):
+        raise TypeError(f"{type(store).__name__} works with sqs_consumer alone; {way_in} needs a DynamoDBStore")
     if made and all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
         checked(getattr(store, "namespace", None))
         return

@@ -12,8 +12,8 @@ import pytest
 
 from idempotent_receiver import Transaction, sqs_consumer
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.contexts import Context
 from tests.simulation.world import sqs_record
-from tests.unit.sqs.test_consumer import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable

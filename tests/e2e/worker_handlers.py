@@ -3,12 +3,15 @@
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import boto3
 from botocore.config import Config
 
 from idempotent_receiver import DynamoDBStore, Message, Transaction, sqs_consumer
+from idempotent_receiver.sqs.visibility import Backoff
 
 client = boto3.client("dynamodb", config=Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
 table = os.environ.get("RECORDS", "records")
@@ -29,6 +32,30 @@ def handle(body: dict, message: Message, tx: Transaction) -> None:
     entry = {"TableName": os.environ["ENTRIES"], "Key": {"id": body["name"]}}
     tx.update(**entry, UpdateExpression="ADD times :one", ExpressionAttributeValues={":one": 1})
     _note("end", body["name"])
+
+
+def _limited() -> Any:
+    """`handle`, with three attempts and a dead-letter queue; it may also fail, or end its process."""
+    options = replace(
+        handle.options, sqs=boto3.client("sqs"), dead_letter_queue=os.environ["DEAD"], max_attempts=3, backoff=SOON
+    )
+    return handle.with_options(options, fails_or_kills)
+
+
+def fails_or_kills(body: dict, message: Message, tx: Transaction) -> None:
+    """By its name."""
+    if "killer" in body["name"]:
+        _note("start", body["name"])
+        os._exit(1)
+    if "bad" in body["name"]:
+        _note("start", body["name"])
+        raise ValueError
+    handle.__wrapped__(body, message, tx)
+
+
+SOON = Backoff(first_seconds=1, longest_seconds=2)
+if "DEAD" in os.environ:
+    limited = _limited()
 
 
 def undecorated(body: dict) -> None:

@@ -119,6 +119,8 @@ class Judge(Judges):
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
             except (KeyboardInterrupt, SystemExit):
                 return False
+            except Exception:  # noqa: BLE001  # it broke pytest itself, which ends as a hang does
+                signal.raise_signal(signal.SIGALRM)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             return self._asserted

@@ -80,6 +80,7 @@ def _queue(worker: "ControlledWorker") -> list[str]:
         executor=lambda: Executor(worker),
         sqs=Queue(worker) if setup.dead_letters or setup.sends else None,  # type: ignore[arg-type]  # the part of it that is used
         dead_letter_queue=DEAD_LETTERS if setup.dead_letters else None,
+        calls=[worker.announce] if setup.calls and worker.receives not in setup.before_calls else [],
         max_attempts=setup.attempts or None,
         concurrency=setup.concurrency,
         effects="transaction" if worker.receives in setup.unclaimed else "any",

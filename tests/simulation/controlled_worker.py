@@ -17,6 +17,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.adapters import ADAPTERS, ME, HttpReply, WorkflowReply
+from tests.simulation.explored_table import CONFIRMED
 from tests.simulation.handlers import CANCELLED
 from tests.simulation.setups import SWEEP
 
@@ -97,6 +98,12 @@ class ControlledWorker:
     @property
     def before_sends(self) -> bool:
         return self.receives in self.setup.before_sends
+
+    def announce(self, id: str, *, idempotency_key: str) -> None:
+        """What its handler calls through its transaction: like a message, it is there once it is taken."""
+        (answer,) = self.ask("post", (id, idempotency_key))
+        if answer != CONFIRMED:
+            raise ConnectionError("it was refused, or the answer was lost")
 
     def resume(self, event: Event) -> None:
         """Let it go on with this event until it stops again."""

@@ -108,7 +108,7 @@ class Explorer:
         # A lease that has just expired may still be live by this worker's clock.
         earliest_ms = state.now_ms - scheduler.CLOCK_OFF_SECONDS * 4000
         claimed = any(invariants.live(item, earliest_ms) for item in state.items.values())
-        if worker.receives in state.setup.before_sends:
+        if worker.receives in state.setup.before_sends | state.setup.before_calls:
             # It cannot read what is left to send.
             claimed |= any(item["status"] == "SENDING" for item in state.items.values())
         others = [other for other in state.workers if other.live]
@@ -218,7 +218,10 @@ class Explorer:
         self._lose(state, name, number, CUT_OFF)
 
     def _throttle(self, state: State, name: str, number: int, place: int) -> None:
-        self._put(state, state.faulted(name), number, place, THROTTLED)
+        worker = state.faulted(name)
+        # A call that raised is not repeated by its batch; a message is.
+        worker.contended |= worker.call(number).kind == "post" and state.setup.calls > 0
+        self._put(state, worker, number, place, THROTTLED)
 
     def _cancel(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.named(name)

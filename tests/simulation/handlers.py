@@ -43,8 +43,11 @@ def post(worker: ControlledWorker, tx: Transaction, id: str) -> None:
         update["Key"]["id"] = entry
         tx.update(otherwise=error, **update)
     update["Key"]["id"] = "another"
-    for _ in range(worker.setup.sent if worker.setup.sent_by(worker.receives) else 0):
-        tx.send(QueueUrl=SENT, MessageBody=id)
+    for number in range(worker.setup.sent if worker.setup.sent_by(worker.receives) else 0):
+        if number < worker.setup.calls:
+            tx.call(worker.announce, id=id)
+        else:
+            tx.send(QueueUrl=SENT, MessageBody=id)
     if worker.setup.reads:
         _write_what_follows(tx, worker.setup, id)
 

@@ -32,6 +32,9 @@ none over a failure that it has not seen. A dead letter is sent only by the work
 (LETTER), in all worlds. A message is done or dead-lettered, never both (BOTH), but for one case: its failure was
 recorded and sent, and then a late duplicate, or the redriven dead letter, was run and is done.
 
+Where charged attempts are limited, no message is claimed beyond its limit, or once it has failed for good (ATTEMPTS).
+Whoever finds that may send its dead letter, but only while its record is FAILED (LETTER).
+
 A record keeps the payload that first ran under its key, until it expires (PAYLOAD).
 
 What a handler sends through its transaction is sent only if its record says that its effect took place, always under

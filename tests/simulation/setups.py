@@ -81,6 +81,10 @@ class Setup:
     """Whether the handler sends a message through its transaction."""
     sent: int = 1
     """How many messages such a handler sends."""
+    calls: int = 0
+    """How many of these are calls of a function instead, which come first."""
+    before_calls: frozenset[int] = frozenset()
+    """The receives whose workers are of the release before calls: they call nothing, and read no outbox with a call."""
     before_sends: frozenset[int] = frozenset()
     """The receives whose workers are of the release before that: they send nothing, and know no SENDING."""
     asynchronous: bool = False
@@ -141,7 +145,7 @@ class Setup:
 
     def sent_by(self, receives: int) -> bool:
         """Whether the handler of the worker that handles this receive sends."""
-        return self.sends and receives not in self.before_sends
+        return self.sends and receives not in self.before_sends | self.before_calls
 
     def waives(self, rule: str, receives: int) -> bool:
         """Whether a rule does not hold of the worker that handles this receive: see `WAIVED`."""
@@ -168,6 +172,8 @@ def _reading(reads: str) -> tuple[Setup, ...]:
 
 
 _SENDING: dict[str, Any] = {"workers": 2, "messages": 1, "transactional": True, "sends": True}
+
+_CALLING: dict[str, Any] = {**_SENDING, "calls": 1}
 
 SETUPS = {
     setup.name: setup
@@ -220,6 +226,17 @@ SETUPS = {
         Setup("2x1-sends-rollout-unclaimed", before_sends=frozenset({FIRST}), unclaimed=ALL, **_SENDING),
         Setup("2x1-sends-rollback-unclaimed", before_sends=frozenset({AGAIN}), unclaimed=ALL, **_SENDING),
         Setup("2x1-reads-sends", reads="count", **_SENDING),
+        Setup("2x1-calls", **_CALLING),
+        Setup("2x1-calls-unclaimed", unclaimed=ALL, **_CALLING),
+        Setup("2x1-calls-two", sent=2, **_CALLING | {"calls": 2}),
+        Setup("2x1-calls-and-sends", sent=2, **_CALLING),
+        Setup("2x1-calls-and-sends-unclaimed", sent=2, unclaimed=ALL, **_CALLING),
+        Setup("2x1-calls-renewed", renewals=1, faults=1, **_CALLING),
+        Setup("2x1-calls-letters", dead_letters=True, **_CALLING),
+        Setup("2x1-calls-rollout", before_calls=frozenset({FIRST}), **_CALLING),
+        Setup("2x1-calls-rollback", before_calls=frozenset({AGAIN}), **_CALLING),
+        Setup("2x1-calls-rollback-unclaimed", before_calls=frozenset({AGAIN}), unclaimed=ALL, **_CALLING),
+        Setup("2x1-reads-calls", reads="count", **_CALLING),
         Setup("2x1-attempts", workers=2, messages=1, dead_letters=True, attempts=1),
         Setup("2x1-attempts-two", workers=2, messages=1, dead_letters=True, attempts=2),
         Setup(

@@ -41,7 +41,15 @@ if TYPE_CHECKING:
         ("2x1-sends-rollout", 1),
         ("2x1-sends-rollback", 1),
         ("2x1-reads-sends", 1),
+        ("2x1-calls", 1),
+        ("2x1-calls-and-sends", 1),
+        ("2x1-calls-letters", 1),
+        ("2x1-calls-renewed", 0),
+        ("2x1-calls-rollout", 1),
+        ("2x1-calls-rollback", 1),
         ("2x1-mixed-letters", 1),
+        ("2x1-attempts", 1),
+        ("2x1-attempts-unclaimed", 1),
         ("3x1-unclaimed", 1),
         ("2x2-unclaimed", 0),
         ("2x2-unclaimed-fifo", 1),
@@ -98,6 +106,7 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("a large result is written over another claim's", "2x1-http-large", 1, "HTTP"),
         ("a redriven message counts under its new id", "3x1-redriven", 1, "I1"),
         ("a coroutine that hangs is not cancelled", "2x1-coroutine", 0, "ANSWER"),
+        ("a peek that finds a crash at the limit sends its dead letter unfenced", "2x1-attempts", 2, "LETTER"),
     ],
 )
 def test_a_planted_bug_is_found_and_reported(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:

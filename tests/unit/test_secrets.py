@@ -8,7 +8,6 @@ import io
 import json
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +28,7 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.sqs.keys import message_id
 from idempotent_receiver.transaction.outbox import STAMP
+from tests.contexts import Context
 from tests.queues import Queues
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SECRET = "hunter2"
 """In all of them, whatever else they say."""
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="request-1", function_name="pay")
+CONTEXT = Context(seconds=60)
 
 
 class Card(BaseModel):

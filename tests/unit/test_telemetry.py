@@ -33,6 +33,7 @@ from idempotent_receiver.handler.outcome import (
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, OF_CLAIMS, SPENT, counts_of, line_of
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.queues import Queues
 from tests.simulation.world import sqs_record
@@ -109,13 +110,6 @@ class Sink:
     @property
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
-
-
-class Context:
-    aws_request_id, function_name = "r", "f"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 30_000
 
 
 def told(sink: Sink, *records: dict[str, Any], **options: Any) -> list[dict[str, Any]]:

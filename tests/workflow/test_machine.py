@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from importlib import import_module
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -17,6 +16,7 @@ from app.transfers import Transfer
 from harness.cloud import ROOT
 from idempotent_receiver import DynamoDBStore, errors
 from idempotent_receiver.sqs.dead_letter import stamp_of
+from tests.contexts import Context
 from tests.workflow.conftest import FINGERPRINT, MOVED, STEPS, TRANSFER, UNMOVED
 from tests.workflow.machine import Killed, definition
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.workflow.conftest import Bank
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1")
+CONTEXT = Context()
 TO_NOBODY = {**TRANSFER, "to_account": "nobody"}
 
 

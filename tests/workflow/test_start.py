@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idempotent_receiver.workflow import name_of
+from tests.contexts import Context
 from tests.workflow.conftest import TRANSFER
 
 if TYPE_CHECKING:
     from tests.workflow.conftest import Bank
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="request")
+CONTEXT = Context(seconds=10)
 ALICE, BOB = "arn:aws:iam::123456789012:user/alice", "arn:aws:iam::123456789012:user/bob"
 
 

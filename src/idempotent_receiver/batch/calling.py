@@ -16,7 +16,7 @@ from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.spent import Spent
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.handler.attempt import Attempt, Handled, Raised
+from idempotent_receiver.handler.attempt import Attempt, Handled, OwnCall, Raised
 from idempotent_receiver.handler.outcome import NotSent
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.transaction.outbox import OutboxCall, calls_in, confirmed, from_text
@@ -100,7 +100,7 @@ class Callings:
         calling.changed_seconds = moment.elapsed_seconds
         make = partial(self._settings.callees.make, call, f"{idempotency_key(record.id)}-{number}")
         attempt = Attempt(record.id, item.work.key, record.attempts or 1, self._deadline, record.owner or "unknown")
-        attempt.call = make
+        attempt.call = OwnCall(call.name, make)
         return attempt
 
     def put_back(self, calling: Calling) -> None:

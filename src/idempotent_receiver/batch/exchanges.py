@@ -90,6 +90,7 @@ class ClaimLine:
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
         self._unclaimed = settings.unclaimed
+        self._lent = settings.lender is not None
         self._sends, self._callees = settings.send_messages is not None, settings.callees
         self._host = settings.host
         self._deadline = deadline
@@ -105,7 +106,11 @@ class ClaimLine:
         self.claimed = self.taken_over = 0
 
     def line_up(self, item: Item) -> None:
-        """Queue an item, in batch order, to be read or claimed, alone or with others."""
+        """Queue an item, in batch order, to be read or claimed, alone or with others. A store that runs handlers reads
+        by itself.
+        """
+        if self._lent:
+            item.assumed = None
         if item.stage is Stage.WAITING and not isinstance(item.assumed, Unread) and item.claim.alone:
             self.apart.add(item)
             return
@@ -192,6 +197,10 @@ class ClaimLine:
 
     def ask(self, item: Item) -> None:
         """Read or claim an item at once, even if many are claimed ahead: claimed items may be waiting for this one."""
+        if self._lent:
+            item.assumed = None
+            self._begin_unclaimed([item])
+            return
         item.assumed = Unread()
         self._peek([item]) if self._unclaimed else self._claim([item])
 
@@ -288,25 +297,31 @@ class ClaimLine:
 
     def _refused(self, item: Item, answer: Refusal | Unknown) -> None:
         self._not_claimed(item)
-        match answer:
-            case Unsent(record):
-                item.assumed = record
-                self._progress.happens(item, Event.LEFT_UNSENT)
-            case ClaimableAlone(seen):
-                # Without a claim, a crash has no effect: only what is recorded counts.
-                self._free(item, Claimable(seen)) if self._unclaimed else self._set_apart(item, seen)
-            case Exhausted(record):
-                item.failure, item.recorded = outcome.of_exhausted(record), True
-                self._progress.happens(item, Event.FAILED_FOR_GOOD)
-            case OtherPayload():
-                item.failure = outcome.mismatch(answer)
-                self._progress.happens(item, Event.FAILED_FOR_GOOD)
-            case _:
-                self._progress.happens(item, Event.ANSWERED, outcome.as_outcome(outcome.of_claim(answer)))
+        if not isinstance(answer, ClaimableAlone):
+            refuse(self._progress, item, answer)
+        elif self._unclaimed:
+            self._free(item, Claimable(answer.seen))  # a crash had no effect: only what is recorded counts
+        else:
+            self._set_apart(item, answer.seen)
 
     def _not_claimed(self, item: Item) -> None:
         if self._host is not None:
             self._host.not_claimed(item.claim.id)
+
+
+def refuse(progress: Progress, item: Item, answer: Refusal | Unknown) -> None:
+    """Continue with an item whose handler does not run, because its record or the store's failure decides."""
+    if isinstance(answer, Unsent):
+        item.assumed = answer.record
+        progress.happens(item, Event.LEFT_UNSENT)
+    elif isinstance(answer, Exhausted):
+        item.failure, item.recorded = outcome.of_exhausted(answer.record), True
+        progress.happens(item, Event.FAILED_FOR_GOOD)
+    elif isinstance(answer, OtherPayload):
+        item.failure = outcome.mismatch(answer)
+        progress.happens(item, Event.FAILED_FOR_GOOD)
+    else:
+        progress.happens(item, Event.ANSWERED, outcome.as_outcome(outcome.of_claim(answer)))
 
 
 def _out_of_reach(operations: Sequence[Operation[AnswerT]]) -> Unknown | None:

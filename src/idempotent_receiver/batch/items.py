@@ -13,7 +13,9 @@ from typing import NamedTuple
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Handle
 from idempotent_receiver.handler.outcome import NotSent, Outcome
+from idempotent_receiver.protocol.answers import SettleResult
 from idempotent_receiver.protocol.record import Record, Unread
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
 from idempotent_receiver.transaction.action import Action
 
@@ -159,6 +161,10 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.READY, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.RETURNED): Next(Stage.COMPLETING, Do.COMPLETE),
     (Stage.READY, Event.RAISED): Next(Stage.FAILING, Do.FAIL),
+    # Or, where the store runs the handler in its own transaction, the record that it finds there decides.
+    (Stage.READY, Event.ANSWERED): Next(Stage.ENDED, Do.END),
+    (Stage.READY, Event.LEFT_UNSENT): Next(Stage.ASKED, Do.TAKE_OVER),
+    (Stage.READY, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
     # The store answers a settlement: Duplicate or ClaimLost if another worker has taken over the key.
     (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
     (Stage.COMPLETING, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),  # unclaimed: runs again with the record found
@@ -201,7 +207,7 @@ class Item:
     left; it is None if only what is `refused` for good is. `recorded` means that the failure is in the record. `runs`
     counts the runs that have ended. `run_seconds` and `reads` are the durations of the last run and of its reads;
     `since` is the count of writes in `Turns` when that run began. `again` means that the handler must run again,
-    because data it had read has changed.
+    because data it had read has changed. `settled` is the answer to the settlement that the run's own store has made.
     """
 
     index: int
@@ -223,6 +229,7 @@ class Item:
     reads: Sequence[float] = ()
     since: int = 0
     again: bool = False
+    settled: SettleResult | Unknown | None = None
     outcome: Outcome | None = None
     followers: "deque[Item] | None" = None
     outcomes: dict[str | None, Outcome] | None = None

@@ -9,18 +9,36 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, repeat
 
 from idempotent_receiver.batch.calling import Calling, Callings
+from idempotent_receiver.batch.exchanges import refuse
 from idempotent_receiver.batch.items import Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
-from idempotent_receiver.errors import failure_of
-from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, inline, run, run_async
+from idempotent_receiver.errors import Failure, failure_of
+from idempotent_receiver.handler import outcome
+from idempotent_receiver.handler.attempt import (
+    AsyncHandle,
+    Attempt,
+    Handle,
+    Handled,
+    Raised,
+    Returned,
+    inline,
+    run,
+    run_async,
+)
+from idempotent_receiver.handler.lending import Inside, LendingStore, LentRun, NotRun, Ran
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.transitions import Settlement, Unclaimed
 from idempotent_receiver.transaction.outbox import NO_CLIENT
+from idempotent_receiver.transaction.transaction import NO_ACTIONS
 
 LARGEST_RECORD_BYTES = 1024
 """The largest record that keeps a message's result: no caller waits for it, and a larger record costs more to write."""
@@ -39,6 +57,7 @@ class Runs:
     ) -> None:
         self._spent, self._calls = calls.spent, calls
         self._settings = settings
+        self._lender = settings.lender
         self._executor = settings.executor
         self._progress = progress
         self._deadline = deadline
@@ -176,6 +195,9 @@ class Runs:
                 self._calls.ran(taken, handled, moment)
                 self._executor.tell(self._calls.ended, taken)
                 continue
+            if self._lender is not None:
+                moment = self._lend(taken, self._lender, moment)
+                continue
             handled = self._run(taken, self._attempt(taken))
             started, moment = moment, self._deadline.moment()
             self._note(taken, handled, started, moment)
@@ -183,6 +205,62 @@ class Runs:
 
     def _run(self, item: Item, attempt: Attempt) -> Handled:
         return copy_context().run(run, item.work.handle, attempt, with_text=self._settings.error_texts)
+
+    def _lend(self, item: Item, lender: LendingStore, started: Moment) -> Moment:
+        """Have the store run an item in its own transaction, which also writes the record. Returns when it ended."""
+        settings = self._settings
+
+        def run_inside(basis: Unclaimed, inside: Inside) -> Handled:
+            item.basis = basis
+            handle: Handle = item.work.handle  # a store lends nothing to coroutine functions
+            attempt = self._attempt(item)
+            return run(lambda attempt: inside(attempt, handle), attempt, with_text=settings.error_texts)
+
+        def complete(basis: Unclaimed, returned: Returned) -> Settlement:
+            data = inline(basis, returned.data, LARGEST_RECORD_BYTES)
+            return transitions.complete(basis, data, returned.outbox, self._deadline.now_ms)
+
+        charged: list[Failure] = []
+
+        def fail(basis: Unclaimed, raised: Raised) -> Settlement:
+            allowance = item.claim.allowance
+            failure, cost = outcome.charge(basis.record, raised.failure, allowance, self._deadline.now_ms)
+            charged[:] = [failure]
+            return transitions.fail(basis, failure.to_json(), started=failure.started, charged=cost)
+
+        lent = LentRun(
+            item.claim,
+            self._deadline,
+            run_inside,
+            complete,
+            fail,
+            lambda error: Raised(failure_of(error, with_text=settings.error_texts), error),
+            lambda: self._in_time(self._deadline.moment()),
+        )
+        ended: Ran | NotRun
+        try:
+            ended = copy_context().run(lender.run, lent)
+        except Exception as error:  # noqa: BLE001  # anything a store raises is a defect
+            failure = failure_of(error)
+            ended = NotRun(Unknown(f"the store raised {failure.type} at {failure.at}", retry=False))
+        moment = self._deadline.moment()
+        if isinstance(ended, Ran) and isinstance(ended.handled, Raised) and charged:
+            ended = Ran(replace(ended.handled, failure=charged[0]), ended.answer)
+        if isinstance(ended, Ran):
+            self._note(item, ended.handled, started, moment)
+        elif _is_away(ended):
+            self._stopped = True  # at once: the next item would only meet the same
+        self._executor.tell(partial(self._ended, item), ended)
+        return moment
+
+    def _ended(self, item: Item, ended: Ran | NotRun) -> None:
+        if isinstance(ended, Ran):
+            item.settled = ended.answer
+            self._handled(item, ended.handled)
+            return
+        if _is_away(ended):
+            self._progress.unreachable = self._progress.unreachable or "the database could not be asked"
+        refuse(self._progress, item, ended.answer)
 
     def _loop_ended(self, result: None) -> None:
         self.running -= 1
@@ -251,6 +329,7 @@ class Runs:
         reads: list[float] = []
         item.reads = reads
         settings, attempt = self._settings, record.attempts or 1
+        no_actions = None if self._lender is None else NO_ACTIONS
         no_sends, to_call = NO_CLIENT if settings.send_messages is None else None, settings.callees.to_call
         return Attempt(
             record.id,
@@ -262,6 +341,7 @@ class Runs:
             no_sends,
             to_call,
             reads,
+            no_actions,
         )
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
@@ -274,3 +354,8 @@ class Runs:
             handled.error.__traceback__ = None
         if handled.actions and (isinstance(handled, Returned) or handled.failure.permanent):
             self._turns.ran(item.index)
+
+
+def _is_away(ended: NotRun) -> bool:
+    """Whether the store could not be asked, so that no other item can run either."""
+    return isinstance(ended.answer, Unknown) and ended.answer.retry

@@ -8,6 +8,7 @@ from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Item
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.callees import Callees
+from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.store import RecordStore
@@ -128,3 +129,8 @@ class Settings:
     host: Host | None = None
     spans: Spans | None = None
     error_texts: bool = False
+
+    @property
+    def lender(self) -> LendingStore | None:
+        """The store, if it runs handlers itself, in transactions of its own."""
+        return self.store if isinstance(self.store, LendingStore) else None

@@ -102,6 +102,9 @@ class Settlements:
 
     def complete(self, item: Item) -> None:
         """Record that the handler succeeded, with its transaction if any."""
+        if item.settled is not None:
+            self._end_completed(item, item.settled)
+            return
         now_ms = 0 if item.outbox is None else self._deadline.now_ms
         settlement = transitions.complete(self._settled_by(item), item.data, item.outbox, now_ms)
         self._settle(item, settlement, self._completed)
@@ -124,6 +127,8 @@ class Settlements:
             if cost.message is not None:
                 failure = asked or outcome.of_outbox(item.outbox)
                 item.failure, item.not_sent = outcome.with_cost(failure, cost, allowance), None
+            elif asked is not None:
+                item.not_sent = replace(not_sent, failure=outcome.with_cost(asked, cost, allowance))
         settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms, cost)
         self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
 
@@ -139,11 +144,12 @@ class Settlements:
 
     def fail(self, item: Item) -> None:
         """Record that the handler failed. If no retry can help, the checks of the handler's reads are included."""
-        basis, failure, allowance = self._settled_by(item), item.failure, item.claim.allowance
-        final = failure.permanent or (allowance is not None and allowance.over(self._deadline.now_ms, failure))
-        cost = charges.on_failure(basis.record, allowance, charged=failure.charged, final=final)
-        item.failure = failure = outcome.with_cost(failure, cost, allowance)
-        settlement = transitions.fail(basis, failure.to_json(), started=failure.started, charged=cost)
+        if item.settled is not None:
+            self._end_failed(item, item.settled)
+            return
+        basis = self._settled_by(item)
+        item.failure, cost = outcome.charge(basis.record, item.failure, item.claim.allowance, self._deadline.now_ms)
+        settlement = transitions.fail(basis, item.failure.to_json(), started=item.failure.started, charged=cost)
         self._settle(item, settlement, self._failed)
 
     def _settle(self, item: Item, settlement: Settlement, on_done: Callable[[Item, Settling], None]) -> None:
@@ -305,11 +311,14 @@ class Settlements:
         return transitions.once_more(lost, basis, self._deadline.now_ms, version)
 
     def _failed(self, item: Item, done: Settling) -> None:
-        item.recorded = isinstance(done.answered, Settled)
+        self._end_failed(item, done.answered)
+
+    def _end_failed(self, item: Item, answer: SettleResult | Unknown) -> None:
+        item.recorded = isinstance(answer, Settled)
         if item.recorded and item.failure.for_good:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
-            ending = outcome.of_failure(done.answered, item.failure, item.basis, self._deadline)
+            ending = outcome.of_failure(answer, item.failure, item.basis, self._deadline)
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _released(self, item: Item, held: Claimed, done: Settling) -> None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, StoreUnavailable, failure_of, misuse
@@ -40,7 +40,11 @@ class Attempt:
     """What makes a call for its transaction; None if nobody redelivers what it calls."""
     reads: list[float] = field(default_factory=list)
     """The duration of each read in its transaction, in seconds."""
-    call: Callable[[], object] | None = field(default=None, init=False)
+    no_actions: str | None = None
+    """Why its transaction has no reads and writes; None if it has."""
+    lend: Callable[[type], object] | None = None
+    """Lends what the handler requests by annotation, such as a database session."""
+    call: "OwnCall | None" = field(default=None, init=False)
     """What runs in place of the handler: a call in its record's outbox."""
     asynchronous: bool = field(default=False, init=False)
     parsing: bool = field(default=False, init=False)
@@ -55,7 +59,11 @@ class Attempt:
         """
         if self._transaction is None:
             self._transaction = Transaction(
-                self._fetch, asynchronous=self.asynchronous, no_sends=self.no_sends, to_call=self.to_call
+                self._fetch,
+                asynchronous=self.asynchronous,
+                no_sends=self.no_sends,
+                to_call=self.to_call,
+                no_actions=self.no_actions,
             )
             if self._ended:
                 self._transaction.seal()
@@ -101,6 +109,13 @@ class Attempt:
     def remaining_time_ms(self) -> int:
         """Milliseconds until the invocation's deadline."""
         return max(0, int(self.deadline.left_seconds * 1000))
+
+
+class OwnCall(NamedTuple):
+    """A call in a record's outbox: its function's name, and what makes it."""
+
+    name: str
+    make: Callable[[], object]
 
 
 MARKER = "idempotent-receiver"

@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.answers import (
     SettleResult,
     Unreadable,
 )
-from idempotent_receiver.protocol.charges import Allowance, Charged, charged_of, with_crash
+from idempotent_receiver.protocol.charges import Allowance, Charged, charged_of, on_failure, with_crash
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.store import ActionFailed, Unknown
 from idempotent_receiver.protocol.transitions import Basis, Claim, Claimed
@@ -256,6 +256,13 @@ def mismatch(answer: OtherPayload) -> Failure:
     """The failure of a message whose key was used for a different payload."""
     text = f"the key was used for another payload: fingerprint {answer.expected} then, {answer.found} now"
     return Failure(type="FingerprintMismatch", text=text, permanent=True, started=False)
+
+
+def charge(record: Record, failure: Failure, allowance: Allowance | None, now_ms: int) -> tuple[Failure, Charged]:
+    """The failure of a run on this record with what it costs its message, and that cost."""
+    final = failure.permanent or (allowance is not None and allowance.over(now_ms, failure))
+    cost = on_failure(record, allowance, charged=failure.charged, final=final)
+    return with_cost(failure, cost, allowance), cost
 
 
 def with_cost(failure: Failure, cost: Charged, allowance: Allowance | None) -> Failure:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idempotent_receiver.batch.settings import SendAnswer
 from idempotent_receiver.clock import Clock, Deadline
-from idempotent_receiver.handler.attempt import Attempt, Handled, Raised, run, run_async
+from idempotent_receiver.handler.attempt import Attempt, Handled, OwnCall, Raised, run, run_async
 from idempotent_receiver.handler.callees import Callees
 from idempotent_receiver.handler.outcome import (
     Completed,
@@ -257,7 +257,7 @@ class Sending:
                 self.failed.append(OUT_OF_TIME)
                 return
             attempt = Attempt(record.id, record.id, record.attempts or 1, self.deadline, "operator")
-            attempt.call = partial(callees.make, call, f"{self.key}-{number}")
+            attempt.call = OwnCall(call.name, partial(callees.make, call, f"{self.key}-{number}"))
             made: Any = _made_async(attempt) if callees.asynchronous(call.name) else None
             handled = run(_make, attempt) if made is None else asyncio.run(made)
             if not isinstance(handled, Raised):
@@ -289,7 +289,7 @@ class Sending:
 
 def _make(attempt: Attempt) -> Any:
     assert attempt.call is not None  # it was set
-    return attempt.call()
+    return attempt.call.make()
 
 
 async def _made_async(attempt: Attempt) -> Handled:

@@ -21,7 +21,9 @@ class AlreadyFailed:
 
 @dataclass(frozen=True, slots=True)
 class HeldElsewhere:
-    """Another worker has claimed the key until `until_ms` (epoch)."""
+    """Another worker has claimed the key until `until_ms` (epoch); 0 if a database transaction holds it, without an end
+    that anyone knows.
+    """
 
     until_ms: int
 

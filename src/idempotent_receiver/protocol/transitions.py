@@ -105,6 +105,13 @@ class Unclaimed:
     over: Record | None
 
 
+def placeholder(run: Unclaimed, version: str) -> Record:
+    """The record in a store's own transaction while the handler runs there: FAILED, without an error. If the handler
+    commits that transaction early, the key runs again; nothing was completed.
+    """
+    return run.record._replace(status=Status.FAILED.value, version=version, in_progress_expiration=None)
+
+
 Basis = Claimed | Unclaimed
 """The basis of a run: the key is claimed, or not."""
 

@@ -2,10 +2,13 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, RowMapping, String, Table, Text
-from sqlalchemy.dialects import mysql
+from sqlalchemy import BigInteger, Column, Insert, Integer, MetaData, RowMapping, String, Table, Text
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from idempotent_receiver.protocol.record import ATTRIBUTES, MOST_KEY_BYTES, Record
+
+COUNTED = {"preserve_rowcount": True}
+"""Otherwise SQLAlchemy counts the rows of an UPDATE and a DELETE alone."""
 
 _NUMBERS = {"expiration": BigInteger, "in_progress_expiration": BigInteger, "attempts": Integer}
 _MYSQL = ("mysql", "mariadb")
@@ -46,3 +49,13 @@ def record_of(row: RowMapping) -> Record:
     values = {name: row[name] for name in ATTRIBUTES}
     id = values["id"]
     return Record(**values | {"id": id.decode() if isinstance(id, bytes) else id})
+
+
+def insert_if_absent(table: Table, dialect: str) -> Insert:
+    """The INSERT that does nothing if the id is in the table."""
+    match dialect:
+        case "postgresql":
+            return postgresql.insert(table).on_conflict_do_nothing()
+        case "sqlite":
+            return sqlite.insert(table).on_conflict_do_nothing()
+    return mysql.insert(table).prefix_with("IGNORE")

@@ -46,7 +46,15 @@ class Binding:
         return [source(given, attempt) for source in self.sources]
 
 
-def bind(function: Callable[..., Any]) -> Binding:
+Lends = Callable[[type], bool]
+"""Whether the store lends what a parameter of this class requests."""
+
+
+def _nothing(kind: type) -> bool:
+    return False
+
+
+def bind(function: Callable[..., Any], lends: Lends = _nothing) -> Binding:
     """Read a handler's annotations. Raises TypeError, with the remedy, unless exactly one parameter takes the body."""
     name = runnable(function)
     parameters = inspect.signature(function).parameters
@@ -56,13 +64,19 @@ def bind(function: Callable[..., Any]) -> Binding:
         # Often caused by Lambda's context, whose type was imported only for type checkers.
         _refuse_lambda_handler(name, parameters, {})
         raise
-    _refuse_lambda_handler(name, parameters, hints)
+    _refuse_lambda_handler(
+        name, parameters, {one: Message if _is_lent(hint, lends) else hint for one, hint in hints.items()}
+    )
     refuse_method(function, name, "sqs_consumer(store)")
-    sources = {each.name: _source(each, hints, name) for each in parameters.values() if not _is_left_out(each, hints)}
+    sources = {
+        each.name: _source(each, hints, name, lends) for each in parameters.values() if not _is_left_out(each, hints)
+    }
     bodies = [
         each
         for each, source in sources.items()
-        if source not in (_the_message, _the_transaction) and not _is_left_alone(parameters[each], hints)
+        if source not in (_the_message, _the_transaction)
+        and not isinstance(source, LentSource)
+        and not _is_left_alone(parameters[each], hints)
     ]
     if len(bodies) != 1:
         found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
@@ -107,7 +121,23 @@ def _refuse_lambda_handler(name: str, parameters: Mapping[str, inspect.Parameter
         )
 
 
-def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> ArgumentSource:
+@dataclass(frozen=True, slots=True)
+class LentSource:
+    """The source of what the store lends for a run, such as a database session."""
+
+    kind: type
+
+    def __call__(self, message: Message, attempt: Attempt) -> Any:
+        """Lend it."""
+        assert attempt.lend is not None  # only a store that lends binds this source
+        return attempt.lend(self.kind)
+
+
+def _is_lent(hint: Any, lends: Lends) -> bool:
+    return isinstance(hint, type) and lends(hint)
+
+
+def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str, lends: Lends) -> ArgumentSource:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
         raise TypeError(
             f"{name}: parameter {parameter.name!r} must be an ordinary parameter, not *, ** or keyword-only"
@@ -121,20 +151,35 @@ def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> A
         return _the_message
     if hint is Transaction:
         return _the_transaction
+    if _is_lent(hint, lends):
+        return LentSource(hint)
     _refuse_batch(hint, parameter.name, name)
     for supplied in (Message, Transaction):
         require_plain(hint, supplied, parameter.name, name)
     for each in classes_in(hint):
-        if each.__name__ in _OF_POWERTOOLS and each.__module__.startswith("aws_lambda_powertools."):
-            raise TypeError(f"{name}: annotate {parameter.name!r} as Message, not as Powertools' {each.__name__}")
-        if any((base.__module__, base.__name__) == _OF_PYDANTIC_1 for base in each.__mro__):
-            raise TypeError(f"{name}: {each.__name__} is a model of pydantic 1: derive it from pydantic.BaseModel")
+        if lends(each):
+            require_plain(hint, each, parameter.name, name)
+        _refuse_foreign(each, parameter.name, name)
     parse = _body_parser(hint, name)
     return lambda message, attempt: parse(message.body)
 
 
+def _refuse_foreign(kind: type, parameter: str, name: str) -> None:
+    """Raise TypeError for a class of another library that is no body."""
+    bases = {(base.__module__, base.__name__) for base in kind.__mro__}
+    if kind.__name__ in _OF_POWERTOOLS and kind.__module__.startswith("aws_lambda_powertools."):
+        raise TypeError(f"{name}: annotate {parameter!r} as Message, not as Powertools' {kind.__name__}")
+    if _OF_PYDANTIC_1 in bases:
+        raise TypeError(f"{name}: {kind.__name__} is a model of pydantic 1: derive it from pydantic.BaseModel")
+    if bases & _OF_SQLALCHEMY:
+        raise TypeError(f"{name}: {parameter!r} is SQLAlchemy's {kind.__name__}, which only an SQLStore lends")
+
+
 _OF_POWERTOOLS = ("SQSRecord", "SqsRecordModel", "SqsFifoRecordModel")
 """Powertools' classes for one message of a batch."""
+
+_OF_SQLALCHEMY = {("sqlalchemy.orm.session", "Session"), ("sqlalchemy.engine.base", "Connection")}
+"""What a store may lend, by module and name."""
 
 _OF_PYDANTIC_1 = ("pydantic.v1.main", "BaseModel")
 

@@ -14,6 +14,7 @@ from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import function_name, require_transactions
 from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.transitions import Claim
@@ -163,6 +164,9 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
 
 
 def _bound(function: MessageFunction, options: ConsumerOptions) -> Binding:
+    store = options.store
+    if isinstance(store, LendingStore):
+        return _bound_to_lender(function, store, options)
     binding = bind(function)
     if binding.transactional:
         require_transactions(options.store, function_name(function))
@@ -171,6 +175,17 @@ def _bound(function: MessageFunction, options: ConsumerOptions) -> Binding:
             f"{function_name(function)} takes no Transaction, so effects='transaction' cannot apply: add a"
             f" parameter of type Transaction for all its effects, or keep effects='any'"
         )
+    return binding
+
+
+def _bound_to_lender(function: Callable[..., Any], store: LendingStore, options: ConsumerOptions) -> Binding:
+    name, lender = function_name(function), type(store).__name__
+    binding = bind(function, store.lends)
+    if binding.asynchronous:
+        raise TypeError(f"{name} is an `async def`, and {lender} lends a session that blocks: make it a plain function")
+    if options.effects == "transaction":
+        raise TypeError(f"effects='transaction' is about DynamoDB's transactions; {lender} claims no key anyway")
+    store.require_concurrency(options.concurrency)
     return binding
 
 
@@ -193,6 +208,7 @@ class _Invocation:
         owner = str(getattr(self.context, "aws_request_id", "unknown"))
         lease_until_ms = self.deadline.ends_ms + int(self.options.lease_margin_seconds * 1000)
         self.terms = Terms(owner, lease_until_ms, self.lease_ms)
+        self.unclaimed = self.options.effects == "transaction" or isinstance(self.options.store, LendingStore)
 
     def receive(self, event: object, new_executor: NewExecutor) -> BatchResponse:
         """Process an event. Raises InvalidEvent, before any handler runs, if it is not an SQS batch."""
@@ -237,7 +253,7 @@ class _Invocation:
             self._log_fields,
             self.deadline.elapsed_seconds,
             spent=spent,
-            claims=options.effects != "transaction",
+            claims=not self.unclaimed,
             often=host is not None,
             claimed=processed.claimed,
             taken_over=processed.taken_over,
@@ -270,7 +286,7 @@ class _Invocation:
 
     def _run(self, place: int, attempt: Attempt) -> Any:
         if attempt.call is not None:
-            return attempt.call()
+            return attempt.call.make()
         return self.binding.run(self.messages[place], attempt)
 
     def _settings(self, executor: Executor, host: Host | None, spans: Spans | None) -> Settings:
@@ -281,7 +297,7 @@ class _Invocation:
             concurrency=options.concurrency,
             asynchronous=self.binding.asynchronous,
             callees=options.callees,
-            unclaimed=options.effects == "transaction",
+            unclaimed=self.unclaimed,
             send_dead_letter=None if options.dead_letter_queue is None else self._send_dead_letter,
             send_messages=self._send_messages,
             stop_margin_seconds=options.stop_margin_seconds,

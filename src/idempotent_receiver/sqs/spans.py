@@ -101,7 +101,10 @@ class BatchSpans:
             self._end(self._begun.popitem()[1], "_OTHER")
 
     def _run(self, place: int, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
-        with _current(span := self._span(place)):
+        span = self._span(place)
+        if attempt.call is not None:
+            return self._call(span, f"call {attempt.call.name}", partial(handle, attempt))
+        with _current(span):
             result = handle(attempt)
         if isawaitable(result):
             return self._awaited(span, result, attempt)
@@ -113,6 +116,33 @@ class BatchSpans:
             returned = await result
         self._safely(_pass_on, span, attempt)
         return returned
+
+    def _call(self, of_message: trace.Span | None, name: str, make: Callable[[], Any]) -> Any:
+        """Make a record's call in a span below its message's."""
+        with _current(of_message):
+            span = self._safely(self._start, name)
+        with self._ending(span) as awaits, _current(span):
+            result = make()
+            if isawaitable(result):
+                awaits.append(True)
+                return self._call_awaited(span, result)
+        return result
+
+    async def _call_awaited(self, span: trace.Span | None, result: Awaitable[Any]) -> Any:
+        with self._ending(span), _current(span):
+            return await result
+
+    @contextmanager
+    def _ending(self, span: trace.Span | None) -> Iterator[list[bool]]:
+        """End a span with the block and its error, unless the block says that something is still awaited."""
+        awaits: list[bool] = []
+        try:
+            yield awaits
+        except BaseException as error:
+            self._end(span, type(error).__qualname__)
+            raise
+        if not awaits:
+            self._end(span, None)
 
     def _span(self, place: int) -> trace.Span | None:
         """A message's span. It begins at its first use: in a large batch, most messages wait a long time."""

@@ -90,7 +90,7 @@ def visibility_seconds(
     `left_to_sqs` means that this consumer sends no dead letters: after a permanent failure, SQS moves the message.
     """
     match outcome:
-        case HeldElsewhere(until_ms):
+        case HeldElsewhere(until_ms) if until_ms > 0:
             # Not before the lease ends: an earlier delivery would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
             if wait > LONGEST_VISIBILITY_SECONDS:
@@ -102,14 +102,14 @@ def visibility_seconds(
             return _soon(clock)
         case Failed(failure) | NotSent(failure=Failure() as failure) if failure.delay_seconds is not None:
             return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
-        case NotSent(failure=Failure()):
-            return backoff.seconds(message.receive_count, clock)
         case Failed(failure) if left_to_sqs and failure.permanent:
             # If SQS has not moved the message by then, the backoff applies: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
             return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
-        case Failed(failure) if failure.charged_attempt > 0:
+        case Failed(failure) | NotSent(failure=Failure() as failure) if failure.charged_attempt > 0:
             return backoff.seconds(failure.charged_attempt, clock)
+        case NotSent(failure=Failure()):
+            return backoff.seconds(message.receive_count, clock)
         case ClaimFailed() | SettleFailed() | NotSent():
             return backoff.outage_seconds(message.receive_count, clock)
         case _:

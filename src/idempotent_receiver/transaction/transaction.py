@@ -40,6 +40,9 @@ _ENDED = (
     "returning, and do not reuse a transaction for another message"
 )
 
+NO_ACTIONS = "the store's transaction is one of a relational database: write through the session that it lends"
+"""The reason why a transaction has no reads and writes of DynamoDB's."""
+
 Fetch = Callable[[str, PlainItem], PlainItem | None]
 """Reads an item by table and key, with a consistent read. Raises an exception if it cannot."""
 
@@ -78,12 +81,14 @@ class Transaction:
         asynchronous: bool = False,
         no_sends: str | None = None,
         to_call: ToCall | None = None,
+        no_actions: str | None = None,
     ) -> None:
         self._fetch = fetch
         self._asynchronous = asynchronous
         self._no_sends = no_sends
         self._to_call = to_call
         self._outbox = Outbox()
+        self._no_actions = no_actions
         self._actions: list[Action] = []
         self._reads: list[Read] = []
         self._sealed: str | None = None
@@ -286,6 +291,8 @@ class Transaction:
             self._actions.append(action)
 
     def _require_open(self, what: str) -> None:
+        if self._no_actions is not None and what not in ("send", "call"):
+            raise misuse(RuntimeError(f"a transaction's {what}: {self._no_actions}"))
         if self._sealed is not None:
             raise misuse(RuntimeError(f"a transaction's {what}: {self._sealed}"))
 

@@ -19,7 +19,7 @@ from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.polling import Acknowledgements
 from idempotent_receiver.worker.reports import Reports
-from idempotent_receiver.worker.suspects import SUSPECTED_LEASES, Suspects
+from idempotent_receiver.worker.suspects import Suspects
 
 if TYPE_CHECKING:
     from idempotent_receiver.batch.event_loop import Begun
@@ -77,8 +77,10 @@ class WorkerHost:
         slots: Semaphore,
         exclusive: bool = False,
         crashes_recorded: bool = False,
+        suspected_seconds: float = 0.0,
     ) -> None:
         self._crashes_recorded = crashes_recorded
+        self._suspected_seconds = suspected_seconds
         self.exclusive = exclusive
         self.claiming = partial(leases.claiming, batch=batch)
         self.claimed = partial(leases.claimed, batch=batch)
@@ -91,7 +93,6 @@ class WorkerHost:
         self.free_slot = slots.release
         self._pid = os.getpid()
         self._in_flight = in_flight
-        self._lease_seconds = leases.lease_seconds
         self._answers = answers
         self._reports = reports
         self._suspects = suspects
@@ -129,8 +130,7 @@ class WorkerHost:
 
     def set_apart(self, index: int) -> None:
         """Suspect a message whose record says that it has crashed: once it is received again, it runs alone."""
-        seconds = SUSPECTED_LEASES * self._lease_seconds
-        self._suspects.keep(self._messages[index].id, seconds)
+        self._suspects.keep(self._messages[index].id, self._suspected_seconds)
 
     def releases(self, index: int) -> bool:
         """Whether to return a message that waits behind a long-running handler: only once, because each receive brings

@@ -90,7 +90,7 @@ class Leases:
         self._clock = clock
         self._timer = timer
         self._on_lost = on_lost
-        self.lease_seconds = lease_seconds
+        self._lease_seconds = lease_seconds
         self._margin_seconds = margin_seconds
         self._claiming: dict[tuple[object, str], float] = {}
         self._held: dict[str, Held] = {}
@@ -100,12 +100,12 @@ class Leases:
     @property
     def renewal_seconds(self) -> float:
         """The interval at which `renew` must be called."""
-        return self.lease_seconds / RENEWALS_A_LEASE
+        return self._lease_seconds / RENEWALS_A_LEASE
 
     def claiming(self, ids: Iterable[str], batch: object = None) -> None:
         """Note that claims are about to be sent: the process must be dead before their leases end."""
         with self._lock:
-            ends = self._clock.monotonic_seconds() + self.lease_seconds
+            ends = self._clock.monotonic_seconds() + self._lease_seconds
             self._claiming |= {(batch, id): ends for id in ids}
             self._arm()
 
@@ -153,7 +153,7 @@ class Leases:
         """
         with self._lock:
             left_ms = (claimed.record.lease_until_ms or 0) - self._clock.epoch_ms()
-            left_seconds = min(left_ms / 1000, self.lease_seconds)
+            left_seconds = min(left_ms / 1000, self._lease_seconds)
             if left_seconds <= self.renewal_seconds + self._margin_seconds:
                 return None
             self._claiming[batch, claimed.record.id] = self._clock.monotonic_seconds() + left_seconds
@@ -188,7 +188,7 @@ class Leases:
                     operation.on_done(operation)
 
     def _operation(self, held: Held, sent_seconds: float) -> Operation[SettleResult]:
-        lease_ms, retention_seconds = int(self.lease_seconds * 1000), held.claimed.claim.retention_seconds
+        lease_ms, retention_seconds = int(self._lease_seconds * 1000), held.claimed.claim.retention_seconds
         renewal = Renewal(held.record, lease_ms, retention_seconds, held.renewed)
         return Operation(renewal, held.record, partial(self._renewed, held, sent_seconds))
 
@@ -199,7 +199,7 @@ class Leases:
             match operation.answer:
                 case Settled(record):
                     held.claimed = replace(held.claimed, record=record)
-                    held.ends_seconds = sent_seconds + self.lease_seconds
+                    held.ends_seconds = sent_seconds + self._lease_seconds
                     self._arm()
                 case ClaimLost():
                     self._on_lost(held.record.id, "another worker has taken it over, or its record is gone")

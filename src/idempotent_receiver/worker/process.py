@@ -30,7 +30,7 @@ from idempotent_receiver.worker.polling import (
     send_in_tens,
 )
 from idempotent_receiver.worker.reports import Reports
-from idempotent_receiver.worker.suspects import Suspects
+from idempotent_receiver.worker.suspects import SUSPECTED_LEASES, Suspects
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
@@ -95,6 +95,7 @@ class Process:
             draining=lambda: self.draining,
             suspects=self._suspects,
             crashes_recorded=consumer.options.max_attempts is not None,
+            suspected_seconds=SUSPECTED_LEASES * limits.lease_seconds,
             slots=threading.Semaphore(limits.concurrency),
         )
         self._over = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from app.transfers import Transfer
 from harness.invoke import matches, meant
 from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
 from tests import bank as with_api
+from tests.contexts import Context
 from tests.queues import Queues
 
 EVENTS = Path(__file__).resolve().parents[3] / "events"
@@ -72,7 +72,7 @@ class Bank:
 
     def answer(self, name: str) -> dict[str, Any]:
         """The application's answer to an event."""
-        context = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="bank")
+        context = Context()
         try:
             return dict(self.handler(read(f"{name}.json"), context))
         except ValueError as error:  # InvalidEvent is an answer; any other exception fails the test

@@ -98,17 +98,5 @@ class Blocking:
         return asyncio.get_running_loop()
 
 
-class Context:
-    """Lambda's context on the real clock, with enough time or with little."""
-
-    aws_request_id, function_name = "r", "f"
-
-    def __init__(self, left_ms: int = 60_000) -> None:
-        self.left_ms = left_ms
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.left_ms
-
-
 def batch(*ids: str) -> dict[str, Any]:
     return {"Records": [sqs_record(id) for id in ids]}

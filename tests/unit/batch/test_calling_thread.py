@@ -18,8 +18,9 @@ from idempotent_receiver import MemoryStore, Message, sqs_consumer
 from idempotent_receiver.batch import runs
 from idempotent_receiver.handler.attempt import run
 from idempotent_receiver.testing.worker import failed_ids
+from tests.contexts import Context
 from tests.current_loop import current_loop
-from tests.unit.batch.at_once import Context, batch
+from tests.unit.batch.at_once import batch
 from tests.unit.batch.test_left_behind import Noted
 
 if TYPE_CHECKING:

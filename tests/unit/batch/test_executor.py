@@ -17,8 +17,9 @@ from idempotent_receiver.batch.event_loop import MOST_LEFT_BEHIND, NOTHING_LEFT,
 from idempotent_receiver.batch.executor import ThreadPool
 from idempotent_receiver.testing.worker import failed_ids
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
-from tests.unit.batch.at_once import PATIENCE, Blocking, Collecting, Context, batch
+from tests.unit.batch.at_once import PATIENCE, Blocking, Collecting, batch
 
 
 async def the_loop() -> asyncio.AbstractEventLoop:
@@ -316,7 +317,7 @@ def test_coroutines_that_wait_behind_a_suspended_one_are_not_started() -> None:
 
     assert failed_ids(handler(batch(*"abcde"), Context())) == list("bcde")
     assert ran == ["a"]
-    assert [store.items[id].get("owner") for id in "abcde"] == ["r", None, None, None, None]
+    assert [store.items[id].get("owner") for id in "abcde"] == ["invocation-1", None, None, None, None]
 
 
 def test_what_a_coroutine_that_raised_leaves_behind_delays_the_answer_until_it_has_ended() -> None:
@@ -334,7 +335,7 @@ def test_what_a_coroutine_that_raised_leaves_behind_delays_the_answer_until_it_h
         await asyncio.gather(asyncio.to_thread(pays), asyncio.to_thread(fails))
 
     handler = sqs_consumer(MemoryStore(), stop_margin_seconds=0.1)(handle)
-    assert failed_ids(handler(batch("a"), Context(left_ms=300))) == ["a"]
+    assert failed_ids(handler(batch("a"), Context(seconds=0.3))) == ["a"]
     ends.append("answer")
 
     assert ends == ["thread", "answer"]

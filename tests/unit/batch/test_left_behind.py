@@ -15,7 +15,8 @@ from idempotent_receiver import MemoryStore, Message, sqs_consumer
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from idempotent_receiver.testing.worker import failed_ids
 from tests.consumers import controlled
-from tests.unit.batch.at_once import PATIENCE, Blocking, Context, batch
+from tests.contexts import Context
+from tests.unit.batch.at_once import PATIENCE, Blocking, batch
 
 
 class Noted:
@@ -91,7 +92,7 @@ def test_what_a_finished_coroutine_leaves_behind_does_not_delay_the_answer(
     handler = sqs_consumer(store, stop_margin_seconds=0.2, logger=log)(handle)  # type: ignore[arg-type]
     try:
         began = time.monotonic()
-        assert failed_ids(handler(batch("a"), Context(left_ms=left_ms))) == []
+        assert failed_ids(handler(batch("a"), Context(seconds=left_ms / 1000))) == []
         took = time.monotonic() - began
         if leaves is task_that_blocks_its_loop:
             go_on.set()  # nothing else runs until then
@@ -135,7 +136,7 @@ def test_an_interrupt_of_the_process_records_what_has_finished_and_releases_the_
         block.go_on.set()
 
     assert [store.items[id]["status"] for id in "01"] == ["COMPLETED", "INPROGRESS"]
-    assert [store.items[id].get("owner") for id in "123"] == ["r", None, None]
+    assert [store.items[id].get("owner") for id in "123"] == ["invocation-1", None, None]
 
 
 def test_a_coroutine_that_overruns_is_cancelled_at_the_margin_and_the_answer_is_in_time() -> None:
@@ -147,5 +148,5 @@ def test_a_coroutine_that_overruns_is_cancelled_at_the_margin_and_the_answer_is_
 
     handler = sqs_consumer(store, concurrency=2)(handle)
 
-    assert failed_ids(handler(batch(*"ab"), Context(left_ms=1_100))) == ["a", "b"]
+    assert failed_ids(handler(batch(*"ab"), Context(seconds=1.1))) == ["a", "b"]
     assert {item["status"] for item in store.items.values()} == {"FAILED"}

@@ -12,7 +12,8 @@ import pytest
 
 from idempotent_receiver import MemoryStore, Message, Transaction, sqs_consumer
 from idempotent_receiver.testing.worker import failed_ids
-from tests.unit.batch.at_once import PATIENCE, Blocking, Collecting, Context, batch
+from tests.contexts import Context
+from tests.unit.batch.at_once import PATIENCE, Blocking, Collecting, batch
 from tests.unit.batch.test_executor import the_loop
 from tests.unit.batch.test_left_behind import Noted
 
@@ -151,7 +152,7 @@ def test_the_threads_that_one_batch_leaves_starve_no_other() -> None:
         answer = sqs_consumer(store, stop_margin_seconds=0.1)(leaves)(batch("a"), Context())
         assert failed_ids(answer) == []
         reader = sqs_consumer(store, concurrency=8, stop_margin_seconds=0.1)(reads)
-        assert failed_ids(reader(batch(*"bcdefghi"), Context(left_ms=3_000))) == []
+        assert failed_ids(reader(batch(*"bcdefghi"), Context(seconds=3))) == []
     finally:
         block.go_on.set()
 

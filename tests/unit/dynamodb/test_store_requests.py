@@ -158,7 +158,7 @@ def test_the_text_of_an_update_of_a_record_without_a_version() -> None:
     wire.store.replace([Change(record(old.id), old) for old in seen])
 
     removed = [
-        *("data", "validation", "error", "execution", "input", "resent", "outbox"),
+        *("data", "validation", "error", "execution", "input", "resent", "outbox", "charged"),
         "in_progress_expiration",
         "attempts",
     ]

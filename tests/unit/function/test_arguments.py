@@ -603,3 +603,16 @@ def test_an_annotation_that_only_type_checkers_resolve_says_nothing(once: Any) -
         TypeError, match=r"the annotation of 'return' cannot be resolved .* not only `if TYPE_CHECKING`"
     ):
         once()(lost)
+
+
+def book(order: Any, seat: Any) -> None: ...
+def book_again(seat: Any, order: Any) -> None: ...
+
+
+def test_the_order_of_parameters_is_no_part_of_a_key() -> None:
+    """A function whose signature is put in another order keeps its records."""
+    stores = [MemoryStore("tests"), MemoryStore("tests")]
+    for store, function in zip(stores, (book, book_again), strict=True):
+        counted(function, store=store)[0](order="o-1", seat=7)
+    one, other = ({*store.items} for store in stores)
+    assert one == other != set()

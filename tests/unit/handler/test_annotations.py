@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Annotated, Any, NewType, Optional
 
 import pydantic.v1
@@ -24,6 +23,7 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import InvalidBody
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.sqs.binding import bind
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 
 
@@ -371,7 +371,7 @@ def test_a_parameter_may_be_called_event_or_context() -> None:
 def test_the_other_ways_in_wrap_lambda_handlers() -> None:
     """An API's handler, and the handler of any other event, take the event and the context."""
     event = {"httpMethod": "GET", "path": "/", "headers": {}, "requestContext": {"identity": {}}}
-    context = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="r", function_name="f")
+    context = Context(seconds=60)
 
     @http_endpoint(MemoryStore("http-handler"), required=False)
     def endpoint(event, context):  # type: ignore[no-untyped-def]
@@ -381,8 +381,8 @@ def test_the_other_ways_in_wrap_lambda_handlers() -> None:
     def handler(event: dict, context: Any) -> str:
         return str(context.aws_request_id)
 
-    assert endpoint(event, context)["body"] == "r"
-    assert handler(event, context) == "r"
+    assert endpoint(event, context)["body"] == "invocation-1"
+    assert handler(event, context) == "invocation-1"
 
 
 def test_coroutine_functions_are_recognised_in_their_usual_disguises() -> None:

@@ -11,6 +11,7 @@ import pytest
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.trace import (
+    EARLY,
     TraceEvent,
     in_order,
     log_pattern,
@@ -23,6 +24,7 @@ from idempotent_receiver.operations.trace import (
 )
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.resend import Resend
+from idempotent_receiver.transaction.outbox import GivenUp, with_reason
 from tests.unit.operations.dead_letters.acts import OPERATOR, act
 from tests.unit.operations.dead_letters.test_triage import DAY_MS, DIED, NOW_MS, dead_letter
 
@@ -60,6 +62,14 @@ def test_what_has_messages_to_send_is_not_done() -> None:
     assert texts(sending, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, never settled")
 
 
+def test_a_message_that_was_given_up_is_told_with_its_operator_and_reason() -> None:
+    kept = with_reason(
+        '[{"QueueUrl": "q", "MessageBody": "sold"}]', 1, GivenUp("https://sqs/mail", OPERATOR, "it is gone")
+    )
+    told = f"message 1 to https://sqs/mail is never sent: {OPERATOR} gave it up: it is gone"
+    assert (None, told) in texts(written("COMPLETED", outbox=kept))
+
+
 def test_what_was_released_has_no_lease_to_end() -> None:
     released = written("INPROGRESS", in_progress_expiration=NOW_MS - 1)
     assert texts(released) == [(NOW_MS, "INPROGRESS: released before its handler started"), END]
@@ -68,7 +78,7 @@ def test_what_was_released_has_no_lease_to_end() -> None:
 def test_an_end_is_told_with_its_attempt_and_its_reason() -> None:
     failure = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
     assert texts(written("FAILED", error=failure, attempts=3))[0][1] == "FAILED at attempt 3, for good: account closed"
-    assert texts(written("FAILED"))[0][1] == "FAILED at attempt 1, and may be tried again: no reason was recorded"
+    assert texts(written("FAILED"))[0][1] == f"FAILED at attempt 1, and may be tried again: {EARLY}"
     refused = written("FAILED", error=failure, attempts=0)
     assert texts(refused)[0][1] == "FAILED before its handler started, for good: account closed"
     assert texts(written("COMPLETED"))[0] == (NOW_MS, "COMPLETED at attempt 1")
@@ -94,7 +104,7 @@ RESEND = Resend(old_id="k", new_id="n", fingerprint="f", operator="o", why="mend
         ("k", "INPROGRESS", "RESENDING as n, by o: mended"),
         ("k", "COMPLETED", "RESENT as n, by o: mended"),
         ("n", "COMPLETED", "TAKEN_BACK by o: mended (no handler ran; k can run again)"),
-        ("k", "FAILED", "FAILED at attempt 1, and may be tried again: no reason was recorded"),
+        ("k", "FAILED", f"FAILED at attempt 1, and may be tried again: {EARLY}"),
     ],
 )
 def test_a_resend_is_told_from_a_run_and_an_old_claim_has_no_lease_to_end(id: str, status: str, told: str) -> None:
@@ -136,9 +146,9 @@ def test_an_act_is_told_with_its_operator_its_reason_its_end_and_its_plan() -> N
 
 def test_a_filter_of_the_log_fits_cloudwatch_and_nothing_ends_its_texts() -> None:
     """It may let through too much; a line counts only if it is about a key to the letter."""
-    keys = ["k-1", 'a"b\\c d', "x" * 2000, "y" * 80, *map(str, range(9))]
+    keys = ["k-1", 'a"b\\c dé', "x" * 2000, "y" * 80, *map(str, range(9))]
     pattern = log_pattern(keys)
-    assert pattern.startswith('{ ($.key = "k-1") || ($.message_id = "k-1") || ($.key = "a*b*c*d") || ')
+    assert pattern.startswith('{ ($.key = "k-1") || ($.message_id = "k-1") || ($.key = "a*b*c*d*") || ')
     assert f'"{"x" * 80}*"' in pattern
     assert f'"{"y" * 80}"' in pattern
     assert len(pattern) < 1024

@@ -19,7 +19,7 @@ from idempotent_receiver import (
     idempotent,
 )
 from idempotent_receiver.testing.worker import SILENT
-from tests.unit.sqs.test_consumer import Context
+from tests.contexts import Context
 from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, both_modes, deliver, key_of, messages
 
 if TYPE_CHECKING:
@@ -396,7 +396,7 @@ def test_other_entry_points_refuse_a_call_because_nobody_redelivers_it() -> None
         return {"statusCode": 200}
 
     request = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}, "body": "{}"}
-    for refuses in (lambda: take("a"), lambda: handler(request, Context(30_000))):
+    for refuses in (lambda: take("a"), lambda: handler(request, Context())):
         with pytest.raises(RuntimeError, match="its calls are not redelivered: use an sqs_consumer"):
             refuses()
 

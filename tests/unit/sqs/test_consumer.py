@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -36,20 +35,9 @@ from idempotent_receiver.sqs.message import InvalidEvent
 from idempotent_receiver.testing.worker import failed_ids
 from idempotent_receiver.transaction.outbox import STAMP
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
-
-
-@dataclass
-class Context:
-    """The parts of Lambda's context that are used."""
-
-    left_ms: int = 30_000
-    aws_request_id: str = "request-1"
-    function_name: str = "consumer"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.left_ms
 
 
 def handle(body: dict) -> str:
@@ -280,7 +268,7 @@ def test_a_handler_gets_everything_of_its_message() -> None:
 
     store = MemoryStore(namespace="n")
     sqs_consumer(store, key=lambda message: f"key-of-{message.id}")(noting)(
-        event(sqs_record("1", "text", receives=3, group="g")), Context(left_ms=20_000)
+        event(sqs_record("1", "text", receives=3, group="g")), Context(seconds=20)
     )
 
     ((message, left_ms),) = seen
@@ -290,7 +278,7 @@ def test_a_handler_gets_everything_of_its_message() -> None:
     assert message.sent_at.year == 2027
     assert len(message.idempotency_key) == 64
     assert 15_000 < left_ms <= 20_000
-    assert store.items["n#key-of-1"]["owner"] == "request-1"
+    assert store.items["n#key-of-1"]["owner"] == "invocation-1"
 
 
 def keyless(message: Message) -> str:
@@ -310,7 +298,7 @@ def keyless(message: Message) -> str:
         (
             {"key": keyless},
             Context(),
-            {"reason": "the key strategy raised KeyError", "error_type": "UnusableKey", "function": "consumer"},
+            {"reason": "the key strategy raised KeyError", "error_type": "UnusableKey", "function": "function"},
         ),
     ],
     ids=["a context that tells the time alone", "a key strategy that raises"],
@@ -363,14 +351,14 @@ def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
     assert store.items["1"]["status"] == "COMPLETED"
 
 
-@pytest.mark.parametrize(("left_ms", "told"), [(2_000, True), (2_001, False)])
+@pytest.mark.parametrize(("seconds", "told"), [(2.0, True), (2.0015, False)])
 def test_an_invocation_too_short_for_any_message_names_what_to_change(
-    left_ms: int, told: bool, caplog: pytest.LogCaptureFixture
+    seconds: float, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise each message would come again until it is a dead letter, and none would say why."""
     wrapped = controlled(MemoryStore(), logger=logging.getLogger(), stop_margin_seconds=2, clock=ManualClock())(handle)
 
-    answer = wrapped(event(sqs_record("1")), Context(left_ms))
+    answer = wrapped(event(sqs_record("1")), Context(seconds=seconds))
 
     assert ("raise the function's timeout above stop_margin_seconds" in caplog.text) is told
     assert failed_ids(answer) == (["1"] if told else [])

@@ -5,18 +5,18 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from idempotent_receiver import MemoryStore, Message, Transaction, body_field, sqs_consumer
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
+from tests.contexts import Context
 from tests.manual_clock import START_MS, ManualClock
 from tests.simulation.world import sqs_record
 from tests.unit.batch.at_once import AtOnce
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="f")
+CONTEXT = Context()
 EVENT = {"Records": [sqs_record("m", '{"id": "order-1"}')]}
 
 

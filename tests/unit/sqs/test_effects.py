@@ -16,10 +16,10 @@ from idempotent_receiver.protocol.record import Record, attributes
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.engines.faulty import faulty_dynamodb
 from tests.simulation.world import FIFO, QUEUE, sqs_record
-from tests.unit.sqs.test_consumer import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

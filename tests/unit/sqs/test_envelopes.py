@@ -32,10 +32,11 @@ from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from idempotent_receiver.testing import explore, lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.queues import Queue, Queues
 from tests.simulation.world import QUEUE, sqs_record
 from tests.tracing import Tracing
-from tests.unit.batch.at_once import PATIENCE, Context
+from tests.unit.batch.at_once import PATIENCE
 from tests.unit.http.api import raising
 from tests.unit.test_key_callables import DOES_NOT_FIT, RETRYABLE
 
@@ -244,7 +245,7 @@ def test_an_envelope_that_hangs_costs_only_its_own_message() -> None:
     consumer = sqs_consumer(MemoryStore(), envelope=envelope, **options)(noting)
     records = [sqs_record(str(number), "hangs" if number == 0 else "{}") for number in range(3)]
     try:
-        assert failed_ids(consumer({"Records": records}, Context(left_ms=600))) == ["0"]
+        assert failed_ids(consumer({"Records": records}, Context(seconds=0.6))) == ["0"]
     finally:
         release.set()
     assert sorted(ran) == ["1", "2"]

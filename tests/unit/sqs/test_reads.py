@@ -19,9 +19,9 @@ from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.testing import Table
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, QUEUE, sqs_record
-from tests.unit.sqs.test_consumer import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +69,7 @@ def deliver(
 ) -> list[str]:
     """The ids that must be delivered again."""
     consumer = controlled(store, logger=SILENT, metrics=SILENT, **options)(function)
-    return failed_ids(consumer({"Records": list(records)}, Context(ms)))
+    return failed_ids(consumer({"Records": list(records)}, Context(seconds=ms / 1000)))
 
 
 def messages(count: int, **body: Any) -> list[dict[str, Any]]:
@@ -409,7 +409,7 @@ def test_a_get_that_failed_lets_nothing_commit_even_if_it_was_caught(effects: st
 
 @both_modes
 def test_without_time_for_another_run_it_is_a_failure_whose_attempt_counts(effects: str) -> None:
-    store, context = Bank(a=5), Context(30_000)
+    store, context = Bank(a=5), Context()
     runs = 0
 
     def handler(body: dict, tx: Transaction) -> None:
@@ -445,7 +445,7 @@ def test_what_was_to_run_again_and_found_no_time_has_failed_after_a_start(effect
             clock.seconds += 20
 
     consumer = controlled(store, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
-    assert failed_ids(consumer({"Records": messages(2)}, Context(30_000))) == ["m0"]
+    assert failed_ids(consumer({"Records": messages(2)}, Context())) == ["m0"]
 
     assert record_of(store)["status"] == "FAILED"
     assert json.loads(record_of(store)["error"])["type"] == "ConditionFailed"

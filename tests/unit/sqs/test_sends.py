@@ -17,13 +17,14 @@ from idempotent_receiver.batch import sends
 from idempotent_receiver.protocol.record import idempotency_key
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.sends import send_messages
 from idempotent_receiver.testing import Table, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.transaction.outbox import Outgoing, from_text
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, sqs_record
-from tests.unit.sqs.test_consumer import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,7 +134,7 @@ def deliver(
 ) -> list[str]:
     """The ids that must be delivered again."""
     consumer = controlled(store, sqs=sqs, **{"logger": SILENT, "metrics": SILENT, **options})(function)
-    return failed_ids(consumer({"Records": list(records)}, Context(ms)))
+    return failed_ids(consumer({"Records": list(records)}, Context(seconds=ms / 1000)))
 
 
 def messages(count: int, **more: Any) -> list[dict[str, Any]]:
@@ -275,7 +276,7 @@ def test_a_consumer_without_time_to_send_takes_nothing_over(effects: str) -> Non
     clock = ManualClock()
     store.read_takes = lambda: clock.sleep(29.1)
     consumer = controlled(store, sqs=Sqs(), effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(fails)  # type: ignore[arg-type]
-    assert failed_ids(consumer({"Records": messages(1, receives=2)}, Context(30_000))) == ["m0"]
+    assert failed_ids(consumer({"Records": messages(1, receives=2)}, Context())) == ["m0"]
     assert store.items["m0"] == before
 
 
@@ -509,7 +510,7 @@ def test_without_time_to_send_it_is_a_failure_that_a_redelivery_sends(effects: s
         clock.seconds += 29.6
 
     consumer = controlled(store, sqs=sqs, effects=effects, logger=SILENT, metrics=SILENT, clock=clock)(handler)
-    assert failed_ids(consumer({"Records": messages(1)}, Context(30_000))) == ["m0"]
+    assert failed_ids(consumer({"Records": messages(1)}, Context())) == ["m0"]
     assert sqs.sent == []
     assert store.status() == "SENDING"
 
@@ -537,7 +538,7 @@ def test_what_a_store_in_memory_took_is_an_event_for_the_next_consumer() -> None
         handled.append(body)
 
     next_consumer = sqs_consumer(MemoryStore(), logger=SILENT, metrics=SILENT)(take)
-    assert [next_consumer(event, Context(30_000)) for event in again] == [{"batchItemFailures": []}] * 2
+    assert [next_consumer(event, Context()) for event in again] == [{"batchItemFailures": []}] * 2
     assert handled == [{"order": 0}], "the repeated send is a duplicate"
 
 
@@ -549,7 +550,7 @@ def test_an_http_endpoint_refuses_a_send_because_nobody_redelivers_it() -> None:
 
     request = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}, "body": "{}"}
     with pytest.raises(RuntimeError, match="its calls are not redelivered"):
-        handler(request, Context(30_000))
+        handler(request, Context())
 
 
 @both_modes
@@ -640,3 +641,12 @@ def test_no_more_requests_are_in_progress_than_the_bound() -> None:
         out._queues.setdefault(message.queue_url, sends._Queue()).add(sends._Entry(outbox, 1, "k", message))
     out.flush(0.0, hurry=True, late=False)
     assert len(started) == sends.MOST_REQUESTS
+
+
+def test_a_message_that_sqs_answers_nothing_about_is_not_sent() -> None:
+    """Neither successful nor failed: the record keeps it, and the next delivery sends it under the same key."""
+    client: Any = SimpleNamespace(send_message_batch=lambda **asked: {"Successful": [{"Id": "0"}]})
+    answers = send_messages(client, SHIPMENTS, [(f"k-{place}", {"MessageBody": "sold"}) for place in range(2)])
+    assert [each.confirmed for each in answers] == [True, False]
+    client.send_message_batch = lambda **asked: {}
+    assert [each.confirmed for each in send_messages(client, SHIPMENTS, [("k-0", {"MessageBody": "sold"})])] == [False]

@@ -524,3 +524,36 @@ def test_what_a_handler_sends_is_linked_to_its_messages_span(tracing: Tracing, *
     assert given["MessageAttributes"] == own | {STAMP: given["MessageAttributes"][STAMP]}
     assert crowded["MessageAttributes"] == full | {STAMP: crowded["MessageAttributes"][STAMP]}
     assert {one["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"] for one in store.sent} == {header}
+
+
+def remind(order: int) -> None:
+    if order:
+        raise ValueError(SECRET)
+
+
+async def remind_later(order: int) -> None:
+    remind(order)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_call_has_a_span_below_its_messages_without_arguments(
+    tracing: Tracing, asynchronous: bool, order: int
+) -> None:
+    called = remind_later if asynchronous else remind
+
+    def place(body: dict, tx: Transaction) -> None:
+        tx.call(called, order=order)
+
+    async def place_later(body: dict, tx: Transaction) -> None:
+        tx.call(called, order=order)
+
+    assert consume(tracing, place_later if asynchronous else place, sqs_event({}), calls=[called]) == (
+        ["message-1"] if order else []
+    )
+    (span,) = tracing.named(f"call {called.__name__}")
+    (message,) = tracing.of_messages
+    assert f"call {called.__name__}" in tracing.below(message)
+    assert of(span, "error.type") == ("ValueError" if order else None)
+    assert of(message, "error.type") == ("ValueError" if order else None)
+    assert SECRET not in span.to_json() + message.to_json()

@@ -63,7 +63,7 @@ def test_calls_and_messages_of_one_transaction(effects: str) -> None:
         tx.send(QueueUrl=SHIPMENTS, MessageBody="a")
         write(body, tx)
 
-    result = explore(consumer(effects, function=both), ORDER)
+    result = explore(consumer(effects, function=both), ORDER, faults=1)
     assert "calls made: 1 items" in str(result)
     assert "messages sent: 1 items" in str(result)
 
@@ -82,7 +82,7 @@ def test_a_refused_order_notifies_nobody(effects: str) -> None:
         tx.call(notify, order=body["n"])
 
     stock = Table("item", {"item": "a", "n": 0})
-    result = explore(consumer(effects, function=take), ORDER, tables={"stock": stock})
+    result = explore(consumer(effects, function=take), ORDER, tables={"stock": stock}, faults=1)
     assert "calls made" not in str(result)
 
 

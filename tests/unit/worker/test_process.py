@@ -856,6 +856,17 @@ def test_of_two_messages_with_one_record_the_one_that_had_started_counts() -> No
     assert changed[1] == ("2", 0)
 
 
+def test_beside_one_that_had_started_an_attempt_that_never_did_does_not_count() -> None:
+    store = MemoryStore()
+    record = {"status": "INPROGRESS", "version": "v", "owner": "dead", "attempts": 1, "validation": "f"}
+    later = {"in_progress_expiration": ManualClock().epoch_ms() + 5_000, "expiration": ManualClock().epoch_ms()}
+    store.items |= {id: {"id": id, **record, **later} for id in ("r", "s")}
+
+    given_back(store, ORPHAN, ORPHAN | {"id": "b", "handle": "2", "record": "s", "started": False})
+
+    assert [store.items[id].get("attempts") for id in ("r", "s")] == [1, 0]
+
+
 def test_what_had_started_comes_again_after_a_backoff_and_its_neighbours_at_once() -> None:
     """A message that ends every process would else take its neighbours along, receive by receive."""
     orphans = [

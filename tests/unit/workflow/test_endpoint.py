@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urljoin
 
@@ -14,9 +13,10 @@ from pydantic import BaseModel
 
 from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
 from idempotent_receiver.workflow import workflow_endpoint
+from tests.contexts import Context
 from tests.unit.workflow.requests import ARN, NAME, OVERDRAWN, Requests
 
-CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="request")
+CONTEXT = Context(seconds=10)
 LOCATION = f"transfers/{NAME}"
 RUNNING = {"status": "running", "execution": ARN}
 
@@ -91,6 +91,12 @@ def test_a_request_is_accepted_with_its_location_and_so_it_is_while_it_runs(api:
     assert api.get() == (200, RUNNING)
     assert api.post() == answer
     assert len(api.machines.executions) == 1
+
+
+def test_a_location_with_a_slash_at_its_end_is_the_same(api: Api) -> None:
+    api.post()
+    answer = api.call("GET", f"/v1/workflows/{LOCATION}/")
+    assert (answer["statusCode"], answer["body"]) == (200, RUNNING)
 
 
 def test_a_record_that_cannot_be_read_is_not_reported_as_an_execution_that_was_never_accepted(api: Api) -> None:

@@ -13,7 +13,7 @@ from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.answers import AlreadyCompleted, AlreadyFailed, ClaimLost, OtherPayload, Settled
 from idempotent_receiver.protocol.store import NotApplied
 from idempotent_receiver.workflow import Closed, NothingToDo, Running, Started, Unknown, accept, name_of
-from idempotent_receiver.workflow.executions import HAND_OVER_MARGIN_SECONDS
+from idempotent_receiver.workflow.executions import HAND_OVER_MARGIN_SECONDS, MOST_INPUT_BYTES
 from idempotent_receiver.workflow.starts import MOST_STARTS
 from tests.fake_step_functions import MACHINE, FakeStepFunctions, Killed
 from tests.unit.workflow.requests import ARN, NAME, OVERDRAWN, TIMEOUT_SECONDS, Requests, workflow_of
@@ -252,3 +252,26 @@ def test_what_cannot_work_is_refused_at_set_up(store: Any, options: dict[str, An
 def test_a_workflow_that_is_given_no_clock_has_the_systems(options: dict[str, Any]) -> None:
     workflow = workflow_of(MemoryStore(namespace="clockless"), FakeStepFunctions(), **options)
     assert 9 < workflow.deadline(10_000).left_seconds <= 10
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
+def test_an_input_may_have_exactly_the_bytes_that_step_functions_allows(
+    requests: Requests, more: int, fits: bool
+) -> None:
+    """Bytes, not characters."""
+    least = len(requests.workflow.start_of(NAME, "f1", "").input)
+    text = "\u00fc" * ((MOST_INPUT_BYTES - least) // 2) + "x" * ((MOST_INPUT_BYTES - least) % 2 + more)
+    try:
+        size = len(requests.workflow.start_of(NAME, "f1", text).input.encode())
+    except ValueError:
+        size = 0
+    assert size == (MOST_INPUT_BYTES if fits else 0)
+
+
+def test_an_execution_whose_record_has_expired_is_none(requests: Requests) -> None:
+    """DynamoDB deletes it days later."""
+    requests.ask()
+    requests.complete("1")
+    assert requests.workflow.record_of(NAME, requests.workflow.deadline(1)) == requests.record()
+    requests.clock.seconds += requests.workflow.retention_seconds + 1
+    assert requests.workflow.record_of(NAME, requests.workflow.deadline(1)) is None

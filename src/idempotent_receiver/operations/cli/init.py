@@ -13,7 +13,7 @@ import typer
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Terminal, interruptible
 from idempotent_receiver.operations.starter.project import WATCH, Project, contents, watch
-from idempotent_receiver.operations.starter.senders import Source
+from idempotent_receiver.operations.starter.senders import SendingService
 from idempotent_receiver.operations.starter.source import source, vendor
 from idempotent_receiver.transaction.outbox import STAMP
 
@@ -45,7 +45,7 @@ def init(
         str | None, typer.Option(help="Consume this existing queue instead of a new one.", show_default=False)
     ] = None,
     source: Annotated[
-        Source | None,
+        SendingService | None,
         typer.Option(help="The service that sends to the queue; its event's id is the key.", show_default=False),
     ] = None,
     container: Annotated[
@@ -137,12 +137,12 @@ def _key(text: str) -> tuple[str, str]:
     return strategy, argument
 
 
-def _require_possible(source: Source, key: str, *, fifo: bool, queue_arn: str | None) -> None:
+def _require_possible(source: SendingService, key: str, *, fifo: bool, queue_arn: str | None) -> None:
     if fifo:
         raise UsageError(f"--source {source} is for a standard queue: omit --fifo")
     if queue_arn is not None:
         raise UsageError(f"--source {source} needs a queue of this template, whose policy it extends: omit --queue-arn")
-    if key.startswith("message_attribute") or (source is Source.S3 and key != "message_id"):
+    if key.startswith("message_attribute") or (source is SendingService.S3 and key != "message_id"):
         raise UsageError(f"--key {key}: the messages of {source} have no such key; omit --key to use the event's id")
 
 

@@ -60,7 +60,7 @@ def partial_responses(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def table_of_records(facts: Facts) -> Iterator[Problem]:
+def records(facts: Facts) -> Iterator[Problem]:
     """The table that the consumer reads must be there, have the records' key, and be the one that operators look at."""
     named = known(facts.named_table)
     read = named and (known(facts.settings).get("RECORDS_TABLE") or named).rpartition("/")[2]  # it may be an ARN
@@ -179,7 +179,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     queue_retention,
     dead_letter_queue,
     one_consumer,
-    table_of_records,
+    records,
     ttl,
     record_retention,
     dead_letter_retention,
@@ -198,7 +198,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
 
 OF_PROMISES = frozenset(
     {
-        *(partial_responses, receives, queue_retention, one_consumer, table_of_records, record_retention),
+        *(partial_responses, receives, queue_retention, one_consumer, records, record_retention),
         *(dead_letter_retention, filter_criteria, global_table, managed_instances, one_table),
     }
 )

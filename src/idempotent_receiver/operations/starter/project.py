@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from idempotent_receiver.operations.description import DAY_SECONDS, OUTPUT
-from idempotent_receiver.operations.starter.senders import SENDERS, Sender, Source
+from idempotent_receiver.operations.starter.senders import SENDERS, Sender, SendingService
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 
 ORDERS = (("alice", 1250), ("alice", 750), ("bob", 300))
@@ -83,7 +83,7 @@ class Project:
     key: tuple[str, str] = ("message_id", "")
     queue_arn: str | None = None
     container: bool = False
-    source: Source | None = None
+    source: SendingService | None = None
 
     @property
     def sender(self) -> Sender | None:
@@ -111,7 +111,7 @@ def contents(project: Project, *, requirement: str, requirement_dev: str) -> dic
         "requirement_cli": cli,
     }
     templates = TEMPLATES | (CONTAINER_TEMPLATES if project.container else {})
-    if project.source is Source.S3:
+    if project.source is SendingService.S3:
         templates = {"handler_s3.py" if name == "handler.py" else name: path for name, path in templates.items()}
     made = {
         path.format(package=project.package): filled((_HERE / "files" / f"{name}.in").read_text(), values)
@@ -175,8 +175,8 @@ def _values(project: Project) -> dict[str, str]:
         "stack": project.stack,
         "key_import": f"{strategy}, " if own_key else "",
         "decorator": _decorator(project),
-        "adds": ADDS_BYTES if project.source is Source.S3 else ADDS_ORDERS,
-        "amount": "bytes" if project.source is Source.S3 else "cents",
+        "adds": ADDS_BYTES if project.source is SendingService.S3 else ADDS_ORDERS,
+        "amount": "bytes" if project.source is SendingService.S3 else "cents",
         "sender": f"{sender.resources}\n" if sender else "",
         "key_field": f"{field}: str" if field else "",
         "namespace_argument": f', "{project.name}"' if own_key else "",
@@ -266,7 +266,7 @@ def _sending(project: Project) -> str:
     """How to have a message sent, for the README."""
     order = json.dumps(order_of(project, 0))
     if project.sender is not None:
-        entry = json.dumps([{"Source": "orders", "DetailType": "order", "Detail": order}])
+        entry = json.dumps([{"SendingService": "orders", "DetailType": "order", "Detail": order}])
         return filled(project.sender.try_it, {"order": order, "entry": entry})
     options = ["--message-group-id alice --message-deduplication-id 1"] if project.fifo else []
     if project.key[0] == "message_attribute":

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Source(StrEnum):
+class SendingService(StrEnum):
     """The AWS services that can send to a project's queue."""
 
     S3 = "s3"
@@ -88,7 +88,7 @@ def _put(order: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 SENDERS = {
-    Source.S3: Sender(
+    SendingService.S3: Sender(
         service="s3",
         envelope=None,
         resources="""\
@@ -108,7 +108,7 @@ Uploads: # S3 sends a message for each object
         "```sh\naws s3 cp README.md s3://BUCKET/alice/README.md\n```\n",
         wrapped=_uploaded,
     ),
-    Source.SNS: Sender(
+    SendingService.SNS: Sender(
         service="sns",
         envelope="Message",
         resources="""\
@@ -125,7 +125,7 @@ Subscription:
         "```sh\naws sns publish --topic-arn TOPIC_ARN --message '<<order>>'\n```\n",
         wrapped=_notified,
     ),
-    Source.EVENTBRIDGE: Sender(
+    SendingService.EVENTBRIDGE: Sender(
         service="events",
         envelope="detail",
         resources="""\

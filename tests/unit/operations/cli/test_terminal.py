@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -10,12 +11,18 @@ import select
 import signal
 import sys
 import time
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from rich.cells import cell_len
 
+from idempotent_receiver.local.samples import TrialError
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli import local, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
-from idempotent_receiver.operations.cli import terminal
+from idempotent_receiver.operations.dead_letters.history import NotKept
 from tests.unit.operations.cli.stack import FLAKY, Stack
 
 
@@ -141,3 +148,88 @@ def test_ctrl_c_while_it_moves_stops_between_two_requests(stack: Stack) -> None:
     moved, dropped, left = map(int, told.groups())
     assert moved < 20, "it stopped before the end"
     assert moved + dropped + left == 24, "each is counted"
+
+
+@pytest.mark.parametrize(
+    ("answers", "confirmed"), [(["perhaps", "y"], True), (["perhaps"] * 3 + ["y"], False), (["no", "y"], False)]
+)
+def test_a_question_is_asked_three_times_at_most(answers: list[str], confirmed: bool) -> None:
+    left = iter(answers)
+    console: Any = SimpleNamespace(input=lambda *asked, **options: next(left), print=lambda *shown: None)
+    assert terminal.Terminal(err=console).confirm("Scan?", yes=False) is confirmed
+
+
+def test_a_first_ctrl_c_is_noted_and_a_second_stops_at_once() -> None:
+    def press_twice() -> None:
+        with terminal.Terminal().stoppable() as stopped:
+            signal.raise_signal(signal.SIGINT)
+            assert stopped()
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("it goes on")
+
+    with pytest.raises(KeyboardInterrupt):
+        press_twice()
+
+
+def test_columns_stand_below_each_other_whatever_the_letters() -> None:
+    """Chinese letters take two columns each."""
+    shown: Any = terminal.listing(
+        ("key", "state"), [(("\u8a02\u55ae\u7de8\u865f-1", "DONE"), ()), (("order-1", "DONE"), ())]
+    )
+    lines = [each.plain for each in shown.renderables]
+    assert {
+        cell_len(each[: each.index(word)]) for each, word in zip(lines, ("state", "DONE", "DONE"), strict=True)
+    } == {12}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("no such queue"), 2),
+        (NotKept("the history table refuses"), 3),
+        (ClientError({"Error": {"Code": "AccessDenied"}}, "Scan"), 3),
+        (EndpointConnectionError(endpoint_url="there"), 3),
+        (KeyboardInterrupt(), 130),
+        (ZeroDivisionError(), 70),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_script_can_tell_why_a_command_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    """Only a bug has a traceback."""
+
+    def fails(**given: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(command_line, "app", fails)
+    with pytest.raises(SystemExit) as ended:
+        command_line.main(["stuck"])
+    assert ended.value.code == code
+    assert ("Traceback" in capsys.readouterr().err) is (code == 70)
+
+
+def test_nohup_keeps_a_command_when_its_terminal_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminal.interruptible():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.getsignal(signal.SIGTERM) is not signal.default_int_handler
+
+
+def test_json_controls_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"why": "\x9b2J\u202eevil"}
+    terminal.Terminal(as_json=True).answer(told, "")
+    out = capsys.readouterr().out
+    assert all(each.isprintable() or each == "\n" for each in out)
+    assert json.loads(out)["why"] == told["why"]
+
+
+def test_a_parameters_value_may_have_an_equals_sign() -> None:
+    assert local._parameters(["Filter=a=b", "Empty="]) == {"Filter": "a=b", "Empty": ""}
+    for wrong in ("Filter", "=b"):
+        with pytest.raises(TrialError, match="write it as NAME=VALUE"):
+            local._parameters([wrong])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +26,7 @@ from idempotent_receiver.sqs.dead_letter import Stamp
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.transaction.outbox import STAMP
 from tests.consumers import controlled
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.queues import Queue, Queues
 
@@ -39,9 +39,7 @@ START = "2027-01-15T08:00:00+00:00"
 ONE_BY_ONE = 1.0
 """At a message a second, each has a send and a delete of its own."""
 
-CONTEXT = SimpleNamespace(
-    get_remaining_time_in_millis=lambda: 30_000, aws_request_id="request", function_name="consumer"
-)
+CONTEXT = Context()
 
 
 @dataclass

@@ -24,7 +24,7 @@ from idempotent_receiver.operations.dead_letters.history import (
     Verb,
     in_doubt,
 )
-from idempotent_receiver.operations.dead_letters.journal import Journal
+from idempotent_receiver.operations.dead_letters.journal import Journal, key_of
 from idempotent_receiver.operations.dead_letters.steps import ActFailure
 from idempotent_receiver.operations.dead_letters.triage import Verdict, triage
 from idempotent_receiver.operations.dead_letters.verbs import delete_dispositions
@@ -341,3 +341,10 @@ def test_what_a_later_version_wrote_is_still_told(history: History, dynamodb: Co
     dynamodb.put_item(TableName="history", Item={**item, "outcome": {"S": "half"}, "new": {"N": "1"}})
     (found,) = history.of_key("k")
     assert (found.verb, found.outcome, found.plan) == ("mended", "half", "")
+
+
+@pytest.mark.parametrize(("unkeyed", "key"), [(None, "bank#order-1"), ("its body has no order", "m-1")])
+def test_an_act_on_a_dead_letter_without_a_key_is_kept_under_its_message_id(unkeyed: str | None, key: str) -> None:
+    """All such dead letters would share one entry."""
+    of: Any = SimpleNamespace(id="m-1", record_id="bank#order-1", unkeyed=unkeyed)
+    assert key_of(of) == key

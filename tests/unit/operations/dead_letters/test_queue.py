@@ -249,6 +249,18 @@ def test_a_deletion_that_sqs_does_not_confirm_counts_as_none(monkeypatch: pytest
     assert source.still_held([first, second]) == {second}
 
 
+def test_a_hold_that_sqs_does_not_renew_is_lost_and_those_renewed_beside_it_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bank = throttled(2)
+    source = bank.session().source
+    first, second = (message["MessageId"] for message in source.take())
+    bank.clock.sleep(HOLD_SECONDS * 0.75)
+    answer = {"Successful": [{"Id": "1"}], "Failed": [{"Id": "0", "Code": "MessageNotInflight"}]}
+    monkeypatch.setattr(source.sqs, "change_message_visibility_batch", lambda **asked: answer)
+    assert source.still_held([first, second]) == {second}
+
+
 def test_a_delete_that_sqs_does_not_confirm_may_have_happened(monkeypatch: pytest.MonkeyPatch) -> None:
     bank = throttled(1)
     with bank.session() as session:

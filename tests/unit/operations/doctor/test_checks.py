@@ -170,7 +170,7 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
         lambda: replace(SHIPPED, dead_letter_readers=["audit"]),
         lambda: replace(OUTSIDE, dead_letter_readers=["Consumer"]),
     ],
-    "records-table": [
+    "records": [
         lambda: amended("settings", RECORDS_TABLE="another"),
         lambda: amended("table", KeySchema=KEYED_BY_NAME, AttributeDefinitions=NAMES),
         lambda: amended("table", KeySchema=[*KEYED_BY_ID, *KEYED_BY_NAME], AttributeDefinitions=[*IDS, *NAMES]),
@@ -430,7 +430,7 @@ def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
 @pytest.mark.parametrize(
     ("fact", "missing", "check", "remedy"),
     [
-        ("table", "there is no table records", "records-table", "correct RECORDS_TABLE"),
+        ("table", "there is no table records", "records", "correct RECORDS_TABLE"),
         ("dead_letter_queue", "there is no queue dead", "dead-letter-queue", "create it, or name another"),
     ],
 )
@@ -597,3 +597,11 @@ def test_what_a_consumer_gives_up_or_nobody_watches_is_noted_and_is_no_finding(
         assert f"note: {note}" in " ".join(shown([], [note]).split())
     assert not [each for each in examine(consumer) if isinstance(each, Finding)] or not says
     assert "\n## 2. One at a time\n" in (ROOT / "docs/guarantees.md").read_text()
+
+
+def test_each_function_that_reads_a_workers_queue_must_have_its_table() -> None:
+    """Not only the first."""
+    (function,) = SHIPPED.functions  # type: ignore[misc]
+    functions = [function, replace(function, configuration={**function.configuration, "Environment": OTHER_TABLE})]
+    told = [each for each in examine(replace(OUTSIDE, functions=functions)) if "also reads the queue" in str(each)]
+    assert len(told) == 1

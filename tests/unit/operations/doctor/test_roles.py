@@ -153,3 +153,14 @@ def test_a_role_that_is_bounded_to_another_consumers_records_is_found() -> None:
     (found,) = copied.denied(copied.statements)
     assert found.startswith("dynamodb:PartiQLInsert, dynamodb:PartiQLUpdate, ")
     assert found.endswith(" on arn:aws:dynamodb:us-east-1:123456789012:table/Records")
+
+
+def test_a_key_that_aws_manages_needs_no_permission_by_whatever_name() -> None:
+    """The account's own needs one for each service that uses it."""
+    queue = {"QueueArn": "arn:aws:sqs:us-east-1:123456789012:orders"}
+    table = {"SSEDescription": {"KMSMasterKeyArn": KEY}}
+    for alias in ("alias/aws/sqs", "arn:aws:kms:us-east-1:123456789012:alias/aws/sqs"):
+        needs = needed_of_keys({}, {**queue, "KmsMasterKeyId": alias}, None, table)
+        assert [(each.resource, "Encrypt" in each.actions) for each in needs] == [(KEY, True)]
+    own = needed_of_keys({}, {**queue, "KmsMasterKeyId": "alias/orders"}, None, table)
+    assert [each.resource for each in own] == ["alias/orders", KEY]

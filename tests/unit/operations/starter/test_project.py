@@ -15,7 +15,7 @@ import pytest
 
 from idempotent_receiver.operations.description import Description, description_in
 from idempotent_receiver.operations.starter.project import LONGEST_LINE, WATCH, Project, contents
-from idempotent_receiver.operations.starter.senders import Source
+from idempotent_receiver.operations.starter.senders import SendingService
 from idempotent_receiver.testing import MemoryStore, lambda_context
 from tests.starter import BODY_FIELD, CHOICES, QUEUE, made
 from tests.template import WATCH as SHIPPED
@@ -26,8 +26,8 @@ MOST_LINES = 23
 MOST_LINES_OF_THE_TEMPLATE = 151
 
 
-def source_of(choice: str) -> Source | None:
-    source: Source | None = CHOICES[choice].get("source")
+def source_of(choice: str) -> SendingService | None:
+    source: SendingService | None = CHOICES[choice].get("source")
     return source
 
 
@@ -58,7 +58,7 @@ def test_its_handler_is_short_and_says_what_was_chosen(choice: str) -> None:
     assert ('os.environ["RECORDS_TABLE"], "order-totals")' in text) == own_key, "such a key needs a namespace"
     assert ("    order_id: str\n" in text) == (argument == "order_id"), "the model has what the body has"
     key = f'key={strategy}("{argument}"), ' if argument else f"key={strategy}, " if own_key else ""
-    envelope = {Source.SNS: 'envelope="Message", ', Source.EVENTBRIDGE: 'envelope="detail", '}.get(
+    envelope = {SendingService.SNS: 'envelope="Message", ', SendingService.EVENTBRIDGE: 'envelope="detail", '}.get(
         source_of(choice), ""
     )
     decorated = " ".join(text.partition("@sqs_consumer(")[2].partition("\n)")[0].split())
@@ -246,7 +246,7 @@ def test_the_messages_of_a_source_take_effect_once_whoever_repeats_them(
     again = {"Records": [{**each, "messageId": f"{each['messageId']}-again"} for each in event["Records"]]}
     answers = [handler(each, lambda_context()) for each in (event, again)]
     assert answers == [{"batchItemFailures": []}] * 2
-    amount = "bytes" if source_of(choice) is Source.S3 else "cents"
+    amount = "bytes" if source_of(choice) is SendingService.S3 else "cents"
     totals = {item["customer"]: item[amount] for item in store.tables["a-table"].items.values()}
     assert totals == {"alice": 2000, "bob": 300}
 
@@ -256,7 +256,7 @@ def test_only_its_source_may_send_and_only_from_this_account(choice: str) -> Non
     template = rendering(parsed(made(choice)["template.yaml"])).rendered()
     statements = template["Resources"]["QueuePolicy"]["Properties"]["PolicyDocument"]["Statement"]
     (allowed,) = [each for each in statements if each["Effect"] == "Allow"]
-    service = {Source.EVENTBRIDGE: "events"}.get(sent_by := source_of(choice), sent_by)  # type: ignore[arg-type]
+    service = {SendingService.EVENTBRIDGE: "events"}.get(sent_by := source_of(choice), sent_by)  # type: ignore[arg-type]
     assert allowed["Principal"] == {"Service": f"{service}.amazonaws.com"}
     assert allowed["Condition"].keys() == {"ArnEquals", "StringEquals"}
     assert allowed["Condition"]["StringEquals"].keys() == {"aws:SourceAccount"}
@@ -266,6 +266,10 @@ def test_only_its_source_may_send_and_only_from_this_account(choice: str) -> Non
 @with_source
 def test_its_readme_says_how_to_have_a_message_sent(choice: str) -> None:
     readme = made(choice)["README.md"]
-    command = {Source.S3: "aws s3 cp", Source.SNS: "aws sns publish", Source.EVENTBRIDGE: "aws events put-events"}
+    command = {
+        SendingService.S3: "aws s3 cp",
+        SendingService.SNS: "aws sns publish",
+        SendingService.EVENTBRIDGE: "aws events put-events",
+    }
     assert f"\n{command[source_of(choice)]} " in readme  # type: ignore[index]
     assert "QUEUE_URL" not in readme

@@ -1,0 +1,154 @@
+"""What could not keep the promise is refused at set-up, with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import Connection, Engine, NullPool, QueuePool, StaticPool, create_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from idempotent_receiver import MemoryStore, http_endpoint, idempotent, payload_key, sqs_consumer
+from idempotent_receiver.sql import SQLStore
+from idempotent_receiver.workflow import Workflow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def handle(body: dict[str, Any], session: Session) -> None: ...
+
+
+def connected(body: dict[str, Any], at: Connection) -> None: ...
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return create_engine(f"sqlite:///{tmp_path / 'bank'}")
+
+
+def postgresql(**options: Any) -> Engine:
+    """An engine that never connects."""
+    return create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none", **options)
+
+
+@pytest.mark.parametrize("kind", [AsyncSession, AsyncConnection])
+def test_an_asynchronous_session_is_refused(engine: Engine, kind: type) -> None:
+    def handle(body: dict[str, Any], session: kind) -> None: ...  # type: ignore[valid-type]
+
+    handle.__annotations__["session"] = kind
+    with pytest.raises(TypeError, match=r"lends no Async\w+: request a sqlalchemy.orm.Session"):
+        sqs_consumer(SQLStore(engine))(handle)
+
+
+def test_a_coroutine_function_is_refused(engine: Engine) -> None:
+    """Whatever it requests: a session would block the event loop."""
+
+    async def handle(body: dict[str, Any]) -> None: ...
+
+    with pytest.raises(TypeError, match="lends a session that blocks: make it a plain function"):
+        sqs_consumer(SQLStore(engine))(handle)
+
+
+def test_effects_of_dynamodbs_transactions_are_refused(engine: Engine) -> None:
+    with pytest.raises(TypeError, match="SQLStore claims no key anyway"):
+        sqs_consumer(SQLStore(engine), effects="transaction")(handle)
+
+
+@pytest.mark.parametrize("hint", [Session | None, list[Session], scoped_session])
+def test_an_annotation_that_would_get_no_session_is_refused(engine: Engine, hint: Any) -> None:
+    def handle(body: dict[str, Any], session: Any) -> None: ...
+
+    handle.__annotations__["session"] = hint
+    with pytest.raises(TypeError, match="session"):
+        sqs_consumer(SQLStore(engine))(handle)
+
+
+@pytest.mark.parametrize("function", [handle, connected])
+def test_another_store_lends_no_session(function: Any) -> None:
+    with pytest.raises(TypeError, match="only an SQLStore lends"):
+        sqs_consumer(MemoryStore())(function)
+
+
+@pytest.mark.parametrize("way", ["option", "execution option"])
+def test_an_engine_that_commits_each_statement_is_refused(way: str) -> None:
+    engine = postgresql(isolation_level="AUTOCOMMIT") if way == "option" else postgresql()
+    if way == "execution option":
+        engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with pytest.raises(ValueError, match="AUTOCOMMIT"):
+        SQLStore(engine)
+
+
+def test_sqlite_runs_one_message_at_a_time(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="SQLite has one writer at a time, so concurrency must be 1; it is 2"):
+        sqs_consumer(SQLStore(engine), concurrency=2)(handle)
+
+
+@pytest.mark.parametrize("options", [{}, {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}])
+def test_a_database_in_memory_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="use a file"):
+        SQLStore(create_engine("sqlite://", **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({"pool_size": 2, "max_overflow": 1}, 3),
+        ({"pool_size": 5}, None),
+        ({"pool_size": 0}, None),
+        ({"pool_size": 1, "max_overflow": -1}, None),
+        ({"poolclass": NullPool}, None),
+        ({"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}, 1),
+    ],
+    ids=str,
+)
+def test_a_pool_known_to_be_smaller_than_the_concurrency_is_refused(options: dict[str, Any], most: int | None) -> None:
+    store = SQLStore(postgresql(**options))
+    if most is None:
+        sqs_consumer(store, concurrency=4)(handle)
+    else:
+        sqs_consumer(store, concurrency=most)(handle)
+        with pytest.raises(ValueError, match=f"pool has at most {most}: use create_engine"):
+            sqs_consumer(store, concurrency=most + 1)(handle)
+
+
+def test_http_functions_and_workflows_refuse_the_store(engine: Engine) -> None:
+    """A placeholder must never be an answer."""
+    store, key = SQLStore(engine, "orders"), payload_key("id")
+    for wrap in (
+        lambda: http_endpoint(store)(lambda event, context: None),
+        lambda: idempotent(store, key=key)(lambda order: None),
+        lambda: Workflow(store, client=None, state_machine_arn="", timeout_seconds=1),
+    ):
+        with pytest.raises(TypeError, match="SQLStore works with sqs_consumer alone"):
+            wrap()
+
+
+@pytest.mark.parametrize("engine", ["sqlite://", object(), None])
+def test_what_is_no_engine_is_refused(engine: Any) -> None:
+    with pytest.raises(TypeError, match=r"engine must be a sqlalchemy.Engine"):
+        SQLStore(engine)
+
+
+@pytest.mark.parametrize("name", ["binds", "twophase"])
+def test_sessions_on_other_connections_are_refused(engine: Engine, name: str) -> None:
+    sessions = sessionmaker(engine, **{name: {object: engine} if name == "binds" else True})
+    with pytest.raises(ValueError, match=name):
+        SQLStore(engine, sessions=sessions)
+
+
+def test_what_makes_no_sessions_is_refused(engine: Engine) -> None:
+    with pytest.raises(TypeError, match="sessionmaker"):
+        SQLStore(engine, sessions=Session(engine))  # type: ignore[arg-type]
+
+
+def test_two_functions_share_no_namespace(engine: Engine) -> None:
+    """Two stores on one table are one place."""
+
+    def other(body: dict[str, Any], session: Session) -> None: ...
+
+    sqs_consumer(SQLStore(engine, "orders"))(handle)
+    with pytest.raises(ValueError, match="one namespace, one function"):
+        sqs_consumer(SQLStore(engine, "orders"))(other)
+    sqs_consumer(SQLStore(engine, "orders").named("other"))(other)

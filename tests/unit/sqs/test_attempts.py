@@ -359,6 +359,21 @@ def test_a_redrive_by_the_sqs_console_begins_anew(pipeline: Callable[..., Pipeli
     assert stamp_in(place).charged == 9
 
 
+def test_a_redrive_by_the_sqs_console_of_what_sqs_had_moved_goes_on_under_a_key_of_the_body(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    """It has no stamp, and the record knows the key."""
+    place = pipeline(bad_fails, most_receives=2, store=MemoryStore("orders"), key=body_field("order"))
+    place.send(json.dumps({"order": "17", "note": "bad"}))
+    place.run()
+    assert len(place.runs) == 2
+    place.queue.most_receives = 50
+    place.queues.move_natively(place.dead_letters, place.queue)
+    place.run()
+    assert (len(place.runs), len(place.dead)) == (3, 1)
+    assert stamp_in(place).charged == 3
+
+
 def test_a_message_that_sqs_had_moved_begins_anew_at_its_stamp(pipeline: Callable[..., Pipeline]) -> None:
     place = pipeline(bad_fails, most_receives=2)
     place.send("bad")

@@ -28,13 +28,9 @@ class Terms:
 
 def find_claim(message: Message, options: ConsumerOptions, terms: Terms) -> tuple[Message, str, Claim | Failure]:
     """The message with its body, its key, and the claim to make, or the failure if it has no usable key."""
-    strategy, open_envelope = options.key, options.open_envelope
-    if is_s3_test(message, options):
-        strategy, open_envelope = message_id, str
-    payload = EVERYTHING if options.payload is None else options.payload
     id_of = partial(record_id, options.store.namespace)
     try:
-        message, key, fingerprint = keyed(message, strategy, payload, open_envelope, id_of)
+        message, key, fingerprint = with_key(message, options)
     except BaseException as error:  # noqa: BLE001  # a user's strategy may even exit: that concerns only this message
         return message, "", _no_key(error, with_text=options.error_texts)
     claim = Claim(
@@ -47,6 +43,15 @@ def find_claim(message: Message, options: ConsumerOptions, terms: Terms) -> tupl
         allowance=None if options.max_attempts is None else allowance_of(message, options),
     )
     return message, key, claim
+
+
+def with_key(message: Message, options: ConsumerOptions) -> tuple[Message, str, str]:
+    """The message with its body, its key, and its payload's fingerprint. Raises as `keyed` does."""
+    strategy, open_envelope = options.key, options.open_envelope
+    if is_s3_test(message, options):
+        strategy, open_envelope = message_id, str
+    payload = EVERYTHING if options.payload is None else options.payload
+    return keyed(message, strategy, payload, open_envelope, partial(record_id, options.store.namespace))
 
 
 def allowance_of(message: Message, options: ConsumerOptions) -> Allowance:

@@ -30,6 +30,7 @@ from idempotent_receiver import (
     MemoryStore,
     Message,
     Transaction,
+    event_id,
     http_endpoint,
     powertools_key,
     sqs_consumer,
@@ -975,3 +976,17 @@ def test_without_the_extra_explore_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "explore needs the [testing] extra: pip install 'idempotent-receiver[testing]'\n"
+
+
+def test_s3s_test_event_is_completed_among_others() -> None:
+    """It is no event, so its key is its messageId: the record that `explore` looks for is that one."""
+
+    @sqs_consumer(DynamoDBStore("records", namespace="uploads"), key=event_id)
+    def index(event: dict, tx: Transaction) -> None:
+        tx.put(TableName="files", Item={"id": event["id"]})
+
+    test_event = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "uploads"}
+    upload = {"id": "1", "detail-type": "Object Created"}
+    result = explore(index, [test_event, upload], tables={"files": "id"})
+    assert result.complete
+    assert result.acknowledged == {"message-1": "completed", "message-2": "completed"}

@@ -229,6 +229,19 @@ def test_what_a_transaction_refuses_for_good_is_a_dead_letter_every_time() -> No
     assert {what for kind, what in result.played if kind == "send"} == {*schedule.SEND, schedule.SLOW}
 
 
+@pytest.mark.parametrize("max_attempts", [3, 5])
+def test_a_message_that_fails_each_time_uses_up_its_attempts_whatever_crashes(max_attempts: int) -> None:
+    """A redrive gives it all of them again, and a crash on the way takes a receive."""
+    sqs = boto3.client("sqs", region_name="us-east-1")
+
+    @sqs_consumer(DynamoDBStore("records"), sqs=sqs, dead_letter_queue=DEAD_LETTERS, max_attempts=max_attempts)
+    def fail(order: dict, tx: Transaction) -> None:
+        raise KeyError(order["order"])
+
+    result = explore(fail, ORDER, workers=1)
+    assert result.acknowledged == {"message-1": "dead letter"}
+
+
 def _overdrawn(order: dict, tx: Transaction) -> None:
     handlers.debit(order, tx, handlers.PermanentError("overdrawn"))
 

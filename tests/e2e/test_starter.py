@@ -130,7 +130,7 @@ def invoke(aws: Aws, function: str, event: dict[str, Any]) -> Any:
 
 
 def test_its_tests_pass(project: Project) -> None:
-    assert "3 passed" in project.make("test")
+    assert "4 passed" in project.make("test")
 
 
 def test_a_duplicate_has_no_second_effect(project: Project, stack: Stack, aws: Aws) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from idempotent_receiver import errors, telemetry
+from idempotent_receiver.handler.outcome import DeadLettered, Failed
+from idempotent_receiver.log_lines import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +90,14 @@ def test_each_log_line_has_a_row(text: str) -> None:
     rows = re.findall(r"(?m)^\| [A-Z, ]+ \| (`.+?`+) \|", section("Log lines"))
     named = [max(row.strip("` ").split("…"), key=len).strip() for row in rows]
     assert [row for row in named if row in text or text in row], named
+
+
+@pytest.mark.parametrize("exhausted", [False, True])
+def test_each_failure_that_is_not_retried_has_a_row(exhausted: bool) -> None:
+    failure = errors.Failure(type="KeyError", permanent=not exhausted, exhausted=exhausted)
+    rows = re.findall(r"(?m)^\| ERROR \| `(.+?)(?: …)?` \|", section("Log lines"))
+    for outcome in (Failed(failure), DeadLettered(failure)):
+        assert [row for row in rows if line_of(outcome).text.startswith(row)]
 
 
 def test_each_error_has_a_row() -> None:

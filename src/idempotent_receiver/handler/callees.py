@@ -63,7 +63,10 @@ class Callees:
             if callee.function == function:
                 return callee.to_call(arguments)
         name = getattr(function, "__qualname__", type(function).__name__)
-        raise misuse(TypeError(f"Transaction.call: {name} is not declared: sqs_consumer(store, calls=[{name}])"))
+        problem = f"{name} is not declared: sqs_consumer(store, calls=[{name}])"
+        if name in self.by_name:
+            problem = f"{name} is not the function that calls declares: in a test, replace what it calls instead"
+        raise misuse(TypeError(f"Transaction.call: {problem}"))
 
     def asynchronous(self, name: str) -> bool:
         """Whether the function is a coroutine function."""

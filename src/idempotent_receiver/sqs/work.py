@@ -12,7 +12,7 @@ from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.keys import event_id, keyed, message_id, why_unusable
-from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.message import Message, sent_ms
 from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.transaction.outbox import STAMP
 
@@ -28,13 +28,9 @@ class Terms:
 
 def find_claim(message: Message, options: ConsumerOptions, terms: Terms) -> tuple[Message, str, Claim | Failure]:
     """The message with its body, its key, and the claim to make, or the failure if it has no usable key."""
-    strategy, open_envelope = options.key, options.open_envelope
-    if is_s3_test(message, options):
-        strategy, open_envelope = message_id, str
-    payload = EVERYTHING if options.payload is None else options.payload
     id_of = partial(record_id, options.store.namespace)
     try:
-        message, key, fingerprint = keyed(message, strategy, payload, open_envelope, id_of)
+        message, key, fingerprint = with_key(message, options)
     except BaseException as error:  # noqa: BLE001  # a user's strategy may even exit: that concerns only this message
         return message, "", _no_key(error, with_text=options.error_texts)
     claim = Claim(
@@ -49,12 +45,24 @@ def find_claim(message: Message, options: ConsumerOptions, terms: Terms) -> tupl
     return message, key, claim
 
 
+def with_key(message: Message, options: ConsumerOptions) -> tuple[Message, str, str]:
+    """The message with its body, its key, and its payload's fingerprint. Raises as `keyed` does."""
+    strategy, open_envelope = options.key, options.open_envelope
+    if is_s3_test(message, options):
+        strategy, open_envelope = message_id, str
+    payload = EVERYTHING if options.payload is None else options.payload
+    return keyed(message, strategy, payload, open_envelope, partial(record_id, options.store.namespace))
+
+
 def allowance_of(message: Message, options: ConsumerOptions) -> Allowance:
     """What the message may cost. One that was redriven begins anew at the count in its stamp, but no younger."""
-    stamp = stamp_of(message.message_attributes) if message.message_attributes else None
-    times = [time for time in (message.sent_at, None if stamp is None else stamp.since) if time is not None]
-    retry_until_ms = int((min(times).timestamp() + options.max_age_seconds) * 1000) if times else None
-    base = 0 if stamp is None else stamp.charged or 0
+    first_ms, base = sent_ms(message), 0
+    if message.message_attributes and (stamp := stamp_of(message.message_attributes)) is not None:
+        base = stamp.charged or 0
+        if stamp.since is not None:
+            since_ms = int(stamp.since.timestamp() * 1000)
+            first_ms = since_ms if first_ms is None else min(first_ms, since_ms)
+    retry_until_ms = None if first_ms is None else first_ms + 1000 * options.max_age_seconds
     return Allowance(message.id, options.max_attempts, base, retry_until_ms)
 
 

@@ -16,7 +16,9 @@ from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 
 NEXT_WORKER_SECONDS = 0.5
 MOST_RECEIVES = 3
-"""How often a message is received before its redrive, and again after its redrive."""
+"""How often a message is received before its redrive, and again after its redrive; with `max_attempts`, so many more
+times: a redrive gives a message all of them again.
+"""
 
 
 class ExploredRuns:
@@ -66,11 +68,11 @@ class _Deliveries:
             self._one_by_one()
         else:
             self._first()
-            self._again(self._setup.records, MOST_RECEIVES)
+            self._again(self._setup.records)
         copies = self._redriven()
         run.network.arrive(everything=True)
         run.decisions.quiet = True
-        self._again(copies, MOST_RECEIVES)
+        self._again(copies)
         if not run.alone:
             self._copies()
 
@@ -79,7 +81,7 @@ class _Deliveries:
         for record in self._setup.records:
             self._deliver([record], 1)
             self._run.world.run()
-            self._again([record], MOST_RECEIVES)
+            self._again([record])
 
     def _first(self) -> None:
         """Deliver all messages to every worker at once, or different messages to each worker."""
@@ -93,8 +95,9 @@ class _Deliveries:
             self._deliver(part, receive, after=number * NEXT_WORKER_SECONDS)
         self._run.world.run()
 
-    def _again(self, records: Sequence[TableItem], receives: int) -> None:
-        for receive in range(2, receives + 1):
+    def _again(self, records: Sequence[TableItem]) -> None:
+        most = MOST_RECEIVES + (self._setup.consumer.options.max_attempts or 0)
+        for receive in range(2, most + 1):
             left = [record for record in records if self._run.awaits_delivery(self._run.first_id(record["messageId"]))]
             if not left:
                 return

@@ -5,16 +5,14 @@ from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, 
 from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from idempotent_receiver.errors import blames_input
-from idempotent_receiver.payload import EVERYTHING
 from idempotent_receiver.protocol.record import idempotency_key, record_id
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
-from idempotent_receiver.sqs.keys import keyed
 from idempotent_receiver.sqs.message import messages_of
+from idempotent_receiver.sqs.work import with_key
 from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 from idempotent_receiver.transaction.outbox import STAMP
 
@@ -140,17 +138,14 @@ class Setup:
 
     def _record_id(self, record: TableItem) -> str | None:
         """The id of the message's record; None if the message has no usable key."""
-        options = self.consumer.options
         event = {"Records": [received(record, count) for count in (1, 2)]}
-        payload = EVERYTHING if options.payload is None else options.payload
-        id_of = partial(record_id, self.namespace)
         try:
-            messages = [keyed(one, options.key, payload, options.open_envelope, id_of) for one in messages_of(event)]
+            messages = [with_key(one, self.consumer.options) for one in messages_of(event)]
         except Exception as error:
             if not blames_input(error):
                 raise
             return None
-        ids = {id_of(key) for _, key, _ in messages}
+        ids = {record_id(self.namespace, key) for _, key, _ in messages}
         if len(ids) > 1:
             raise AssertionError(
                 f"the key of {record['messageId']} changes with each delivery, so no duplicate is ever recognised: "

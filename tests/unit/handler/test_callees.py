@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from idempotent_receiver import MemoryStore, Message, Transaction, sqs_consumer
 from idempotent_receiver.handler.callees import Callees
+from idempotent_receiver.testing import Calls
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.transaction.outbox import OutboxCall, calls_in, from_text, to_text
 
@@ -149,6 +150,12 @@ def test_a_mapping_gives_names_and_the_first_of_a_function_is_written() -> None:
 def test_an_undeclared_function_is_refused_with_the_remedy() -> None:
     with pytest.raises(TypeError, match=r"keyed is not declared: sqs_consumer\(store, calls=\[keyed\]\)"):
         Callees([plain]).to_call(keyed, {"order": 1})
+
+
+def test_a_fake_of_a_declared_function_is_refused_with_its_own_remedy() -> None:
+    fake: Any = Calls().fake(plain)
+    with pytest.raises(TypeError, match=r"plain is not the function that calls declares: .* replace what it calls"):
+        Callees([plain]).to_call(fake, {"order": 1})
 
 
 def unannotated(order) -> None: ...  # type: ignore[no-untyped-def]

@@ -142,6 +142,29 @@ def test_what_was_not_sent_is_taken_over_by_a_redelivery(bank: Bank, *, pooled: 
     bank.engine.dispose()
 
 
+def test_a_call_is_made_once_the_effects_are_committed_and_again_after_it_raised(bank: Bank) -> None:
+    """With its own key, while the record is SENDING; a failed run calls nothing."""
+    called: list[tuple[int, str, str]] = []
+
+    def notify(order: int, *, idempotency_key: str) -> None:
+        called.append((order, idempotency_key[-2:], _status(bank, "a")))
+        if len(called) == 1:
+            raise ValueError
+
+    def handle(body: dict[str, Any], session: Session, tx: Transaction) -> None:
+        session.execute(bank.note(body["n"]))
+        tx.call(notify, order=body["n"])
+        if body["n"] == 2:
+            raise ValueError
+
+    consumer = bank.consumer(handle, calls=[notify])
+    assert deliver(consumer, {"n": 1}, {"n": 2}, ids=["a", "b"]) == ["a", "b"]
+    assert (_status(bank, "a"), _status(bank, "b"), bank.noted) == ("SENDING", "FAILED", ["1"])
+    assert deliver(consumer, {"n": 1}, ids=["a"], receive_count=2) == []
+    assert called == [(1, "-1", "SENDING")] * 2
+    assert (_status(bank, "a"), bank.noted) == ("COMPLETED", ["1"])
+
+
 def test_another_workers_messages_are_left_to_it_while_its_lease_lives(bank: Bank) -> None:
     now = 4_000_000_000_000
     outbox = json.dumps([{"QueueUrl": QUEUE, "MessageBody": "text"}])

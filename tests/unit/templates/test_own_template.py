@@ -32,6 +32,7 @@ def test_the_role_may_do_on_records_what_doctor_asks_for_and_no_more(text: str) 
 def test_only_terraform_has_to_allow_what_the_poller_does() -> None:
     assert set(re.findall(r"sqs:(\w+)", TERRAFORM)) == set(FROM_A_QUEUE)
     assert set(re.findall(r"sqs:(\w+)", SAM + CDK)) == {"ChangeMessageVisibility"}, "the rest is added by their tools"
+    assert "policy = data.aws_iam_policy_document.orders.json" in TERRAFORM, "no tool attaches it to the role"
 
 
 @EACH

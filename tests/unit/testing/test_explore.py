@@ -30,6 +30,7 @@ from idempotent_receiver import (
     MemoryStore,
     Message,
     Transaction,
+    event_id,
     http_endpoint,
     powertools_key,
     sqs_consumer,
@@ -226,6 +227,19 @@ def test_what_a_transaction_refuses_for_good_is_a_dead_letter_every_time() -> No
     assert result.acknowledged == {"message-1": "dead letter"}
     assert result.effects["accounts"][0]["balance"] == 100
     assert {what for kind, what in result.played if kind == "send"} == {*schedule.SEND, schedule.SLOW}
+
+
+@pytest.mark.parametrize("max_attempts", [3, 5])
+def test_a_message_that_fails_each_time_uses_up_its_attempts_whatever_crashes(max_attempts: int) -> None:
+    """A redrive gives it all of them again, and a crash on the way takes a receive."""
+    sqs = boto3.client("sqs", region_name="us-east-1")
+
+    @sqs_consumer(DynamoDBStore("records"), sqs=sqs, dead_letter_queue=DEAD_LETTERS, max_attempts=max_attempts)
+    def fail(order: dict, tx: Transaction) -> None:
+        raise KeyError(order["order"])
+
+    result = explore(fail, ORDER, workers=1)
+    assert result.acknowledged == {"message-1": "dead letter"}
 
 
 def _overdrawn(order: dict, tx: Transaction) -> None:
@@ -975,3 +989,17 @@ def test_without_the_extra_explore_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "explore needs the [testing] extra: pip install 'idempotent-receiver[testing]'\n"
+
+
+def test_s3s_test_event_is_completed_among_others() -> None:
+    """It is no event, so its key is its messageId: the record that `explore` looks for is that one."""
+
+    @sqs_consumer(DynamoDBStore("records", namespace="uploads"), key=event_id)
+    def index(event: dict, tx: Transaction) -> None:
+        tx.put(TableName="files", Item={"id": event["id"]})
+
+    test_event = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "uploads"}
+    upload = {"id": "1", "detail-type": "Object Created"}
+    result = explore(index, [test_event, upload], tables={"files": "id"})
+    assert result.complete
+    assert result.acknowledged == {"message-1": "completed", "message-2": "completed"}

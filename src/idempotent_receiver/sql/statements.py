@@ -245,9 +245,6 @@ def _sent(at: LentConnection, query: str, values: dict[str, Any]) -> Any:
         return result
     broken = driver.pgconn.status == ConnStatus.BAD
     error = psycopg.errors.error_from_result(result, driver.info.encoding)
-    if broken:
-        # It raises: SQLAlchemy notices itself, and takes the pool's older connections for broken, too.
-        at.exec_driver_sql("SELECT 1")
     raise DBAPIError.instance(
         query, None, error, psycopg.Error, hide_parameters=True, connection_invalidated=broken, dialect=at.dialect
     )

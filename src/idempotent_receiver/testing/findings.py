@@ -219,8 +219,8 @@ def _ends(run: ExploredRun, wanted: ExploredRun) -> Iterator[HandlerFinding]:
                 remedy = NO_LOCK
             elif "ResultUnavailable" in run.why.get(id, ""):
                 remedy = KEPT_RESULT
-            elif len(wanted.ends) > 1:
-                remedy = "a standard queue can deliver messages in any order: each must end the same way in every order"
+            elif len(run.setup.groups()) > 1:
+                remedy = "SQS can deliver these messages in any order: each must end the same way in every order"
             else:
                 remedy = "a later attempt must be able to repeat what the first one did"
             told = f"{id} is {found or 'never acknowledged'}, but {end} in the fault-free run"

@@ -1,7 +1,7 @@
 """The parts that all runs of a consumer share: messages, and initial tables and containers."""
 
 import itertools
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -90,16 +90,20 @@ class Setup:
         """Whether other decorators surround the consumer."""
         return self.handler is not self.consumer.lambda_handler
 
-    def dealt(self) -> list[Sequence[TableItem]]:
-        """The messages divided among the workers, with each FIFO group kept together."""
+    def groups(self) -> Collection[list[TableItem]]:
+        """The messages whose order SQS keeps, together: those of a FIFO group, or each by itself."""
         groups: dict[str, list[TableItem]] = {}
         for record in self.records:
             fifo = record["eventSourceARN"].endswith(".fifo")
             groups.setdefault(record["attributes"].get("MessageGroupId") if fifo else record["messageId"], []).append(
                 record
             )
+        return groups.values()
+
+    def dealt(self) -> list[Sequence[TableItem]]:
+        """The messages divided among the workers, with each FIFO group kept together."""
         parts: list[list[TableItem]] = [[] for _ in range(self.workers)]
-        for part, group in zip(itertools.cycle(parts), groups.values(), strict=False):
+        for part, group in zip(itertools.cycle(parts), self.groups(), strict=False):
             part.extend(group)
         return [part for part in parts if part]
 

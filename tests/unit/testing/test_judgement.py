@@ -110,7 +110,9 @@ def test_the_remedy_fits_the_consumer_and_its_messages() -> None:
     for effects, remedy in (("any", "pass message.idempotency_key"), ("transaction", "write it through the Trans")):
         options: dict[str, Any] = {"options": {"effects": effects}} if effects != "any" else {}
         assert told(run_of(*keyless, **options), run_of(charge(None)))["call charge"].startswith(remedy)
-    for event, remedy in ((BODIES, "a standard queue can deliver"), (BODIES[:1], "a later attempt must be able")):
+    in_order = sqs_event(*BODIES, fifo=True)
+    repeats = "a later attempt must be able"
+    for event, remedy in ((BODIES, "SQS can deliver"), (BODIES[:1], repeats), (in_order, repeats)):
         run = run_of(event=event)
         run.ends = {**run.ends, "message-1": "dead letter"}
         assert told(run, run_of(event=event))["end message-1"].startswith(remedy)

@@ -299,6 +299,29 @@ def test_what_was_claimed_with_a_message_whose_key_has_crashed_does_not_hold_it_
     assert (place.done, place.answers[-1]) == (bodies, [])
 
 
+def test_two_messages_of_a_key_that_has_crashed_are_left_at_once_to_their_next_delivery(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    """Beside a dead letter the first may not be claimed, and the second, which waits for it, does not keep the batch."""
+
+    def handle(body: str, pipeline: Pipeline) -> None:
+        if len(pipeline.answers) == 0:
+            pipeline.kill()
+        if "refused" in body:
+            raise PermanentError("closed")
+
+    place = pipeline(handle, key=body_field("order"), store=MemoryStore("orders"))
+    crashed, refused = (json.dumps({"order": order}) for order in ("crashed", "refused"))
+    place.send(crashed, crashed)
+    place.poll()
+    place.pass_time(60)
+    place.send(refused)
+    place.poll()
+    assert (place.answers[-1], place.dead) == ([crashed] * 2, [refused])
+    place.run()
+    assert place.done == [crashed]
+
+
 def test_two_killers_in_a_batch_are_each_charged_for_their_own(pipeline: Callable[..., Pipeline]) -> None:
     place = pipeline(killer_kills)
     place.send("killer-a", *"bcdefgh", "killer-i")

@@ -302,7 +302,7 @@ def test_what_was_claimed_with_a_message_whose_key_has_crashed_does_not_hold_it_
 def test_two_messages_of_a_key_that_has_crashed_are_left_at_once_to_their_next_delivery(
     pipeline: Callable[..., Pipeline],
 ) -> None:
-    """Beside a dead letter the first may not be claimed, and the second, which waits for it, does not keep the batch."""
+    """Beside a dead letter the first may not be claimed; the second, which waits for it, does not hold up the batch."""
 
     def handle(body: str, pipeline: Pipeline) -> None:
         if len(pipeline.answers) == 0:

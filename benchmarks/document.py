@@ -78,7 +78,7 @@ def _measured(results: Mapping[str, Any]) -> Iterator[str]:
     yield "| batch | | milliseconds | CPU ms a message | requests | write units | read units | dollars |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
     for cell in results["cells"]:
-        for subject, one in cell["subjects"].items() if not cell["writes"] else ():
+        for subject, one in _deployable(cell) if not cell["writes"] else ():
             counts = _counts(one, "requests", "write_units", "read_units")
             yield f"| {cell['name']} | {subject} | {_times(one)} | {counts} | {_dollars(results, cell, subject)} |"
 
@@ -95,13 +95,18 @@ def _writing(results: Mapping[str, Any]) -> Iterator[str]:
         items = f"{items}, and a message sent" if cell["sends"] else items
         kind = f"{items} | {cell['failing']:.0%}"
         shown = cell["writes"] and cell["messages"] == 100 and cell["failing"] in (0, 0.1)
-        for subject, one in cell["subjects"].items() if shown else ():
+        for subject, one in _deployable(cell) if shown else ():
             counts = _counts(one, "requests", "write_units")
             yield f"| {kind} | {subject} | {_times(one)} | {counts} | {_dollars(results, cell, subject)} |"
 
 
+def _deployable(cell: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A cell's subjects without the limits, which only the charts show."""
+    return ((subject, one) for subject, one in cell["subjects"].items() if subject not in cost.LIMITS)
+
+
 def _dollars(results: Mapping[str, Any], cell: Mapping[str, Any], subject: str) -> str:
-    """The cost of a million messages; empty for a subject that is never deployed."""
+    """The cost of a million messages; empty for a batch that is not priced."""
     prices = {(one["what"], one["subject"]): one["total"] for one in results["cost"]["dollars_a_million"]}
     price = prices.get((cell["name"], subject))
     return "" if price is None else f"{price:.2f}"

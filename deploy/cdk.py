@@ -39,7 +39,7 @@ dead_letters = queue_of("DeadLetterQueue", retention_period=Duration.days(14))
 queue = queue_of(
     "Queue",
     visibility_timeout=Duration.seconds(240),
-    dead_letter_queue=DeadLetterQueue(queue=dead_letters, max_receive_count=5),
+    dead_letter_queue=DeadLetterQueue(queue=dead_letters, max_receive_count=50),
 )
 records = table_of("Records", "id", time_to_live_attribute="expiration")
 totals = table_of("Totals", "customer")
@@ -58,12 +58,14 @@ function = Function(
     environment={
         "RECORDS_TABLE": records.table_name,
         "TOTALS_TABLE": totals.table_name,
+        "DEAD_LETTER_QUEUE_URL": dead_letters.queue_url,
         "POWERTOOLS_SERVICE_NAME": "orders",
     },
 )
 for action in ("PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem", "BatchGetItem"):
     records.grant(function, f"dynamodb:{action}")
 totals.grant_read_write_data(function)
+dead_letters.grant(function, "sqs:SendMessage")
 function.add_event_source(
     SqsEventSource(
         queue,
@@ -91,7 +93,7 @@ outputs = {
     "QueueUrl": queue.queue_url,
     "DeadLetterQueueUrl": dead_letters.queue_url,
     "RecordsTable": records.table_name,
-    "ConsumerDescription": '{"key":"message_id","payload":{},"retention_days":30}',
+    "ConsumerDescription": '{"key":"message_id","payload":{},"retention_days":30,"max_attempts":10}',
     "ConsumerName": function.function_name,
     "ConsumerLogGroup": log.log_group_name,
     "HistoryTable": watch.get_att("Outputs.HistoryTable").to_string(),

@@ -6,7 +6,13 @@ process's memory would be gone, and whatever it held is left to its lease and it
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from multiprocessing import Pipe
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.charges import charged_of
@@ -16,7 +22,7 @@ from idempotent_receiver.testing.worker import SILENT
 from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
-from tests.queues import Queues
+from tests.queues import ENDPOINT, Queues
 from tests.unit.sqs.test_sends import Orders
 
 if TYPE_CHECKING:
@@ -33,6 +39,27 @@ class Killed(Exception):
     """Ends a killed worker's thread once the test is over."""
 
 
+class Remote:
+    """What a forked worker asks its parent for: a table, queues or a list."""
+
+    namespace = None
+    meta = SimpleNamespace(endpoint_url=ENDPOINT, service_model=SimpleNamespace(service_name="sqs"))
+
+    def __init__(self, pipe: Any, lock: threading.Lock, what: str) -> None:
+        self._pipe, self._lock, self._what = pipe, lock, what
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("send_messages", "table_id"):
+            raise AttributeError(name)
+
+        def ask(*arguments: Any, **named: Any) -> Any:
+            with self._lock:
+                self._pipe.send((self._what, name, arguments, named))
+                return self._pipe.recv()
+
+        return ask
+
+
 class Pipeline:
     """A consumer of a queue. `runs` are the bodies that its handler has started with, in order."""
 
@@ -44,8 +71,11 @@ class Pipeline:
         batch: int = 10,
         most_receives: int = 50,
         store: Any = None,
+        forks: bool = False,
         **options: Any,
     ) -> None:
+        self.forks = forks
+        """Whether each invocation is a process of its own, which `kill` really ends."""
         self.clock = ManualClock()
         self.queues, self.batch = Queues(self.clock), batch
         ending = ".fifo" if fifo else ""
@@ -73,6 +103,8 @@ class Pipeline:
 
     def kill(self) -> None:
         """End this worker. Nothing that it would do from now on happens before the test is over."""
+        if self.forks:
+            os._exit(9)
         self._killed.set()
         self._over.wait()
         raise Killed
@@ -124,6 +156,8 @@ class Pipeline:
             ended.set()
 
         self._killed.clear()
+        if self.forks:
+            return self._forked(consumer, records)
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         while not (ended.is_set() or self._killed.is_set()):
@@ -132,6 +166,29 @@ class Pipeline:
             self._threads.append(thread)
             return None
         return answers[0]
+
+    def _forked(self, consumer: Any, records: list[dict[str, Any]]) -> Any:
+        """An invocation in a forked process, which asks this one for all that it shares with others."""
+        ours, theirs = Pipe()
+        if (pid := os.fork()) == 0:
+            ours.close()
+            remote = partial(Remote, theirs, threading.Lock())
+            self.runs, self.done = remote("runs"), remote("done")  # type: ignore[assignment]
+            options = replace(consumer.options, store=remote("store"), sqs=remote("queues"))
+            answer = consumer.with_options(options)({"Records": records}, Context(self.clock, INVOCATION_SECONDS))
+            theirs.send(("answer", "", (answer,), {}))
+            os._exit(0)
+        theirs.close()
+        answer = None
+        with suppress(EOFError):
+            while True:
+                what, name, arguments, named = ours.recv()
+                if what == "answer":
+                    (answer,) = arguments
+                else:
+                    ours.send(getattr(getattr(self, what), name)(*arguments, **named))
+        os.waitpid(pid, 0)
+        return answer
 
     def pass_time(self, seconds: float = 5.0) -> None:
         self.clock.seconds += seconds

@@ -29,7 +29,7 @@ HOPELESS = 16
 AWAY = range(28, 31)
 COLUMN, ROW = 45, 42
 """Pixels of CloudWatch's grid."""
-COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2")
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f")
 QUERY = ("failures", "messages", "last_reason", "error_type", "line")
 
 

@@ -176,8 +176,8 @@ FAULTS: dict[str, Callable[[Aws, Stack], Any]] = {
         aws, stack, "DeadLetterQueue", "RedriveAllowPolicy", '{"redrivePermission": "denyAll"}'
     ),
     "one-consumer": dead_letters_are_consumed,
-    "records-table: missing": lambda aws, stack: variable(aws, stack, "RECORDS_TABLE", "missing"),
-    "records-table: another key": table_of_another_key,
+    "table-of-records: missing": lambda aws, stack: variable(aws, stack, "RECORDS_TABLE", "missing"),
+    "table-of-records: another key": table_of_another_key,
 }
 """By its check and, where it has several, the fault. The unit tests have all of every check."""
 

@@ -53,8 +53,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[str]:
-    """A PostgreSQL server's URL, with psycopg 3 as its driver. Raises Unavailable."""
+def postgresql(*, durable: bool = False) -> Iterator[str]:
+    """A PostgreSQL server's URL, with psycopg 3 as its driver. `durable`: it writes through, as in production. Raises
+    Unavailable.
+    """
     of_debian = "usr/lib/postgresql/*/bin"
     initdb, postgres = program("initdb", of_debian), program("postgres", of_debian)
     with _folder() as folder:
@@ -63,9 +65,11 @@ def postgresql() -> Iterator[str]:
         subprocess.run([initdb, *given], check=True, stdout=subprocess.DEVNULL, cwd="/", user=user)
         port = free_port()
         settings = {
-            "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "full_page_writes": "off",
-            "synchronous_commit": "off", "max_connections": "200", "deadlock_timeout": "100ms",
+            "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "200",
+            "deadlock_timeout": "100ms",
         }  # fmt: skip
+        if not durable:
+            settings |= dict.fromkeys(("fsync", "full_page_writes", "synchronous_commit"), "off")
         options = [each for name, value in settings.items() for each in ("-c", f"{name}={value}")]
         command = [postgres, "-D", str(folder / "data"), "-p", str(port), *options]
         with _running(command, folder / "log", user):

@@ -28,10 +28,11 @@ LEFT_OUT = [  # they test what is not mutated, or processes, which are not
     *(f"tests/unit/test_{name}.py" for name in ("imports", "layers", "names", "pages")),
     *(f"tests/unit/operations/dead_letters/test_{name}.py" for name in ("many", "matrix")),  # minutes in one process
     "tests/unit/operations/cli/test_terminal.py",
+    *(f"tests/unit/sql/test_{name}.py" for name in ("contention", "storm", "trips")),  # on a server
     *(f"tests/contract/test_{name}.py" for name in ("packs_isolation", "store_processes")),
 ]
-ENGINES = ["[moto", "[ministack", "[dynamodb_local", "[named"]
-"""Left out, too: the store in memory and the benchmark's endpoint run in this process."""
+ENGINES = ["[moto", "[ministack", "[dynamodb_local", "[named", "[postgresql", "[psycopg", "[mariadb"]
+"""Left out, too: the store in memory, the benchmark's endpoint and SQLite run in this process."""
 PROCESSES = 2
 BROKEN, LATE = 70, -signal.SIGALRM
 

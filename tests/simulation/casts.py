@@ -19,8 +19,9 @@ from greenlet import GreenletExit
 from pydantic import BaseModel
 
 from idempotent_receiver import Message, PermanentError, Transaction, idempotent
+from idempotent_receiver.sqs.dead_letter import stamped
 from tests.simulation.invariants import Violation
-from tests.simulation.network_faults import NetworkStore
+from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
 from tests.simulation.points import HANDLER
 from tests.simulation.recorder import account_of
 from tests.simulation.results import result_of
@@ -97,6 +98,13 @@ class Cast:
             self
         )
 
+    def announce(self, key: str, *, idempotency_key: str) -> None:
+        """What handlers call: a message is its effect, so the same rules hold of it."""
+        entry = {"Id": "0", "MessageBody": key, "MessageAttributes": stamped(idempotency_key)}
+        client = NetworkQueueClient(self.simulation, self.process)
+        if client.send_message_batch(QueueUrl=SENT, Entries=[entry])["Failed"]:
+            raise ConnectionError
+
     def handle(self, message: Message, tx: Transaction | None) -> Any:
         run, queued = self._begin(message, tx)
         with run:
@@ -142,7 +150,10 @@ class Cast:
             self._add_one(tx, "Accounts", account_of(queued.key, self.plan.accounts), "")
         if self.plan.sends:
             group = {} if queued.group is None else {"MessageGroupId": queued.group}
-            tx.send(QueueUrl=SENT + ".fifo" * bool(group), MessageBody=queued.key, **group)
+            if self.plan.calls:
+                tx.call(self.announce, key=queued.key)
+            else:
+                tx.send(QueueUrl=SENT + ".fifo" * bool(group), MessageBody=queued.key, **group)
         if self.plan.closes:
             error = PermanentError("closed") if queued.key[-1] in "02468" else None
             tx.check(

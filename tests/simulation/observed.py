@@ -97,8 +97,11 @@ def _marked(table: str, function: Callable[..., Any]) -> tuple[CodeType, list[st
     return made[function.__name__].__code__, branches.places
 
 
+ENDED = "calls have ended before the answer is due, unless the process is about to end"
 FOREIGN = "no other program writes to the table"
 EXCLUDED = {
+    "calling: time_over": ENDED,
+    "over: Stage.CALLING": ENDED,
     "decide: seen is not None and seen.unreadable is not None": FOREIGN,
     "decide: seen.status not in Status.__members__": FOREIGN,
     "decide: seen.status in (Status.INPROGRESS, Status.SENDING) and lease is None": FOREIGN,

@@ -48,6 +48,8 @@ class Plan:
     """Whether a handler reads the account that its transaction writes, and writes what follows from it."""
     sends = False
     """Whether a handler sends a message through its transaction."""
+    calls = False
+    """Whether it calls a function instead, which sends the message."""
     expires = False
     """Whether records expire, after a day, and messages are delivered again then."""
     audit_retention_seconds = 30 * DAY_SECONDS
@@ -116,6 +118,7 @@ class Plan:
         self.transactional = self.transactional or (self.deploy_at is not None and self.deployed["claims"])
         # A record that expires while it is SENDING is run again, which nobody could tell from a lost send.
         self.sends = self.transactional and not self.expires and self.source("sends").random() < 0.4
+        self.calls = self.sends and self.source("calls").random() < 0.4
 
     def source(self, world: str) -> Random:
         return Random(f"{world} {self.seed}")

@@ -167,8 +167,10 @@ class Consumer(Process):
         more: dict[str, Any] = {"retention_seconds": DAY_SECONDS} if plan.expires else {}
         if version.dead_letters:
             more["dead_letter_queue"] = DEAD_LETTERS + (".fifo" if plan.fifo else "")
+        cast = Cast(self)
         self.handler = controlled(
             NetworkStore(self, namespace),
+            calls=[cast.announce] if plan.calls else [],
             clock=self.clock,
             executor=self.executor,
             sqs=NetworkQueueClient(simulation, self),  # type: ignore[arg-type]  # it has the methods that are called
@@ -178,4 +180,4 @@ class Consumer(Process):
             logger=SILENT,
             metrics=SILENT,
             **more,
-        )(Cast(self).function)
+        )(cast.function)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.batch import items, progress, settlements
-from idempotent_receiver.handler import outcome
+from idempotent_receiver.batch import calling, items, progress, sends, settlements
+from idempotent_receiver.handler import callees, outcome
+from idempotent_receiver.handler.attempt import Returned
 from idempotent_receiver.protocol.answers import ClaimLost, Settled
 from idempotent_receiver.protocol.exchange import Operation
 from idempotent_receiver.protocol.record import Record, Status
@@ -173,9 +174,38 @@ def takes_what_is_not_sent_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explored_clients, "_before_sends", done)
 
 
+def overlooks_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record whose messages are answered for is marked, whatever it has to call."""
+    monkeypatch.setattr(sends, "calls_in", lambda entries: {})
+
+
+def calls_before_it_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is made at once, and again from the record."""
+    to_call = callees.Callees.to_call
+
+    def at_once(self: callees.Callees, function: Any, arguments: Any) -> Any:
+        function(**arguments, idempotency_key="too early")
+        return to_call(self, function, arguments)
+
+    monkeypatch.setattr(callees.Callees, "to_call", at_once)
+
+
+def takes_a_raised_call_for_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = calling.Callings.ran
+
+    def made(self: calling.Callings, each: calling.Calling, handled: Any, moment: Any) -> None:
+        ran(self, each, Returned(None, ()), moment)
+
+    monkeypatch.setattr(calling.Callings, "ran", made)
+
+
 @pytest.mark.parametrize(
     ("plant", "setup", "faults", "rule"),
     [
+        (overlooks_calls, "2x1-calls", 0, "SENT"),
+        (overlooks_calls, "2x1-calls-and-sends-unclaimed", 0, "SENT"),
+        (calls_before_it_commits, "2x1-calls", 0, "SENT"),
+        (takes_a_raised_call_for_made, "2x1-calls", 1, "SENT"),
         (takes_what_is_not_sent_for_done, "2x1-sends-rollback", 1, "I4"),
         (replaces_what_it_finds, "2x1-unclaimed", 1, "SEEN"),
         (replaces_what_it_finds, "2x1-unclaimed-letters", 1, "SEEN"),

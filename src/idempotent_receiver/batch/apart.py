@@ -45,8 +45,10 @@ class Apart:
         return waits
 
     def next(self) -> Item | None:
-        """The next item to claim alone, if nothing else is under way and nothing in its group is ahead of it."""
-        if any(item.stage not in IDLE for item in self._order.items):
+        """The next item to claim alone, if nothing else is under way and nothing in its group is ahead of it. What is
+        claimed already waits behind one of these in its group, and runs only after it.
+        """
+        if any(item.stage not in (*IDLE, Stage.HELD) for item in self._order.items):
             return None
         for item in self._items:
             if item.stage is Stage.WAITING and (item.work.group is None or self._order.has_turn(item)):

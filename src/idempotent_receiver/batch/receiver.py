@@ -122,7 +122,7 @@ class Batch:
             else:
                 self._claims.line_up(item)
         while self._step() and (self._runs.running > 0 or not self._late(ANSWER)):
-            self._executor.step(self._timeout_seconds())
+            self._wait()
 
     def run_or_abandon(self) -> None:
         """Run. If the process is about to end, record what has finished and release what has not started."""
@@ -148,7 +148,7 @@ class Batch:
         self._calls.stopped = True
         self._stop()
         while self._step() and self._progress.unresolved > self._runs.running and not self._late(ANSWER):
-            self._executor.step(self._timeout_seconds())
+            self._wait()
 
     def processed(self) -> Processed:
         """Every work's outcome, and the counts that outcomes do not show."""
@@ -189,6 +189,11 @@ class Batch:
         if self._dead_letters is not None:
             self._dead_letters.send(late=self._late(LAST_SEND))
         return progress.unresolved > 0
+
+    def _wait(self) -> None:
+        """Wait for a job's result, but not while others wait for an item that this step has ended."""
+        if not self._progress.ended:
+            self._executor.step(self._timeout_seconds())
 
     def _settle(self, moment: Moment) -> None:
         claims, runs = self._claims, self._runs

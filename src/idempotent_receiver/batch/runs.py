@@ -9,23 +9,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, repeat
 
 from idempotent_receiver.batch.calling import Calling, Callings
 from idempotent_receiver.batch.exchanges import refuse
 from idempotent_receiver.batch.items import Event, Item, Stage
+from idempotent_receiver.batch.lent import LARGEST_RECORD_BYTES, away, lent
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import AHEAD_SECONDS, Host, Settings
 from idempotent_receiver.batch.turns import Turns
 from idempotent_receiver.clock import Deadline, Moment
-from idempotent_receiver.errors import Failure, failure_of
-from idempotent_receiver.handler import outcome
+from idempotent_receiver.errors import failure_of
 from idempotent_receiver.handler.attempt import (
     AsyncHandle,
     Attempt,
-    Handle,
     Handled,
     Raised,
     Returned,
@@ -33,15 +31,9 @@ from idempotent_receiver.handler.attempt import (
     run,
     run_async,
 )
-from idempotent_receiver.handler.lending import Inside, LendingStore, LentRun, NotRun, Ran
-from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import Settlement, Unclaimed
+from idempotent_receiver.handler.lending import LendingStore, NotRun, Ran
 from idempotent_receiver.transaction.outbox import NO_CLIENT
 from idempotent_receiver.transaction.transaction import NO_ACTIONS
-
-LARGEST_RECORD_BYTES = 1024
-"""The largest record that keeps a message's result: no caller waits for it, and a larger record costs more to write."""
 
 
 class Runs:
@@ -207,48 +199,13 @@ class Runs:
         return copy_context().run(run, item.work.handle, attempt, with_text=self._settings.error_texts)
 
     def _lend(self, item: Item, lender: LendingStore, started: Moment) -> Moment:
-        """Have the store run an item in its own transaction, which also writes the record. Returns when it ended."""
-        settings = self._settings
-
-        def run_inside(basis: Unclaimed, inside: Inside) -> Handled:
-            item.basis = basis
-            handle: Handle = item.work.handle  # a store lends nothing to coroutine functions
-            attempt = self._attempt(item)
-            return run(lambda attempt: inside(attempt, handle), attempt, with_text=settings.error_texts)
-
-        def complete(basis: Unclaimed, returned: Returned) -> Settlement:
-            data = inline(basis, returned.data, LARGEST_RECORD_BYTES)
-            return transitions.complete(basis, data, returned.outbox, self._deadline.now_ms)
-
-        charged: list[Failure] = []
-
-        def fail(basis: Unclaimed, raised: Raised) -> Settlement:
-            allowance = item.claim.allowance
-            failure, cost = outcome.charge(basis.record, raised.failure, allowance, self._deadline.now_ms)
-            charged[:] = [failure]
-            return transitions.fail(basis, failure.to_json(), started=failure.started, charged=cost)
-
-        lent = LentRun(
-            item.claim,
-            self._deadline,
-            run_inside,
-            complete,
-            fail,
-            lambda error: Raised(failure_of(error, with_text=settings.error_texts), error),
-            lambda: self._in_time(self._deadline.moment()),
-        )
-        ended: Ran | NotRun
-        try:
-            ended = copy_context().run(lender.run, lent)
-        except Exception as error:  # noqa: BLE001  # anything a store raises is a defect
-            failure = failure_of(error)
-            ended = NotRun(Unknown(f"the store raised {failure.type} at {failure.at}", retry=False))
+        """Have the store run an item. Returns when it ended."""
+        new_attempt = partial(self._attempt, item)
+        ended = lent(item, lender, self._settings, self._deadline, new_attempt=new_attempt, in_time=self._in_time)
         moment = self._deadline.moment()
-        if isinstance(ended, Ran) and isinstance(ended.handled, Raised) and charged:
-            ended = Ran(replace(ended.handled, failure=charged[0]), ended.answer)
         if isinstance(ended, Ran):
             self._note(item, ended.handled, started, moment)
-        elif _is_away(ended):
+        elif away(ended):
             self._stopped = True  # at once: the next item would only meet the same
         self._executor.tell(partial(self._ended, item), ended)
         return moment
@@ -258,7 +215,7 @@ class Runs:
             item.settled = ended.answer
             self._handled(item, ended.handled)
             return
-        if _is_away(ended):
+        if away(ended):
             self._progress.unreachable = self._progress.unreachable or "the database could not be asked"
         refuse(self._progress, item, ended.answer)
 
@@ -354,8 +311,3 @@ class Runs:
             handled.error.__traceback__ = None
         if handled.actions and (isinstance(handled, Returned) or handled.failure.permanent):
             self._turns.ran(item.index)
-
-
-def _is_away(ended: NotRun) -> bool:
-    """Whether the store could not be asked, so that no other item can run either."""
-    return isinstance(ended.answer, Unknown) and ended.answer.retry

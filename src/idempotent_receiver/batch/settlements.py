@@ -127,6 +127,8 @@ class Settlements:
             if cost.message is not None:
                 failure = asked or outcome.of_outbox(item.outbox)
                 item.failure, item.not_sent = outcome.with_cost(failure, cost, allowance), None
+            elif asked is not None:
+                item.not_sent = replace(not_sent, failure=outcome.with_cost(asked, cost, allowance))
         settlement = sending.stop(held, str(item.outbox), self._deadline.now_ms, cost)
         self._settling.add(Operation(settlement, settlement.standing, partial(self._stopped, item)))
 

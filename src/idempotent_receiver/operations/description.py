@@ -6,6 +6,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any, cast
 
 from idempotent_receiver import options
@@ -15,6 +16,7 @@ from idempotent_receiver.payload import EVERYTHING, Payload, compiled, json_of
 from idempotent_receiver.protocol.namespaces import checked
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.sqs.options import DEFAULT_AGE_SECONDS
 
 OUTPUT = "ConsumerDescription"
 """The stack output that holds the document."""
@@ -31,7 +33,9 @@ class InCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A consumer's description. None means unknown; in `envelope` and `namespace`, it means not used."""
+    """A consumer's description. None means unknown; in `envelope`, `namespace` and `max_attempts`, it means not used.
+    `max_age_seconds` matters with `max_attempts` only.
+    """
 
     key: keys.KeyStrategy | InCode | None = None
     payload: Payload | InCode | None = None
@@ -39,6 +43,8 @@ class Description:
     namespace: str | None = None
     retention_days: float | None = None
     effects: str | None = None
+    max_attempts: int | None = None
+    max_age_seconds: int = DEFAULT_AGE_SECONDS
     callees: Callees | None = field(default=None, compare=False)
     """The functions that records may call, if the handler was imported. No document has them."""
 
@@ -53,6 +59,8 @@ class Description:
             namespace=made_with.store.namespace,
             retention_days=made_with.retention_seconds / DAY_SECONDS,
             effects=made_with.effects,
+            max_attempts=made_with.max_attempts,
+            max_age_seconds=made_with.max_age_seconds,
             callees=made_with.callees,
         )
 
@@ -71,6 +79,8 @@ class Description:
             "namespace": self.namespace,
             "retention_days": int(days) if days is not None and days % 1 == 0 else days,
             "effects": self.effects,
+            "max_attempts": self.max_attempts,
+            "max_age_seconds": self.max_age_seconds,
         }
 
 
@@ -204,6 +214,8 @@ _READ: Mapping[str, Callable[[object], object]] = {
     "namespace": checked,
     "retention_days": _retention_days,
     "effects": _passing(options.require_effects),
+    "max_attempts": _passing(partial(options.require_count, option="max_attempts")),
+    "max_age_seconds": _passing(partial(options.require_count, option="max_age_seconds")),
 }
 
 

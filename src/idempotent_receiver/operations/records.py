@@ -5,6 +5,7 @@ from typing import Any
 
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.protocol.answers import Unreadable, Unsent
+from idempotent_receiver.protocol.charges import charged_of, with_crash
 from idempotent_receiver.protocol.record import Record, Status, permanent
 from idempotent_receiver.protocol.resend import resending, resent, taken_back
 from idempotent_receiver.protocol.transitions import Claim, decide
@@ -44,6 +45,18 @@ def state_of(record: Record, now_ms: int) -> str:
         return "EXPIRED"
     states = {"RESENDING": resending, "RESENT": resent, "TAKEN_BACK": taken_back}
     return next((state for state, found in states.items() if found(record) is not None), record.status)
+
+
+def charged_in(record: Record, now_ms: int) -> int | None:
+    """How many charged attempts the record counts, with the crash that its lease's end may mean; None if none."""
+    over = lease_over(record, now_ms) or unsent(record, now_ms)
+    return (with_crash(record) if over else charged_of(record)).attempts or None
+
+
+def charged_text(values: Mapping[str, Any]) -> str | None:
+    """A count of charged attempts, `3 of 10` where the limit is known. A redriven message may have more."""
+    count, most = values["charged"], values["max_attempts"]
+    return None if count is None else f"{count} of {most}" if most is not None and count <= most else str(count)
 
 
 def failing(record: Record) -> bool:

@@ -93,8 +93,6 @@ class Course:
         try:
             return self._opened(at, lent)
         except SQLAlchemyError as error:
-            if lost(error):
-                self.engine.dispose()  # its other connections are as old
             if contended(error):
                 return _Again(NotRun(HeldElsewhere(0)))
             failed = NotRun(after_read(error))

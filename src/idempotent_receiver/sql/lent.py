@@ -166,3 +166,8 @@ def _lending(lent: Lent) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def is_lending() -> bool:
+    """Whether a handler that was lent something runs in this context."""
+    return _current.get() is not None

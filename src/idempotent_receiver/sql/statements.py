@@ -93,6 +93,9 @@ class SQLite:
     def open(self, at: LentConnection, placeholder: Record, idle_ms: int) -> Opened:
         """Insert the placeholder."""
         inserted = at.execute(self._insert, row_of(placeholder, "sqlite"), execution_options=COUNTED).rowcount == 1
+        driver: Any = at.connection.driver_connection
+        if not driver.in_transaction:
+            raise RuntimeError("the driver commits each statement: leave out isolation_level=None and autocommit=True")
         at.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
         return Opened(Opening.FRESH if inserted else Opening.FOUND)
 
@@ -242,8 +245,6 @@ def _sent(at: LentConnection, query: str, values: dict[str, Any]) -> Any:
         return result
     broken = driver.pgconn.status == ConnStatus.BAD
     error = psycopg.errors.error_from_result(result, driver.info.encoding)
-    if broken:
-        at.invalidate(error)
     raise DBAPIError.instance(
         query, None, error, psycopg.Error, hide_parameters=True, connection_invalidated=broken, dialect=at.dialect
     )

@@ -60,7 +60,9 @@ class SQLStore:
         require_engine(engine)
         require_sessions(sessions)
         self._runs = count(1)
-        self._course = Course(engine, self.table, statements_for(engine, self.table), sessions)
+        self.sessions = sessions
+        self.statements = statements_for(engine, self.table)
+        self._course = Course(engine, self.table, self.statements, sessions)
 
     def lends(self, kind: type) -> bool:
         """Whether a handler's parameter of this class gets the session or the connection of its transaction. Raises

@@ -12,16 +12,15 @@ from idempotent_receiver.batch.receiver import receive
 from idempotent_receiver.batch.settings import Host, SendMessages, Settings, Spans
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.handler.annotations import function_name, require_transactions
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs import dead_letter, visibility
-from idempotent_receiver.sqs.binding import Binding, bind
+from idempotent_receiver.sqs.binding import Binding
 from idempotent_receiver.sqs.message import Message, lined_up, messages_of
-from idempotent_receiver.sqs.options import ConsumerOptions
+from idempotent_receiver.sqs.options import ConsumerOptions, bound
 from idempotent_receiver.sqs.sends import send_messages
 from idempotent_receiver.sqs.work import Terms, find_claim, is_s3_test, nothing, nothing_async, work_of
 
@@ -68,7 +67,7 @@ class Consumer:
     def __init__(
         self, options: ConsumerOptions, function: MessageFunction, *, clock: Clock | None, executor: NewExecutor | None
     ) -> None:
-        binding = _bound(function, options)
+        binding = bound(function, options)
         namespaces.take(options.store, *namespaces.user_of("sqs_consumer", function))
         asynchronous = binding.asynchronous or options.callees.any_asynchronous
         new_executor = threads(asynchronous=asynchronous) if executor is None else executor
@@ -161,32 +160,6 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     def __call__(self, function: MessageFunction) -> LambdaHandler:
         """Decorate a function for one message."""
         return Consumer(self, function, clock=None, executor=None).lambda_handler
-
-
-def _bound(function: MessageFunction, options: ConsumerOptions) -> Binding:
-    store = options.store
-    if isinstance(store, LendingStore):
-        return _bound_to_lender(function, store, options)
-    binding = bind(function)
-    if binding.transactional:
-        require_transactions(options.store, function_name(function))
-    elif options.effects == "transaction":
-        raise TypeError(
-            f"{function_name(function)} takes no Transaction, so effects='transaction' cannot apply: add a"
-            f" parameter of type Transaction for all its effects, or keep effects='any'"
-        )
-    return binding
-
-
-def _bound_to_lender(function: Callable[..., Any], store: LendingStore, options: ConsumerOptions) -> Binding:
-    name, lender = function_name(function), type(store).__name__
-    binding = bind(function, store.lends)
-    if binding.asynchronous:
-        raise TypeError(f"{name} is an `async def`, and {lender} lends a session that blocks: make it a plain function")
-    if options.effects == "transaction":
-        raise TypeError(f"effects='transaction' is about DynamoDB's transactions; {lender} claims no key anyway")
-    store.require_concurrency(options.concurrency)
-    return binding
 
 
 @dataclass

@@ -80,6 +80,11 @@ def _number(text: str | None) -> int | None:
     return int(text)
 
 
+def sent_ms(message: Message) -> int | None:
+    """When SQS received the message (epoch ms); None if the event has no timestamp. Cheaper than `sent_at`."""
+    return _number(message.attributes.get("SentTimestamp"))
+
+
 def _moment(text: str | None) -> datetime | None:
     milliseconds = _number(text)
     try:

@@ -1,14 +1,18 @@
 """A consumer's options: checked once, and used by the consumer, by `receiver work` and by tests."""
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import options
+from idempotent_receiver.handler.annotations import function_name, require_transactions
 from idempotent_receiver.handler.callees import Callees, DeclaredCalls
+from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.sqs.binding import Binding, bind
 from idempotent_receiver.sqs.keys import KeyStrategy, OpenEnvelope, envelope_opener, in_code, message_id
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
@@ -91,3 +95,30 @@ class ConsumerOptions:
         options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
         options.require_kind(self.metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
         options.require_kind(self.tracer, "tracer", "an OpenTelemetry tracer: trace.get_tracer(name)", "start_span")
+
+
+def bound(function: Callable[..., Any], given: ConsumerOptions) -> Binding:
+    """The function for one message, bound by its annotations. Raises TypeError if it does not fit the options."""
+    store = given.store
+    if isinstance(store, LendingStore):
+        return _bound_to_lender(function, store, given)
+    binding = bind(function)
+    if binding.transactional:
+        require_transactions(given.store, function_name(function))
+    elif given.effects == "transaction":
+        raise TypeError(
+            f"{function_name(function)} takes no Transaction, so effects='transaction' cannot apply: add a"
+            f" parameter of type Transaction for all its effects, or keep effects='any'"
+        )
+    return binding
+
+
+def _bound_to_lender(function: Callable[..., Any], store: LendingStore, given: ConsumerOptions) -> Binding:
+    name, lender = function_name(function), type(store).__name__
+    binding = bind(function, store.lends)
+    if binding.asynchronous:
+        raise TypeError(f"{name} is an `async def`, and {lender} lends a session that blocks: make it a plain function")
+    if given.effects == "transaction":
+        raise TypeError(f"effects='transaction' is about DynamoDB's transactions; {lender} claims no key anyway")
+    store.require_concurrency(given.concurrency)
+    return binding

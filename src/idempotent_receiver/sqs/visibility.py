@@ -65,6 +65,10 @@ class Backoff:
         """Seconds to wait after `receive_count` receives, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
 
+    def average_seconds(self, attempts: int) -> float:
+        """How long so many attempts last on average, without their runs."""
+        return sum(self._bound(each, 2.0) for each in range(1, attempts)) / 2
+
     def outage_seconds(self, receive_count: int, clock: Clock) -> int:
         """Seconds to wait if the store could not be read or written, or a queue not be sent to, at least 1."""
         return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))
@@ -98,14 +102,14 @@ def visibility_seconds(
             return _soon(clock)
         case Failed(failure) | NotSent(failure=Failure() as failure) if failure.delay_seconds is not None:
             return min(failure.delay_seconds, LONGEST_VISIBILITY_SECONDS)
-        case NotSent(failure=Failure()):
-            return backoff.seconds(message.receive_count, clock)
         case Failed(failure) if left_to_sqs and failure.permanent:
             # If SQS has not moved the message by then, the backoff applies: the queue may have no redrive policy.
             beyond = message.receive_count - _SOON_RECEIVES
             return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
-        case Failed(failure) if failure.charged_attempt > 0:
+        case Failed(failure) | NotSent(failure=Failure() as failure) if failure.charged_attempt > 0:
             return backoff.seconds(failure.charged_attempt, clock)
+        case NotSent(failure=Failure()):
+            return backoff.seconds(message.receive_count, clock)
         case ClaimFailed() | SettleFailed() | NotSent():
             return backoff.outage_seconds(message.receive_count, clock)
         case _:

@@ -12,7 +12,7 @@ from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.keys import event_id, keyed, message_id, why_unusable
-from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.message import Message, sent_ms
 from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.transaction.outbox import STAMP
 
@@ -56,10 +56,13 @@ def with_key(message: Message, options: ConsumerOptions) -> tuple[Message, str, 
 
 def allowance_of(message: Message, options: ConsumerOptions) -> Allowance:
     """What the message may cost. One that was redriven begins anew at the count in its stamp, but no younger."""
-    stamp = stamp_of(message.message_attributes) if message.message_attributes else None
-    times = [time for time in (message.sent_at, None if stamp is None else stamp.since) if time is not None]
-    retry_until_ms = int((min(times).timestamp() + options.max_age_seconds) * 1000) if times else None
-    base = 0 if stamp is None else stamp.charged or 0
+    first_ms, base = sent_ms(message), 0
+    if message.message_attributes and (stamp := stamp_of(message.message_attributes)) is not None:
+        base = stamp.charged or 0
+        if stamp.since is not None:
+            since_ms = int(stamp.since.timestamp() * 1000)
+            first_ms = since_ms if first_ms is None else min(first_ms, since_ms)
+    retry_until_ms = None if first_ms is None else first_ms + 1000 * options.max_age_seconds
     return Allowance(message.id, options.max_attempts, base, retry_until_ms)
 
 

@@ -2,10 +2,12 @@
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from idempotent_receiver import options
+from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.testing import inputs, outside, stuck
 from idempotent_receiver.testing.calls import require_reason
 from idempotent_receiver.testing.explored_worker import is_coroutine
@@ -34,7 +36,7 @@ def explore(
     seconds: float = 30.0,
     replay: str | None = None,
     check: bool = True,
-    store: Callable[..., MemoryStore] = MemoryStore,
+    store: Callable[..., Any] = MemoryStore,
     network: str | None = None,
     no_effects: str | None = None,
     at_most_once: str | None = None,
@@ -84,6 +86,10 @@ def explore(
     that a story names. `check=False` returns violations instead of raising. `seconds` is the Lambda function's
     timeout. `store` creates each schedule's store: `MemoryStore` or a subclass.
 
+    A handler whose store is an `SQLStore` runs on a new SQLite database with the tables of that store's metadata, or on
+    the `SQLStore` that `store` returns, whose rows are restored. There, one fault occurs at each statement and COMMIT;
+    `tables`, `state`, `workers` and `faults` have no effect, and races between two transactions are not explored.
+
     Raises TypeError or ValueError, with the remedy, for input that cannot be explored.
     """
     __tracebackhide__ = True
@@ -101,6 +107,8 @@ def explore(
     containers = {} if state is None else dict(state)
     inputs.require_containers(containers, (made or {}).keys())
     only = None if replay is None else Schedule.parsed(replay)
+    if hasattr(consumer.options.store, "lends"):
+        return _relational(consumer, inputs.records(messages), store, seconds, replay, check=check)
     inputs.require_store_class(store)
     setup = Setup(
         handler=handler,
@@ -140,3 +148,25 @@ def explore(
             stacklevel=2,
         )
     return search.result
+
+
+def _relational(
+    consumer: Consumer,
+    records: Sequence[Any],
+    store: Callable[..., Any],
+    seconds: float,
+    replay: str | None,
+    *,
+    check: bool,
+) -> Exploration:
+    """Explore a handler on a relational database."""
+    __tracebackhide__ = True
+    # Imported here because it needs the extra `sql`.
+    from idempotent_receiver.testing.relational import Relational, database_of  # noqa: PLC0415
+
+    own: Any = consumer.options.store
+    with _alone, database_of(own) if store is MemoryStore else nullcontext(store()) as there:
+        result = Relational(consumer.lambda_handler, there, records, seconds).explore(replay)
+    if check:
+        result.check()
+    return result

@@ -5,7 +5,6 @@ import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 
-from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.handlers import consumer_inside, remedy
 from idempotent_receiver.testing.events import body_of, sqs_event
@@ -14,15 +13,8 @@ from idempotent_receiver.testing.setup import RESTORABLE
 
 
 def consumer_in(handler: object) -> Consumer:
-    """The consumer in `handler`, inside any other decorators. Raises TypeError if there is no consumer, or if its store
-    runs the handler.
-    """
+    """The consumer in `handler`, inside any other decorators. Raises TypeError if there is no consumer."""
     if (found := consumer_inside(handler)) is not None:
-        if isinstance(found.options.store, LendingStore):
-            raise TypeError(
-                f"explore has a store in memory, which cannot stand for {type(found.options.store).__name__}: call the "
-                "handler twice with one sqs_event(...), on a database of the test"
-            )
         return found
     name = getattr(handler, "__qualname__", repr(handler))
     imported: list[object] = [*sys.modules.values()]  # and whatever else has been put there

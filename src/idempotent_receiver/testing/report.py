@@ -52,6 +52,8 @@ class Exploration:
     calls: list[Called] = field(default_factory=list)
     played: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many times each fault or delay occurred, such as `("commit", "crash-before")`."""
+    notes: list[str] = field(default_factory=list)
+    """What this exploration does not show."""
     unstable: list[str] = field(default_factory=list)
     """Values that vary even between fault-free runs, and were not compared."""
 
@@ -70,7 +72,7 @@ class Exploration:
         lines += [f"{one.name} for {one.message}: {_times(one)}" for one in self.calls]
         if self.unstable:
             lines.append(f"not compared, because it varies between runs: {', '.join(self.unstable)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 def _times(called: Called) -> str:

@@ -25,6 +25,7 @@ from idempotent_receiver.sqs.received import lambda_record
 from tests.consumers import controlled
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
+from tests.queues import Queues
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +97,15 @@ def test_a_document_has_what_a_decorator_leaves_to_its_defaults() -> None:
         "namespace": None,
         "retention_days": 30,
         "effects": "any",
+        "max_attempts": None,
+        "max_age_seconds": 259_200,
     }
+
+
+def test_a_document_says_how_many_attempts_a_message_has_and_until_when() -> None:
+    document = Description.of(consumer(max_age_seconds=3600, **LIMITED)).document()
+    assert (document["max_attempts"], document["max_age_seconds"]) == (10, 3600)
+    assert description_in(json.dumps(document)).document() == document
 
 
 @pytest.mark.parametrize("seconds", [86_400, 100_000, 30 * 86_400])
@@ -188,6 +197,8 @@ def test_without_its_code_no_key_is_computed_of_what_is_in_an_envelope(tmp_path:
             for days in ("-5", "0", "NaN", '"30"', "true", "1e999")
         ),
         ('{"effects": "some"}', "effects: effects must be 'any', or 'transaction'"),
+        ('{"max_attempts": 0}', "max_attempts: max_attempts must be a whole number of at least 1"),
+        ('{"max_age_seconds": "a day"}', "max_age_seconds: max_age_seconds must be a whole number of at least 1"),
     ],
 )
 def test_a_document_that_cannot_be_meant_is_refused_by_its_field(document: str, says: str) -> None:
@@ -217,7 +228,8 @@ def test_the_remedy_for_a_newer_stacks_description_is_a_newer_receiver(document:
     assert ("; upgrade `receiver` if a newer version wrote it, or " in str(refused.value)) == newer
 
 
-CODE = Description.of(consumer(key=body_field("id"), payload=Payload(without=("sent_at",))))
+LIMITED: dict[str, Any] = {"max_attempts": 10, "dead_letter_queue": "https://sqs/1/dead", "sqs": Queues()}
+CODE = Description.of(consumer(key=body_field("id"), payload=Payload(without=("sent_at",)), **LIMITED))
 
 
 @pytest.mark.parametrize(
@@ -227,6 +239,7 @@ CODE = Description.of(consumer(key=body_field("id"), payload=Payload(without=("s
         ({"key": {"body_field": "id"}, "namespace": "bank"}, {}),  # what it does not say is not compared
         ({**CODE.document(), "payload": {}}, {"payload": ('{"without": ["sent_at"]}', "{}")}),
         ({**CODE.document(), "envelope": "detail"}, {"envelope": ("null", '"detail"')}),
+        ({**CODE.document(), "max_attempts": 3}, {"max_attempts": ("10", "3")}),
         ({**CODE.document(), "retention_days": 7.5}, {"retention_days": ("30", "7.5")}),
         ({"key": "message_id"}, {"key": ('{"body_field": "id"}', '"message_id"'), "namespace": ('"bank"', "null")}),
     ],

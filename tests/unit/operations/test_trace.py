@@ -11,6 +11,7 @@ import pytest
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.trace import (
+    EARLY,
     TraceEvent,
     in_order,
     log_pattern,
@@ -77,7 +78,7 @@ def test_what_was_released_has_no_lease_to_end() -> None:
 def test_an_end_is_told_with_its_attempt_and_its_reason() -> None:
     failure = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
     assert texts(written("FAILED", error=failure, attempts=3))[0][1] == "FAILED at attempt 3, for good: account closed"
-    assert texts(written("FAILED"))[0][1] == "FAILED at attempt 1, and may be tried again: no reason was recorded"
+    assert texts(written("FAILED"))[0][1] == f"FAILED at attempt 1, and may be tried again: {EARLY}"
     refused = written("FAILED", error=failure, attempts=0)
     assert texts(refused)[0][1] == "FAILED before its handler started, for good: account closed"
     assert texts(written("COMPLETED"))[0] == (NOW_MS, "COMPLETED at attempt 1")
@@ -103,7 +104,7 @@ RESEND = Resend(old_id="k", new_id="n", fingerprint="f", operator="o", why="mend
         ("k", "INPROGRESS", "RESENDING as n, by o: mended"),
         ("k", "COMPLETED", "RESENT as n, by o: mended"),
         ("n", "COMPLETED", "TAKEN_BACK by o: mended (no handler ran; k can run again)"),
-        ("k", "FAILED", "FAILED at attempt 1, and may be tried again: no reason was recorded"),
+        ("k", "FAILED", f"FAILED at attempt 1, and may be tried again: {EARLY}"),
     ],
 )
 def test_a_resend_is_told_from_a_run_and_an_old_claim_has_no_lease_to_end(id: str, status: str, told: str) -> None:

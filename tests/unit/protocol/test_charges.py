@@ -29,7 +29,7 @@ from idempotent_receiver.protocol.charges import (
 from idempotent_receiver.protocol.peek import Peek
 from idempotent_receiver.protocol.record import Change, Record, attributes, error_of, from_attributes
 from idempotent_receiver.protocol.renewal import Renewal
-from idempotent_receiver.protocol.sending import TakeOver, mark, stop
+from idempotent_receiver.protocol.sending import TakeOver, checkpoint, mark, stop
 from idempotent_receiver.protocol.transitions import Claim, Claimed, decide
 from tests.unit.protocol.records import DAY, NOW, NOW_MS, change_of, claim, existing
 
@@ -271,6 +271,12 @@ def test_a_lease_of_an_outbox_that_nobody_ended_is_a_crash() -> None:
     assert counts == [0, 1, 2]
     assert decide(seen, mine(), (), NOW_MS) == Exhausted(seen)
     assert mark(taken(unsent(), alone=True)).change(NOW_MS, "v").new.charged is None
+
+
+def test_a_record_of_progress_keeps_the_count_and_who_sends_alone() -> None:
+    sending = taken(unsent(Charged(1, True, "m")), alone=True)
+    kept = checkpoint(sending, "[]", NOW_MS, "kept").change(NOW_MS, "unused").new
+    assert charged_of(kept) == Charged(2, True, "m")
 
 
 # A release that does not know the count.

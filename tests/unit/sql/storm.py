@@ -40,7 +40,7 @@ def work(orders: Pipe, bank: Bank, url: str, options: dict[str, Any], concurrenc
         if body["rough"] and rough.random() < 0.5:
             raise ValueError
 
-    consumer = bank.consumer(handle, concurrency=concurrency, logger=_Silent(), metrics=_Silent())
+    consumer = bank.consumer(handle, concurrency=concurrency, logger=Silent(), metrics=Silent())
     while True:
         batch = orders.recv()
         bodies = [{"id": id, "rough": int(id) % 10 == 0} for id, _ in batch]
@@ -48,7 +48,7 @@ def work(orders: Pipe, bank: Bank, url: str, options: dict[str, Any], concurrenc
         orders.send(deliver(consumer, *bodies, ids=[id for id, _ in batch], receive_count=receives, seconds=30))
 
 
-class _Silent:
+class Silent:
     """A logger and metrics that say nothing."""
 
     def __getattr__(self, name: str) -> Any:

@@ -69,6 +69,46 @@ def test_a_message_is_sent_once_the_effects_are_committed(bank: Bank) -> None:
     assert bank.noted == ["1"]
 
 
+def test_a_call_is_made_once_the_effects_are_committed(bank: Bank) -> None:
+    """If and only if they are, and the record is COMPLETED after it."""
+    called: list[tuple[str, str]] = []
+
+    def notify(order: str) -> None:
+        called.append((order, _status(bank, "a")))
+
+    def handle(body: dict[str, Any], session: Session, tx: Transaction) -> None:
+        session.execute(bank.note(body["n"]))
+        tx.call(notify, order=str(body["n"]))
+        if body["n"] == 2:
+            raise ValueError
+
+    consumer = bank.consumer(handle, calls=[notify])
+    assert deliver(consumer, {"n": 1}, {"n": 2}, ids=["a", "b"]) == ["b"]
+
+    assert called == [("1", "SENDING")]
+    assert _status(bank, "a") == "COMPLETED"
+    assert bank.noted == ["1"]
+
+
+def test_a_message_may_fail_as_often_as_it_is_allowed(bank: Bank) -> None:
+    """The last of its own failures is recorded, and sends it to the dead-letter queue; contention costs nothing."""
+    sqs, runs = SQS(), list[int]()
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        runs.append(1)
+        session.execute(bank.note())
+        raise ValueError
+
+    consumer = bank.consumer(handle, sqs=sqs, dead_letter_queue=QUEUE, max_attempts=2)
+    assert deliver(consumer) == ["message-1"]
+    assert sqs.sent == []
+    assert deliver(consumer, receive_count=2) == []
+    assert len(sqs.sent) == 1
+    assert len(runs) == 2
+    assert _status(bank, "message-1") == "FAILED"
+    assert bank.noted == []
+
+
 def _status(bank: Bank, id: str) -> str:
     record = bank.record(id)
     assert record is not None
@@ -100,6 +140,29 @@ def test_what_was_not_sent_is_taken_over_by_a_redelivery(bank: Bank, *, pooled: 
     assert [_status(bank, f"message-{n}") for n in (1, 2)] == ["COMPLETED"] * 2
     assert bank.noted == ["x", "x"]
     bank.engine.dispose()
+
+
+def test_a_call_is_made_once_the_effects_are_committed_and_again_after_it_raised(bank: Bank) -> None:
+    """With its own key, while the record is SENDING; a failed run calls nothing."""
+    called: list[tuple[int, str, str]] = []
+
+    def notify(order: int, *, idempotency_key: str) -> None:
+        called.append((order, idempotency_key[-2:], _status(bank, "a")))
+        if len(called) == 1:
+            raise ValueError
+
+    def handle(body: dict[str, Any], session: Session, tx: Transaction) -> None:
+        session.execute(bank.note(body["n"]))
+        tx.call(notify, order=body["n"])
+        if body["n"] == 2:
+            raise ValueError
+
+    consumer = bank.consumer(handle, calls=[notify])
+    assert deliver(consumer, {"n": 1}, {"n": 2}, ids=["a", "b"]) == ["a", "b"]
+    assert (_status(bank, "a"), _status(bank, "b"), bank.noted) == ("SENDING", "FAILED", ["1"])
+    assert deliver(consumer, {"n": 1}, ids=["a"], receive_count=2) == []
+    assert called == [(1, "-1", "SENDING")] * 2
+    assert (_status(bank, "a"), bank.noted) == ("COMPLETED", ["1"])
 
 
 def test_another_workers_messages_are_left_to_it_while_its_lease_lives(bank: Bank) -> None:

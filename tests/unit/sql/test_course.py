@@ -7,20 +7,21 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.orm import Session
 
-from idempotent_receiver import Backoff, PermanentError
+from idempotent_receiver import Backoff, PermanentError, body_field
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.protocol.answers import HeldElsewhere
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.sqs.visibility import visibility_seconds
 from idempotent_receiver.testing import sqs_event
-from tests.unit.sql.bank import deliver
+from tests.unit.sql.bank import Bank, deliver
 
 if TYPE_CHECKING:
-    from tests.unit.sql.bank import Bank
+    from pathlib import Path
 
 
 def test_the_effects_commit_with_the_record(bank: Bank) -> None:
@@ -145,6 +146,49 @@ def test_another_payload_under_a_key_is_a_permanent_failure(bank: Bank) -> None:
 
     assert bank.noted == ["x"]
     assert bank.record() == before
+
+
+AWKWARD = """a'b"c\\d%e%%(f)s:g{h}\n; COMMIT; -- größe \N{GRINNING FACE}"""
+
+
+def test_whatever_a_key_holds_is_text(bank: Bank) -> None:
+    """Quotes, backslashes, percents and colons, in keys, results and errors."""
+    store = SQLStore(bank.engine, "orders", table=bank.records)
+    fails = [True]
+
+    def handle(body: dict[str, Any], session: Session) -> str:
+        session.execute(bank.note("x"))
+        if fails:
+            fails.pop()
+            raise PermanentError(AWKWARD)
+        return AWKWARD
+
+    consumer = bank.consumer(handle, store=store, key=body_field("key"))
+    assert deliver(consumer, {"key": AWKWARD}) == ["message-1"]
+    failed = bank.record(f"orders#{AWKWARD}")
+    assert failed is not None
+    assert json.loads(failed.error or "")["text"] == AWKWARD
+    assert deliver(consumer, {"key": AWKWARD}) == []
+    done = bank.record(f"orders#{AWKWARD}")
+    assert done is not None
+    assert json.loads(done.data or "") == AWKWARD
+    assert bank.noted == ["x"]
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["with SQLAlchemy's recipe", "without"])
+def test_a_driver_of_sqlite_that_commits_each_statement_needs_a_begin(tmp_path: Path, *, begins: bool) -> None:
+    """With SQLAlchemy's recipe for `isolation_level=None` it is a transaction like any other; without, nothing runs."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'bank'}", connect_args={"isolation_level": None})
+    if begins:
+        event.listen(engine, "begin", lambda at: at.exec_driver_sql("BEGIN IMMEDIATE"))
+    bank = Bank(engine)
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        session.execute(bank.note())
+
+    assert deliver(bank.consumer(handle)) == ([] if begins else ["message-1"])
+    assert bank.noted == (["x"] if begins else [])
+    engine.dispose()
 
 
 def test_an_expired_record_counts_as_absent(bank: Bank) -> None:

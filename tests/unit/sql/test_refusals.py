@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from idempotent_receiver import MemoryStore, http_endpoint, idempotent, payload_key, sqs_consumer
 from idempotent_receiver.sql import SQLStore
-from idempotent_receiver.testing import explore
 from idempotent_receiver.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -70,11 +69,6 @@ def test_an_annotation_that_would_get_no_session_is_refused(engine: Engine, hint
 def test_another_store_lends_no_session(function: Any) -> None:
     with pytest.raises(TypeError, match="only an SQLStore lends"):
         sqs_consumer(MemoryStore())(function)
-
-
-def test_explore_says_how_else_to_test_it(engine: Engine) -> None:
-    with pytest.raises(TypeError, match=r"cannot stand for SQLStore: call the handler twice with one sqs_event"):
-        explore(sqs_consumer(SQLStore(engine))(handle), {})
 
 
 @pytest.mark.parametrize("way", ["option", "execution option"])

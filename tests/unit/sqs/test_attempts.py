@@ -20,6 +20,7 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.protocol.charges import charged_of
 from idempotent_receiver.protocol.record import error_of, from_attributes
+from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.keys import body_field
 from idempotent_receiver.sqs.received import raw_attribute
@@ -171,6 +172,17 @@ def test_a_backoff_counts_charged_attempts_not_receives(pipeline: Callable[..., 
     assert place.kept("a").visible_seconds - place.clock.seconds <= 4
 
 
+def test_receives_without_an_invocation_are_free(pipeline: Callable[..., Pipeline]) -> None:
+    """Lambda has received and was throttled."""
+    place = pipeline(bad_fails)
+    place.send("bad", "ok")
+    for _ in range(20):
+        place.queues.receive_message(QueueUrl=place.queue.url, MaxNumberOfMessages=10, VisibilityTimeout=60)
+        place.pass_time(61)
+    place.run()
+    assert (Counter(place.runs), place.dead) == (Counter(bad=3, ok=1), ["bad"])
+
+
 # A delay ends by age.
 
 
@@ -191,6 +203,19 @@ def test_a_delay_that_would_end_too_long_after_the_first_send_is_final(
     assert place.clock.seconds < days * 24 * 60 * 60
     assert len(place.runs) == days * 24 // 10 + 1
     assert (stamp_in(place).reason, stamp_in(place).exhausted) == ("the bank is closed", True)
+
+
+def test_what_is_too_old_to_wait_does_not_wait_for_its_dead_letter_either(pipeline: Callable[..., Pipeline]) -> None:
+    """Else it would be deleted while its dead-letter queue is mended."""
+
+    def later(body: str, pipeline: Pipeline) -> None:
+        raise RetryLater(seconds=10 * 60 * 60)
+
+    gone = "https://sqs.us-east-1.amazonaws.com/123456789012/gone"
+    place = pipeline(later, max_age_seconds=60 * 60, dead_letter_queue=gone)
+    place.send("a")
+    place.run(until=lambda: len(place.answers) == 3)
+    assert (len(place.runs), place.clock.seconds < 60) == (1, True)
 
 
 # Crashes.
@@ -238,6 +263,65 @@ def test_a_killer_does_not_hold_up_or_overtake_its_group(pipeline: Callable[...,
     assert place.most_charged == {stamp_in(place).key: 3}
 
 
+def test_what_comes_behind_a_crash_in_its_group_is_claimed_after_it(pipeline: Callable[..., Pipeline]) -> None:
+    """Claimed before, it would hold up what must run alone, and be charged to nobody with its next crash."""
+    place = pipeline(killer_kills, fifo=True)
+    place.send("killer", group="one")
+    place.run(until=lambda: len(place.answers) == 1)
+    place.send("behind", group="one")
+    place.send("beside", group="two")
+    behind = place.kept("behind").id
+    place.run(until=lambda: len(place.answers) == 3)
+    assert place.runs == ["killer", "beside", "killer"]
+    assert behind not in place.store.items, "it was never claimed"
+    place.run()
+    assert (place.dead, place.done) == (["killer"], ["beside", "behind"])
+
+
+@pytest.mark.parametrize("concurrency", [1, 10])
+def test_what_was_claimed_with_a_message_whose_key_has_crashed_does_not_hold_it_up(
+    pipeline: Callable[..., Pipeline], concurrency: int
+) -> None:
+    """Nothing told before the claims that the key had crashed: it was another message's, and this one is new."""
+
+    def handle(body: str, pipeline: Pipeline) -> None:
+        if len(pipeline.answers) == 0:
+            pipeline.kill()
+
+    place = pipeline(handle, fifo=True, key=body_field("order"), store=MemoryStore("orders"), concurrency=concurrency)
+    bodies = [json.dumps({"order": order}) for order in "abc"]
+    place.send(bodies[0], group="one")
+    place.poll()
+    place.queue.messages.clear()
+    place.pass_time(60)
+    place.send(*bodies, group="one")
+    place.poll()
+    assert (place.done, place.answers[-1]) == (bodies, [])
+
+
+def test_two_messages_of_a_key_that_has_crashed_are_left_at_once_to_their_next_delivery(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    """Beside a dead letter the first may not be claimed; the second, which waits for it, does not hold up the batch."""
+
+    def handle(body: str, pipeline: Pipeline) -> None:
+        if len(pipeline.answers) == 0:
+            pipeline.kill()
+        if "refused" in body:
+            raise PermanentError("closed")
+
+    place = pipeline(handle, key=body_field("order"), store=MemoryStore("orders"))
+    crashed, refused = (json.dumps({"order": order}) for order in ("crashed", "refused"))
+    place.send(crashed, crashed)
+    place.poll()
+    place.pass_time(60)
+    place.send(refused)
+    place.poll()
+    assert (place.answers[-1], place.dead) == ([crashed] * 2, [refused])
+    place.run()
+    assert place.done == [crashed]
+
+
 def test_two_killers_in_a_batch_are_each_charged_for_their_own(pipeline: Callable[..., Pipeline]) -> None:
     place = pipeline(killer_kills)
     place.send("killer-a", *"bcdefgh", "killer-i")
@@ -256,8 +340,6 @@ def test_an_outage_that_begins_between_claim_and_settlement_is_told_apart_from_a
 
     class Store(MemoryStore):
         def replace(self, changes: Any) -> Any:
-            from idempotent_receiver.protocol.store import Unknown  # noqa: PLC0415
-
             return [Unknown("down")] * len(changes) if down else super().replace(changes)
 
     def handle(body: str, pipeline: Pipeline) -> None:
@@ -298,6 +380,21 @@ def test_a_redrive_by_the_sqs_console_begins_anew(pipeline: Callable[..., Pipeli
         place.run()
         assert (len(place.runs), place.dead) == (3 * (redrives + 1), ["bad"])
     assert stamp_in(place).charged == 9
+
+
+def test_a_redrive_by_the_sqs_console_of_what_sqs_had_moved_goes_on_under_a_key_of_the_body(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    """It has no stamp, and the record knows the key."""
+    place = pipeline(bad_fails, most_receives=2, store=MemoryStore("orders"), key=body_field("order"))
+    place.send(json.dumps({"order": "17", "note": "bad"}))
+    place.run()
+    assert len(place.runs) == 2
+    place.queue.most_receives = 50
+    place.queues.move_natively(place.dead_letters, place.queue)
+    place.run()
+    assert (len(place.runs), len(place.dead)) == (3, 1)
+    assert stamp_in(place).charged == 3
 
 
 def test_a_message_that_sqs_had_moved_begins_anew_at_its_stamp(pipeline: Callable[..., Pipeline]) -> None:
@@ -464,6 +561,25 @@ class TheReleaseBefore:
         return self.store.replace(
             [change._replace(new=change.new._replace(charged=kept[change.new.id])) for change in changes]
         )
+
+
+@both_modes
+def test_a_read_that_failed_is_not_charged_whatever_the_handler_makes_of_it(effects: str) -> None:
+    class Unreadable(Orders):
+        def get(self, table: str, key: Any) -> Any:
+            return Unknown("down")
+
+    def handle(body: dict, tx: Transaction) -> None:
+        try:
+            tx.get(TableName="orders", Key={"order": "1"}, attributes=["order"])
+        except StoreUnavailable:
+            raise ValueError from None
+
+    store, sqs = Unreadable(), Sqs()
+    limit: dict[str, Any] = {"dead_letter_queue": SHIPMENTS, "max_attempts": 1, "effects": effects}
+    for receives in (1, 2, 3):
+        assert deliver(store, sqs, handle, sqs_record("m0", "{}", receives=receives), **limit) == ["m0"]
+    assert sqs.dead == []
 
 
 # What is called after the commit.

@@ -89,6 +89,20 @@ def test_a_call_that_raises_is_charged_to_its_outbox_and_its_dead_letter_names_i
     assert (at.record(bad).status, at.made.count("first bad"), at.made.count("second bad")) == ("COMPLETED", 1, 4)
 
 
+@both_modes
+def test_the_backoff_of_a_call_counts_charged_attempts_not_receives(
+    place: Callable[..., Calling], effects: str
+) -> None:
+    """A message that was received twenty times behind others waits seconds for its call's first failure, too."""
+    at = place(raises, effects=effects, executor=AtOnce)
+    at.send("bad")
+    at.queue.messages[0].receives = 20
+    for most_seconds in (4, 8):
+        at.poll()
+        assert at.kept("bad").visible_seconds - at.clock.seconds <= most_seconds
+        at.pass_time(most_seconds)
+
+
 def test_a_call_that_kills_its_process_is_charged_as_a_crash(place: Callable[..., Calling]) -> None:
     """The first one is charged to nobody; and the dead letter names what was left."""
     at = place(lambda at: at.kill())

@@ -232,3 +232,11 @@ def test_a_dead_letter_is_never_sent_to_the_queue_that_it_came_from(host: str, n
     for other in (f"123456789012/dead-{name}", f"210987654321/{name}"):
         send(sqs, f"{host}/{other}", came, FAILURE, "f")
     assert len(sent) == 2
+
+
+@pytest.mark.parametrize("charged", [-1, "3", 2.5, True, None, 10**12, [3]])
+def test_a_count_that_nobody_can_have_written_is_none(charged: Any) -> None:
+    """Anyone can write a stamp."""
+    text = json.dumps({"key": "k", "original_id": "k", "charged": charged, "exhausted": "yes"})
+    stamp = stamp_of({STAMP: {"stringValue": text}})
+    assert stamp == Stamp(key="k", original_id="k")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.cloud import ROOT
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
@@ -194,3 +196,17 @@ def test_all_visibilities_are_changed_ten_in_a_request(refused: bool) -> None:
         }
         for chunk in (entries[:10], entries[10:])
     ]
+
+
+def test_the_page_says_how_long_attempts_last_on_average() -> None:
+    """To two figures; from two minutes on in minutes."""
+    section = (ROOT / "docs/consumer.md").read_text().partition("\n## Back-off\n")[2].partition("\n## ")[0]
+    attempts, times = (re.findall(r"(\d[^|]*?) \|", line) for line in re.findall(r"(?m)^\| [at].*$", section))
+    lasts = [Backoff().average_seconds(int(each)) for each in attempts]
+    assert times == [f"{each / 60:.0f} min" if each >= 120 else f"{each:.0f} s" for each in lasts]
+
+
+def test_a_backoff_waits_as_long_as_its_average_says() -> None:
+    clock = ManualClock()
+    waited = [sum(Backoff().seconds(each, clock) for each in range(1, 10)) for _ in range(400)]
+    assert sum(waited) / 400 == pytest.approx(Backoff().average_seconds(10), rel=0.1)

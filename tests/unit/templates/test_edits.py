@@ -17,6 +17,7 @@ from tests.template import TEMPLATE, WATCH, parsed, rendering
 from tests.unit.templates.variants import (
     ALLOWED,
     AT_ONCE,
+    ATTEMPTS,
     CONNECT,
     EXISTING_QUEUE,
     EXISTING_TABLE,
@@ -79,6 +80,11 @@ EDITS: dict[str, dict[str, Any]] = {
         f"{FUNCTION}.Environment.Variables.DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
         f"{STATEMENT}.sqs:SendMessage": {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": DEAD_LETTER_QUEUE},
     },
+    ATTEMPTS: {
+        "Outputs.ConsumerDescription.Value": '{"key":"message_id","payload":{},"envelope":"detail || Message",'
+        '"retention_days":30,"effects":"any","max_attempts":10}',
+        "Resources.Queue.Properties.RedrivePolicy.maxReceiveCount": 50,
+    },
     LONGER: {"Resources.Queue.Properties.VisibilityTimeout": 5401, f"{FUNCTION}.Timeout": 900},
     "Senders": {
         f"{SENT}.sqs:SendMessage by sns.amazonaws.com": admitted("sns", "orders"),
@@ -134,6 +140,8 @@ REMOVED = {"Pollers that are kept ready": {"MaximumConcurrency"}}
 NOT_FOR_A_STARTER = {
     EXISTING_QUEUE: "`receiver init --queue-arn` makes a project with it",
     "Pollers that are kept ready": "its MaximumConcurrency is no parameter",
+    AT_ONCE: "it has them",
+    ATTEMPTS: "it has them",
 }
 every_edit = pytest.mark.parametrize("edit", EDITS)
 for_a_starter = pytest.mark.parametrize("edit", [edit for edit in EDITS if edit not in NOT_FOR_A_STARTER])
@@ -163,7 +171,7 @@ def test_in_a_starter_it_changes_the_same(edit: str) -> None:
 
 
 @pytest.mark.parametrize("edit", NOT_FOR_A_STARTER)
-def test_two_edits_are_for_the_example_alone(edit: str) -> None:
+def test_some_edits_are_for_the_example_alone(edit: str) -> None:
     with pytest.raises(EditError, match="fits 0 places"):
         edited(STARTER, edit)
 

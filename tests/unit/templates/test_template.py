@@ -15,7 +15,6 @@ from tests.starter import made
 from tests.template import TEMPLATE, WATCH, load, parsed, text_of, watched_by
 from tests.unit.templates.variants import (
     ALLOWED,
-    AT_ONCE,
     GONE,
     KEY,
     MADE_HERE,
@@ -174,14 +173,12 @@ def test_every_variable_that_is_read_is_set_and_every_one_that_is_set_is_read(va
     chosen = VARIANTS[variant]
     set_here = {*properties(variant, "Consumer")["Environment"]["Variables"]}
     read_by_others = {value for name, value in vars(powertools).items() if name.endswith("_ENV")}
-    absent = set() if AT_ONCE in chosen.edits else {"DEAD_LETTER_QUEUE_URL"}
+    absent = set() if chosen.sends_dead_letters else {"DEAD_LETTER_QUEUE_URL"}
     needed, wanted = (
         variables_read("app.consumer")
         if chosen.starter is None
         else variables_in(made(chosen.starter)["src/order_totals/handler.py"])
     )
-    if chosen.starter and AT_ONCE in chosen.edits:
-        wanted |= {"DEAD_LETTER_QUEUE_URL"}  # which docs/deploying.md has it pass to `sqs_consumer`
     assert needed | wanted - absent <= set_here <= needed | wanted | read_by_others
 
 
@@ -204,7 +201,7 @@ def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> Non
     url = properties(variant, "Consumer")["Environment"]["Variables"].get("DEAD_LETTER_QUEUE_URL")
     sent_to = list(resources_of(consumers(variant), "sqs:SendMessage").values())
     at_once = ({"Ref": "DeadLetterQueue"}, [{"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}])
-    assert (url, sent_to) == (at_once if AT_ONCE in VARIANTS[variant].edits else (None, [])), "else SQS moves them"
+    assert (url, sent_to) == (at_once if VARIANTS[variant].sends_dead_letters else (None, [])), "else SQS moves them"
 
 
 @pytest.mark.parametrize("parameters", [{}, {"RecordRetentionDays": "45", "Effects": "transaction"}])
@@ -277,6 +274,7 @@ OF_A_STARTER = {
         f"Consumer.Properties.Environment.Variables.{name}": GONE
         for name in ("ACCOUNTS_TABLE", "ENTRIES_TABLE", "POWERTOOLS_LOG_LEVEL", "RECORD_RETENTION_DAYS")
     },
+    "Queue.Properties.RedrivePolicy.maxReceiveCount": 50,
     "Consumer.Properties.Environment.Variables.TOTALS_TABLE": {"Ref": "Totals"},
     f"{ALLOWED}.dynamodb:PutItem": GONE,
     f"{ALLOWED}.dynamodb:GetItem.Action": ...,
@@ -288,15 +286,19 @@ OF_A_STARTER = {
     "Records.Properties.DeletionProtectionEnabled": GONE,
 }
 """How it differs from template.yaml: another handler and its table, and settings that it leaves to others."""
+OF_A_FIFO_STARTER = {"OldestMessageAlarm.Properties.Threshold": 3600, "Dashboard.Properties.DashboardBody.Fn::Sub": ...}
+"""Its alarm on the age outlasts the attempts of a message for which its group waits."""
 
 
 @pytest.mark.parametrize(
-    ("variant", "like"), [("starter", "standard"), ("starter, fifo", "fifo, dead letters at once, longer time-outs")]
+    ("variant", "like"),
+    [("starter", "dead letters at once"), ("starter, fifo", "fifo, dead letters at once, longer time-outs")],
 )
 def test_a_starter_has_the_same_resources_by_the_same_names(variant: str, like: str) -> None:
     """Who has read one of them has read the other."""
     found = dict(changes(rendered(like)["Resources"], rendered(variant)["Resources"]))
-    assert {path: found.get(path) if value is ... else value for path, value in OF_A_STARTER.items()} == found
+    meant = OF_A_STARTER | (OF_A_FIFO_STARTER if VARIANTS[variant].fifo else {})
+    assert {path: found.get(path) if value is ... else value for path, value in meant.items()} == found
 
 
 def test_a_starter_with_an_existing_queue_is_one_with_the_edit_for_it() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXISTING_QUEUE, EXISTING_TABLE = "A queue that you already have", "A table of records that is already there"
 AT_ONCE, LONGER, GRADUAL = "Dead letters at once", "Longer time-outs", "Gradual deployments"
+ATTEMPTS = "Attempts of a message's own"
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
 OWN = {"QueueArn": OWN_QUEUE, "DeadLetterQueueArn": f"{OWN_QUEUE}-dead"}
 OWN_FIFO = {name: f"{arn}.fifo" for name, arn in OWN.items()}
@@ -52,6 +53,11 @@ class Variant:
         """Whether its queue is one."""
         return "FIFO" in self.edits or bool(CHOICES.get(self.starter or "", {}).get("fifo"))
 
+    @property
+    def sends_dead_letters(self) -> bool:
+        """Whether the consumer itself sends them."""
+        return AT_ONCE in self.edits or (self.starter is not None and self.queue_arn is None)
+
 
 VARIANTS = {
     "standard": Variant(),
@@ -69,7 +75,7 @@ VARIANTS = {
     "own key and queue": Variant(edits=(EXISTING_QUEUE,), parameters={"KmsKeyArn": KEY, **OWN}),
     "traced, and alarms sent": Variant(parameters={"Tracing": "Active", "AlarmTopicArn": TOPIC}),
     "starter": Variant(starter="plain"),
-    "starter, fifo": Variant(starter="fifo", edits=(AT_ONCE, LONGER)),
+    "starter, fifo": Variant(starter="fifo", edits=(LONGER,)),
     "starter, own queue": Variant(starter="own queue"),
     "starter, own fifo queue": Variant(starter="own fifo queue"),
     "starter, alarms sent": Variant(starter="plain", parameters={"AlarmTopicArn": TOPIC}),

@@ -134,7 +134,8 @@ def list_dead_letters(
         look.end(whole=ending == ".jsonl" and limit is None)
         return
     with look.at(deployment, terminal, hold) as decisions:
-        rows = [report.letter_values(each, bodies=bodies) for each in decisions]
+        most = deployment.description.max_attempts
+        rows = [report.letter_values(each, bodies=bodies, max_attempts=most) for each in decisions]
     groups = report.grouped(rows)
     tables = report.letter_tables if filters.group or filters.key or filters.message_id else report.group_tables
     values = {"queue": deployment.dead_letter_queue.url, **look.values, "groups": groups}
@@ -151,7 +152,8 @@ def _write(out: Path, look: Look, deployment: Deployment, terminal: Terminal, ho
         with look.at(deployment, terminal, hold) as decisions:
             for each in decisions:
                 if page is None:
-                    file.write(json.dumps(report.whole_letter(each, bodies=bodies)) + "\n")
+                    most = deployment.description.max_attempts
+                    file.write(json.dumps(report.whole_letter(each, bodies=bodies, max_attempts=most)) + "\n")
                 else:
                     page.add(each)
         if look.stopped:

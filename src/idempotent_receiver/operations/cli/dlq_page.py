@@ -75,10 +75,11 @@ class Page:
         of = decision.dead_letter
         # A key may begin with a dash, like an option.
         key = None if not of.key else f"-- {shlex.quote(of.key)}" if of.key.startswith("-") else shlex.quote(of.key)
-        whole = {**report.whole_letter(decision, bodies=self.bodies), "typed_key": key}
+        most = self.deployment.description.max_attempts
+        whole = {**report.whole_letter(decision, bodies=self.bodies, max_attempts=most), "typed_key": key}
         whole["typed"] = typed(message_id=of.id)[0]
         self.file.write(("," if self.rows else "") + data_text(whole))
-        self.rows.append(report.letter_values(decision, bodies=False))
+        self.rows.append(report.letter_values(decision, bodies=False, max_attempts=most))
 
     def finish(self, acts: Sequence[Act], look: Mapping[str, Any], seen: Mapping[str, str], now_ms: int) -> None:
         """Write the rest of the page: the values of the `look`, and the acts. `seen` maps record ids to messageIds."""

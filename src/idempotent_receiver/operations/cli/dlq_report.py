@@ -16,6 +16,7 @@ from idempotent_receiver.operations.dead_letters.run import DECLINED, UNFINISHED
 from idempotent_receiver.operations.dead_letters.selection import Plan, PlannedLetter
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 from idempotent_receiver.operations.dead_letters.verbs import Disposition
+from idempotent_receiver.operations.records import charged_text
 
 SHOWN_OF_A_GROUP = 20
 
@@ -66,7 +67,7 @@ PRIVATE = ("data", "input")
 """Record fields that hold a function's result or a workflow's input; omitted unless bodies are included."""
 
 
-def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
+def whole_letter(decision: Decision, *, bodies: bool, max_attempts: int | None = None) -> dict[str, Any]:
     """A dead letter as the archive keeps it, plus its original id. Without `bodies`, everything that the producer or a
     function wrote is left out. The receipt handle, which would allow deletion, is never included.
     """
@@ -77,10 +78,17 @@ def whole_letter(decision: Decision, *, bodies: bool) -> dict[str, Any]:
         record = record and {name: value for name, value in record.items() if name not in PRIVATE}
     message.pop("receiptHandle", None)
     first = of.id if of.stamp is None else of.stamp.original_id
+    values |= {"charged": _charged(decision), "max_attempts": max_attempts}
     return {**values, "message": message, "record": record, "since": moment(of.since_ms), "original_id": first}
 
 
-def letter_values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
+def _charged(decision: Decision) -> int | None:
+    """The message's charged attempts, by its record or its stamp."""
+    of = decision.dead_letter
+    return of.charged or (None if of.stamp is None else of.stamp.charged)
+
+
+def letter_values(decision: Decision, *, bodies: bool, max_attempts: int | None = None) -> dict[str, Any]:
     """One listed dead letter, for the JSON output."""
     of = decision.dead_letter
     values = {
@@ -94,6 +102,8 @@ def letter_values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
         "error_type": decision.error_type,
         "verdict": decision.verdict.value,
         "why": decision.why,
+        "charged": _charged(decision),
+        "max_attempts": max_attempts,
     }
     return {**values, "body": of.message.raw_body} if bodies else values
 
@@ -152,7 +162,8 @@ def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
         rows = []
         for each in group["letters"]:
             reason = each["reason"] if len(group["reasons"]) > 1 else None
-            text = _below(each["message_id"], each["key"], reason)
+            told = charged_text(each)
+            text = _below(each["message_id"], each["key"], reason, told and f"charged {told}")
             rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (text, each.get("body"))))
         shown += [Text(f"{group['name']}: {counted(group['count'], 'dead letter')}", style="bold")]
         shown += [*_reasons(group, MOST_REASONS), Text(), _listed(("key", "since", "verdict"), rows), Text()]
@@ -192,9 +203,9 @@ def _listed(columns: Sequence[str], rows: Sequence[Any]) -> RenderableType:
     return Group(shown, Text(f"and {more} more: --json lists them all")) if more > 0 else shown
 
 
-def _below(id: str, key: str | None, text: str | None) -> str:
-    """The text below a dead letter's key: its id if that differs, and the reason."""
-    return "; ".join(part for part in (None if key == id else f"message {id}", text) if part)
+def _below(id: str, key: str | None, *texts: str | None) -> str:
+    """The text below a dead letter's key: its id if that differs, and these texts."""
+    return "; ".join(part for part in (None if key == id else f"message {id}", *texts) if part)
 
 
 def counts(plan: Plan) -> dict[str, int]:

@@ -27,7 +27,7 @@ from idempotent_receiver.operations.cli.terminal import (
     listing,
     moment,
 )
-from idempotent_receiver.operations.records import reason_in, state_of, unreadable, written_ms
+from idempotent_receiver.operations.records import charged_in, charged_text, reason_in, state_of, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resend_of
@@ -91,6 +91,8 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
         "status": state_of(found, now_ms),
         "was": found.status,
         "attempts": found.attempts,
+        "charged": charged_in(found, now_ms),
+        "max_attempts": deployment.description.max_attempts,
         "owner": found.owner,
         "lease_until": None if until is None else moment(until),
         "lease_left_seconds": None if until is None else max(0, (until - now_ms) // 1000),
@@ -126,7 +128,7 @@ def _result(data: str | None) -> Any:
 
 def record_table(values: dict[str, Any]) -> RenderableType:
     """A record, for people."""
-    shown = {**values, "lease": _lease(values)}
+    shown = {**values, "lease": _lease(values), "charged": charged_text(values)}
     if values["status"] == "EXPIRED":
         shown["status"] = f"EXPIRED (it was {values['was']}; the key is free again)"
     if undated(values):
@@ -141,6 +143,7 @@ def record_table(values: dict[str, Any]) -> RenderableType:
         "new_key",
         "dead_letter",
         "attempts",
+        "charged",
         "owner",
         "why",
         "lease",
@@ -298,7 +301,12 @@ def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:
     rows = [
         (
             (each["key"], each["status"], each["attempts"], each[time]),
-            (each["error"], each["unreadable"], each["owner"] and f"owner: {each['owner']}"),
+            (
+                each["error"],
+                each["unreadable"],
+                each["owner"] and f"owner: {each['owner']}",
+                (told := charged_text(each)) and f"charged {told}",
+            ),
         )
         for each in records
     ]

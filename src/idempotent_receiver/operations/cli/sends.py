@@ -56,7 +56,7 @@ def send_stored(
     if why is None and resend and left:
         dropped = drop_resent(deployment.key_of(id), deployment, terminal)
         _end(key, terminal, why=why, dropped=dropped.acted, complete=not dropped.left)
-    _end(key, terminal, why=why, gave_up=number, left=left, stays=resend)
+    _end(key, terminal, why=why, gave_up=number, left=left, stays=resend, calls=calls_of(before))
 
 
 def calls_of(found: Record | Unknown | None) -> bool:
@@ -75,10 +75,12 @@ def _end(
     gave_up: int | None = None,
     left: bool = True,
     stays: bool = False,
+    calls: bool = False,
     dropped: int | None = None,
     complete: bool = True,
 ) -> NoReturn:
-    done = f"Sent the messages for {clean(key)}." if left else f"{clean(key)} has none left to send."
+    sent = "Sent the messages and made the calls" if calls else "Sent the messages"
+    done = f"{sent} for {clean(key)}." if left else f"{clean(key)} has none left to send."
     told = done if why is None else f"Not done: {clean(why)}."
     values = {"confirmed": True, "key": key, "sent": why is None, "why": why}
     if gave_up is not None:

@@ -83,6 +83,6 @@ _CAUSES = {
     Status.INPROGRESS.value: Cause(
         "received too many times while claimed: its worker crashed, timed out or is still running", "never-settled"
     ),
-    Status.SENDING.value: Cause("done, but its outgoing messages were never confirmed", "not-sent"),
+    Status.SENDING.value: Cause("done, but not all that it sends or calls is", "not-sent"),
     Status.FAILED.value: Cause("failed, with no reason recorded", "error"),
 }

@@ -5,11 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known, name_of_queue
-from idempotent_receiver.operations.doctor.bounds import dead_letter_retention
+from idempotent_receiver.operations.doctor.bounds import dead_letter_retention, described_limits
 from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.operations.doctor.queues import queue_retention
+from idempotent_receiver.sqs.visibility import Backoff
 
 NAMESPACE = "IdempotentReceiver"
+OLDEST = "the age of the oldest message"
+LARGEST_RECEIVE_COUNT = 1000
+"""SQS's largest maxReceiveCount."""
 MOST_IN_FLIGHT = 120_000
 """SQS lets a queue's consumers hold as many messages at once, so no more can fail at once."""
 
@@ -78,7 +82,7 @@ def needed_alarms(facts: Facts) -> Mapping[str, Watched]:
     # Too short a retention is a finding of its own.
     oldest = math.inf if any(queue_retention(facts)) else int(queue["MessageRetentionPeriod"])
     needed = {
-        "the age of the oldest message": _age(queue, oldest),
+        OLDEST: _age(queue, oldest),
         "lost claims": Watched(ours, "LostClaims", "service", service),
         "unsettled messages": Watched(ours, "Unsettled", "service", service),
         "failed claims": Watched(ours, "ClaimFailures", "service", service),
@@ -94,6 +98,23 @@ def needed_alarms(facts: Facts) -> Mapping[str, Watched]:
         oldest = math.inf if any(dead_letter_retention(facts)) else int(dead["MessageRetentionPeriod"])
         needed["dead letters that grow old"] = _age(dead, oldest)
     return needed
+
+
+def early_alarm(facts: Facts) -> Iterator[str]:
+    """On a FIFO queue, an alarm on the age should outlast a failing message's attempts. A note: it may be meant.
+
+    On a standard queue, SQS leaves messages out of this age that it has delivered three times.
+    """
+    queue, attempts = known(facts.queue), described_limits(facts).max_attempts
+    if queue.get("FifoQueue") != "true" or attempts is None:
+        return
+    lasts = round(Backoff().average_seconds(min(attempts, LARGEST_RECEIVE_COUNT)))
+    for alarm in _on(needed_alarms(facts)[OLDEST], known(facts.alarms)):
+        if (threshold := alarm.get("Threshold", lasts)) < lasts:
+            yield (
+                f"the alarm on {OLDEST} fires above {threshold:g} s, but {attempts} attempts of a failing message last "
+                f"{lasts} s on average: set OldestMessageAgeSeconds to {2 * lasts} or more"
+            )
 
 
 def watches(alarm: Answer, watched: Watched) -> bool:

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterator
 
-from idempotent_receiver.operations.description import DAY_SECONDS
+from idempotent_receiver.operations.description import DAY_SECONDS, Description
 from idempotent_receiver.operations.doctor.asking import Answer, NotAnswered, Problem, known, name_of_queue
 from idempotent_receiver.operations.doctor.facts import DeployedFunction, Facts
 
 MIN_RECEIVES = 5
+MIN_RECEIVES_WITH_ATTEMPTS = 50
+"""With `max_attempts`, SQS's own move is only the backstop."""
 LONGEST_TIMEOUT_SECONDS, LONGEST_ON_INSTANCES_SECONDS = 900, 5400
 """Lambda's maximum timeouts: for a function that reads a queue, and for one on Lambda Managed Instances. Source: Lambda
 API, UpdateFunctionConfiguration.
@@ -64,39 +66,58 @@ def limits(facts: Facts) -> Iterator[Problem]:
 
 
 def receives(facts: Facts) -> Iterator[Problem]:
-    """A message needs a dead-letter queue, and spare receives, because throttled deliveries count as receives."""
-    queue = known(facts.queue)
+    """A message needs a dead-letter queue, and spare receives, because SQS counts those that are not its own, too."""
+    queue, attempts = known(facts.queue), described_limits(facts).max_attempts
     policy = json.loads(queue.get("RedrivePolicy") or "{}")
     if "deadLetterTargetArn" not in policy:
         yield (
             f"queue {name_of_queue(queue)} has no dead-letter queue: messages that keep failing are eventually deleted",
             f"give the queue a RedrivePolicy with maxReceiveCount: {MIN_RECEIVES} or more",
         )
-    elif int(policy["maxReceiveCount"]) < MIN_RECEIVES:
+        return
+    least = MIN_RECEIVES if attempts is None else max(MIN_RECEIVES_WITH_ATTEMPTS, attempts + 1)
+    if (most := int(policy["maxReceiveCount"])) < least:
+        early = "" if attempts is None else f": SQS may move a message before its {attempts} attempts (max_attempts)"
         yield (
-            f"maxReceiveCount is {policy['maxReceiveCount']}, and throttled deliveries count as receives",
-            f"set maxReceiveCount in the queue's RedrivePolicy to {MIN_RECEIVES} or more",
+            f"maxReceiveCount is {most}, and throttled deliveries count as receives{early}",
+            f"set maxReceiveCount in the queue's RedrivePolicy to {least} or more",
         )
+
+
+def blocked_groups(facts: Facts) -> Iterator[str]:
+    """Messages of a FIFO queue pay for those before them in their group. A note, because SQS's policy may be meant."""
+    queue = known(facts.queue)
+    if queue.get("FifoQueue") == "true" and described_limits(facts).max_attempts is None:
+        yield (
+            f"queue {name_of_queue(queue)} is FIFO, and no max_attempts of its consumer is known: messages behind a "
+            "failing one of their group use up receives, and may become dead letters without ever running. Set "
+            "max_attempts in code (docs/consumer.md); if it is set, give --consumer, or update the stack's output"
+        )
+
+
+def described_limits(facts: Facts) -> Description:
+    """The consumer's description, which has its `max_attempts`; empty if there is none."""
+    return known(facts.given) or known(facts.stated) or Description()
 
 
 def record_retention(facts: Facts) -> Iterator[Problem]:
     """A record must outlast its message, which would otherwise run again."""
     dead = known(facts.dead_letter_queue)
     seconds = _retention(known(facts.queue)) + (0 if dead is None else _retention(dead))
-    kept = known(facts.retention_seconds)
+    kept, stay = known(facts.retention_seconds), in_days(seconds)
     if kept <= seconds:
         yield (
-            f"records last {_days(kept)}, but a message can stay {_days(seconds)} in its queues: it could run again",
-            f"keep records for longer than {_days(seconds)}: RecordRetentionDays, or retention_seconds in code",
+            f"records last {in_days(kept)}, but a message can stay {stay} in its queues: it could run again",
+            f"keep records for longer than {stay}: RecordRetentionDays, or retention_seconds in code",
         )
 
 
 def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
     """A message keeps its age when SQS moves it, so the dead-letter queue must keep messages longer."""
     dead, queue = known(facts.dead_letter_queue), known(facts.queue)
-    if dead is not None and _retention(dead) <= _retention(queue):
+    if dead is not None and (kept := _retention(dead)) <= _retention(queue):
         yield (
-            f"dead letters are deleted after {_days(_retention(dead))}, but the queue keeps {_days(_retention(queue))}",
+            f"dead letters are deleted after {in_days(kept)}, but the queue keeps {in_days(_retention(queue))}",
             "set the dead-letter queue's MessageRetentionPeriod to 1209600 (14 days)",
         )
 
@@ -167,6 +188,7 @@ def _retention(queue: Answer) -> int:
     return int(queue["MessageRetentionPeriod"])
 
 
-def _days(seconds: int) -> str:
+def in_days(seconds: int) -> str:
+    """A time in days."""
     days = f"{seconds / DAY_SECONDS:g}"
     return f"{days} day" if days == "1" else f"{days} days"

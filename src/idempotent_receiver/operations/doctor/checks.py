@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from idempotent_receiver.operations.description import OUTPUT, differences
-from idempotent_receiver.operations.doctor.alarms import alarms, messages_in, unnotified, watches
+from idempotent_receiver.operations.doctor.alarms import alarms, early_alarm, messages_in, unnotified, watches
 from idempotent_receiver.operations.doctor.asking import (
     Answer,
     Missing,
@@ -19,6 +19,7 @@ from idempotent_receiver.operations.doctor.asking import (
 )
 from idempotent_receiver.operations.doctor.bounds import (
     account_limit,
+    blocked_groups,
     concurrency,
     dead_letter_retention,
     limits,
@@ -224,7 +225,7 @@ def without_claims(facts: Facts) -> bool:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """Remarks that are not findings: a guarantee given up, a missing alarm, a pause, permissions for a handler."""
+    """Remarks that are not findings: a guarantee given up, a missing alarm or limit, a pause, permissions."""
     dead, there = facts.dead_letter_queue, facts.alarms
     if asked(unnotified, facts) is True:
         yield "no alarm has an action, so they show only in CloudWatch: deploy with AlarmTopicArn, an SNS topic"
@@ -242,6 +243,9 @@ def notes(facts: Facts) -> Iterator[str]:
             "docs/guarantees.md (one at a time). Two workers may run the same message, but only one commits. Effects "
             "outside its Transaction may happen several times at once."
         )
+    for remarks in (blocked_groups, early_alarm):
+        told = asked(lambda remarks=remarks: [*remarks(facts)])
+        yield from () if isinstance(told, NotAnswered) else told
     functions = [] if isinstance(facts.functions, NotAnswered) else facts.functions
     states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, NotAnswered)]
     if {"Disabled", "Disabling"} & {*states}:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from idempotent_receiver.operations.doctor.asking import Answer, Missing, Problem, known, name_of_queue
-from idempotent_receiver.operations.doctor.bounds import MIN_RECEIVES
+from idempotent_receiver.operations.doctor.bounds import MIN_RECEIVES, described_limits, in_days
 from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.sqs.dead_letter import names_queue
 
@@ -21,6 +21,13 @@ def queue_retention(facts: Facts) -> Iterator[Problem]:
         yield (
             f"SQS deletes messages after {kept} s, but {receives} receives may take {least} s: they can be lost",
             "set the queue's MessageRetentionPeriod to 345600 (4 days), or at least to what its receives take",
+        )
+    limits = described_limits(facts)
+    delays = in_days(limits.max_age_seconds)
+    if limits.max_attempts is not None and kept <= limits.max_age_seconds:
+        yield (
+            f"SQS deletes messages after {in_days(kept)}, but RetryLater may delay them for {delays}: they can be lost",
+            "set a longer MessageRetentionPeriod on the queue, or a smaller max_age_seconds in code",
         )
 
 

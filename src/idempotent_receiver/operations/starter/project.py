@@ -61,6 +61,7 @@ kubectl apply -f kubernetes.yaml
 ```
 """
 
+MAX_ATTEMPTS = 10
 LONGEST_LINE = 120
 ADDS_ORDERS = "Adds each order to its customer's total, once."
 ADDS_BYTES = "Adds the bytes of each upload to its customer's total, once."
@@ -144,6 +145,23 @@ FifoThroughputLimit: perMessageGroupId
 """
 
 
+OLDEST_MESSAGE = (
+    "OldestMessageAgeSeconds: 3600 # ten attempts of a message, for which its group waits, take up to 32 minutes"
+)
+LIMITED = {
+    "dead_letter_queue_variable": "DEAD_LETTER_QUEUE_URL: !Ref DeadLetterQueue",
+    "dead_letter_queue_url": '"DEAD_LETTER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead",',
+    "sends_dead_letters": "- {Effect: Allow, Action: sqs:SendMessage, Resource: !GetAtt DeadLetterQueue.Arn}",
+    "oldest_message": "",
+    "attempts": """\
+A message may fail ten times, over 16 minutes on average (`max_attempts`). Then the function sends it, with its last
+error, to the dead-letter queue.
+
+""",
+}
+"""What only a project with its own dead-letter queue has, to limit a message's attempts."""
+
+
 def _values(project: Project) -> dict[str, str]:
     strategy, argument = project.key
     own_key = strategy != "message_id"
@@ -182,16 +200,19 @@ def _values(project: Project) -> dict[str, str]:
 
 
 def _decorator(project: Project) -> str:
-    """The decorator of the handler, on one line if it fits."""
+    """The decorator of the handler: short enough to read, whatever a formatter makes of it."""
     (strategy, argument), sender = project.key, project.sender
     arguments = [
         "store",
         *([f'key={strategy}("{argument}")' if argument else f"key={strategy}"] if strategy != "message_id" else []),
         *([f'envelope="{sender.envelope}"'] if sender and sender.envelope else []),
         'sqs=boto3.client("sqs")',
-        'effects=os.environ.get("EFFECTS") or "any"',
     ]
-    given = ", ".join(arguments)
+    effects = 'effects=os.environ.get("EFFECTS") or "any"'
+    if not project.queue_arn:
+        limit = f'dead_letter_queue=os.environ["DEAD_LETTER_QUEUE_URL"], max_attempts={MAX_ATTEMPTS}'
+        return f"@sqs_consumer(\n    {', '.join(arguments)},\n    {limit}, {effects},\n)"
+    given = ", ".join([*arguments, effects])
     return f"@sqs_consumer({given})" if len(given) < LONGEST_LINE - 15 else f"@sqs_consumer(\n    {given}\n)"
 
 
@@ -206,6 +227,7 @@ def _description(project: Project) -> str:
         **({"namespace": project.name} if own_key else {}),
         "retention_days": DEFAULT_RETENTION_SECONDS // DAY_SECONDS,
         "effects": "${Effects}",
+        **({} if project.queue_arn else {"max_attempts": MAX_ATTEMPTS}),
     }
     return json.dumps(said, separators=(",", ":"))
 
@@ -219,6 +241,7 @@ def _queues(project: Project) -> dict[str, str]:
             "queue_arn": project.queue_arn,
             "queue_url": f"!Sub 'https://sqs.${{AWS::Region}}.${{AWS::URLSuffix}}/{account}/{name}'",
             "dead_letter_queue_arn": "'' # set this so that alarms watch your dead-letter queue",
+            **dict.fromkeys(LIMITED, ""),
         }
     fifo, _, scope = FIFO.partition("\n") if project.fifo else ("", "", "")
     queues = (_HERE / "files" / "queues.yaml.in").read_text()
@@ -234,6 +257,8 @@ def _queues(project: Project) -> dict[str, str]:
         "queue_arn": "!GetAtt Queue.Arn",
         "queue_url": "!Ref Queue",
         "dead_letter_queue_arn": "!GetAtt DeadLetterQueue.Arn",
+        **LIMITED,
+        "oldest_message": OLDEST_MESSAGE if project.fifo else "",
     }
 
 

@@ -87,3 +87,10 @@ def test_no_screen_shows_an_argument(receiver: Receiver, uncalled: Stack) -> Non
     assert not any("secret" in ran.out + ran.err for ran in shown)
     assert "its messages and calls may not be done" in " ".join(shown[0].out.split())
     assert json.loads(shown[3].out)["unsent_count"] == 1
+
+
+def test_a_record_whose_calls_are_made_says_so(receiver: Receiver, uncalled: Stack) -> None:
+    uncalled.record(KEY, "SENDING", outbox=confirmed(OUTBOX, {2}), in_progress_expiration=LONG_AGO_MS, owner="w")
+    ran = receiver.on(f"stuck --send {KEY} --consumer caller_code:handler --yes")
+    assert (ran.code, ran.out) == (Exit.OK, f"Sent the messages and made the calls for {KEY}.\n")
+    assert item(uncalled)["status"] == "COMPLETED"

@@ -45,6 +45,8 @@ DOCUMENT = {
     "namespace": "bank",
     "retention_days": 30,
     "effects": "any",
+    "max_attempts": None,
+    "max_age_seconds": 259_200,
 }
 
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from idempotent_receiver.operations.cli import records
 from idempotent_receiver.operations.cli.terminal import Exit, moment
 from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.description import Description
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, from_attributes
 from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.sqs.dead_letter import Stamp
@@ -35,6 +37,7 @@ from tests.unit.operations.cli.stack import (
     FLAKY,
     FOR_GOOD,
     LASTING,
+    LONG_AGO_MS,
     SECRET,
     STUCK,
     TRANSIENT,
@@ -49,7 +52,6 @@ from tests.unit.operations.dead_letters.acts import OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.unit.operations.cli.history import Kept
 
@@ -77,6 +79,34 @@ def test_a_trace_tells_record_dead_letter_and_history_in_order(receiver: Receive
     assert events[1]["at"] == moment((expiration - 30 * 86_400) * 1000)
     assert events[3]["at"] is None
     assert stack.keys_in(stack.dead) == DEAD, "they are left to others"
+
+
+CHARGED = '{"version": "v", "attempts": %d, "alone": true}'
+
+
+@pytest.mark.parametrize(("count", "shown"), [(3, r"3 of 10\b"), (13, r"13(?! of)")])
+def test_what_a_message_itself_has_cost_is_shown_of_what_is_allowed(
+    receiver: Receiver, stack: Stack, count: int, shown: str
+) -> None:
+    """A redriven message begins anew, and its record goes on counting."""
+    stack.outputs["ConsumerDescription"] = '{"key": "message_id", "payload": {}, "max_attempts": 10}'
+    stack.record(FLAKY, "FAILED", "flaky", error=TRANSIENT, attempts=20, charged=CHARGED % count)
+    listed = f"dlq list --key {FLAKY}"
+    for typed in (TRACE, "stuck --yes", listed):
+        assert re.search(rf"\bcharged +{shown}", receiver.on(typed).out), typed
+    (letter,) = receiver.on(f"{listed} --json").json["groups"][0]["letters"]
+    assert (letter["charged"], letter["max_attempts"]) == (count, 10)
+    assert receiver.on(f"{TRACE} --json").json["record"]["charged"] == count
+    receiver.on(f"{listed} --out letters.jsonl")
+    assert json.loads(Path("letters.jsonl").read_text())["charged"] == count
+
+
+def test_the_crash_that_the_end_of_a_lease_may_mean_is_counted(receiver: Receiver, stack: Stack) -> None:
+    of = {"in_progress_expiration": LONG_AGO_MS, "owner": "w", "charged": CHARGED % 3}
+    stack.record(FLAKY, "INPROGRESS", "flaky", **of)
+    assert receiver.on(f"{TRACE} --json").json["record"]["charged"] == 4
+    stack.record(FLAKY, "INPROGRESS", "flaky", **{**of, "in_progress_expiration": LASTING * 1000})
+    assert receiver.on(f"{TRACE} --json").json["record"]["charged"] == 3
 
 
 def test_a_trace_that_is_stopped_tells_what_it_has_and_leaves_the_dead_letters_to_others(
@@ -452,7 +482,8 @@ def records_left(effects: str) -> dict[str, dict[str, Any]]:
     fresh = sqs_event({}, {}, {}, ids=["good", "flaky", "closed"])["Records"]
     again = sqs_event({}, ids=["orphaned"], receive_count=2)["Records"]
     handle({"Records": fresh + again}, Context(clock))
-    deployment: Any = SimpleNamespace(key_of=str, known_retention=lambda of: DEFAULT_RETENTION_SECONDS)
+    known: Any = {"known_retention": lambda of: DEFAULT_RETENTION_SECONDS, "description": Description()}
+    deployment: Any = SimpleNamespace(key_of=str, **known)
     return {
         id: records.record_values(from_attributes(item), deployment, clock.epoch_ms())
         for id, item in store.items.items()

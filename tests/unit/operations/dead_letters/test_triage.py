@@ -17,6 +17,7 @@ from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict, triage
 from idempotent_receiver.payload import EVERYTHING, Document
+from idempotent_receiver.protocol.charges import Charged
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.resend import Resend
 from idempotent_receiver.protocol.store import Unknown
@@ -383,3 +384,34 @@ def test_a_shell_takes_a_groups_name_as_it_is(name: str) -> None:
 def test_on_its_way_back_a_dead_letter_carries_nothing_of_its_error() -> None:
     back = dead_letter(stamp=replace(DIED, at=GONE_WRONG)).returning
     assert (back.key, back.reason, back.error_type, back.at) == ("m-0", None, None, None)
+
+
+# What has used up its charged attempts.
+
+SPENT = record("FAILED", error=Failure(type="ValueError", at="app.pay:1", exhausted=True).to_json())
+SPENT = SPENT._replace(charged=Charged(3, message="m-1").text("v"))
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+def test_what_is_exhausted_is_moved_by_a_plain_redrive_and_begins_anew(stamped: bool) -> None:
+    """It is not permanent: after a bad hour, nobody includes ten thousand healthy messages one by one."""
+    spent = Stamp(key="m-0", original_id="m-0", reason="ValueError at app.pay:1", error_type="ValueError", queue=QUEUE)
+    stamp = replace(spent, at="app.pay:1", charged=2, exhausted=True) if stamped else None
+    decision = told(dead_letter(stamp=stamp), SPENT)
+
+    assert decision.verdict is Verdict.MOVE
+    assert "used up its charged attempts" in decision.why
+    assert decision.reason == "EXHAUSTED: ValueError at app.pay:1"
+    assert (decision.group, decision.error_type) == ("ValueError@app.pay", "ValueError")
+    back = decision.dead_letter.returning
+    assert (back.charged, back.exhausted, back.reason) == (3, None, None)
+
+
+def test_what_sqs_had_moved_is_stamped_with_its_records_count_and_a_crash_that_it_means() -> None:
+    for found, charged in (
+        (TRANSIENT._replace(charged=Charged(2).text("v")), 2),
+        (ORPHAN._replace(charged=Charged(2, True, "m-1").text("v")), 3),
+        (TRANSIENT._replace(charged=Charged(2).text("before")), None),
+        (TRANSIENT, None),
+    ):
+        assert told(dead_letter(), found).dead_letter.returning.charged == charged

@@ -88,9 +88,9 @@ def without_alarm(metric: str) -> Facts:
     return replace(SHIPPED, alarms=[each for each in SHIPPED.alarms if each.get("MetricName") != metric])  # type: ignore[union-attr]
 
 
-def given_up_after(receives: int) -> Facts:
-    policy = json.loads(SHIPPED.queue["RedrivePolicy"])  # type: ignore[index]
-    return amended("queue", RedrivePolicy=json.dumps({**policy, "maxReceiveCount": str(receives)}))
+def given_up_after(receives: int, shipped: Facts = SHIPPED) -> Facts:
+    policy = json.loads(shipped.queue["RedrivePolicy"])  # type: ignore[index]
+    return amended("queue", shipped, RedrivePolicy=json.dumps({**policy, "maxReceiveCount": str(receives)}))
 
 
 def with_alarm(metric: str, queue: str | None = None, **changes: Any) -> Facts:
@@ -148,11 +148,14 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
     "receives": [
         lambda: given_up_after(4),
         WITHOUT_DEAD_LETTER_QUEUE,
+        lambda: replace(given_up_after(49), given=LIMITED),
+        lambda: replace(given_up_after(50), stated=replace(LIMITED, max_attempts=50)),
     ],
     "queue-retention": [
         lambda: amended("queue", MessageRetentionPeriod="60"),
         lambda: amended("queue", OUTSIDE, MessageRetentionPeriod="3599"),
         lambda: amended("queue", MessageRetentionPeriod="4999", VisibilityTimeout="1000"),
+        lambda: replace(amended("queue", given_up_after(50), MessageRetentionPeriod="259200"), given=LIMITED),
     ],
     "dead-letter-queue": [
         lambda: sending_to("Queue"),
@@ -167,7 +170,7 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
         lambda: replace(SHIPPED, dead_letter_readers=["audit"]),
         lambda: replace(OUTSIDE, dead_letter_readers=["Consumer"]),
     ],
-    "records-table": [
+    "table-of-records": [
         lambda: amended("settings", RECORDS_TABLE="another"),
         lambda: amended("table", KeySchema=KEYED_BY_NAME, AttributeDefinitions=NAMES),
         lambda: amended("table", KeySchema=[*KEYED_BY_ID, *KEYED_BY_NAME], AttributeDefinitions=[*IDS, *NAMES]),
@@ -268,6 +271,8 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
 IN_CODE = Description(
     key=body_field("id"), payload=Payload(without=("sent_at",)), namespace="bank", retention_days=30, effects="any"
 )
+LIMITED = replace(IN_CODE, max_attempts=10)
+SOONER = replace(LIMITED, max_age_seconds=DAY_SECONDS)
 ALONE = [(check, place) for check, faults in FAULTS.items() for place in range(len(faults))]
 IN_ORDER: list[Facts] = [
     SHIPPED,
@@ -290,6 +295,10 @@ IN_ORDER: list[Facts] = [
     amended("queue", VisibilityTimeout="181"),
     with_mapping(amended("queue", VisibilityTimeout="180"), BatchSize=10, MaximumBatchingWindowInSeconds=None),
     given_up_after(5),
+    replace(given_up_after(50), given=LIMITED),
+    replace(given_up_after(51), stated=replace(LIMITED, max_attempts=50)),
+    replace(amended("queue", given_up_after(50), MessageRetentionPeriod="259201"), stated=LIMITED),
+    replace(amended("queue", given_up_after(50), MessageRetentionPeriod="86401"), given=SOONER, stated=SOONER),
     replace(SHIPPED, retention_seconds=18 * DAY_SECONDS + 1),
     with_function(reserved=10),
     with_function(UNBOUNDED, reserved=1250),
@@ -421,7 +430,7 @@ def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
 @pytest.mark.parametrize(
     ("fact", "missing", "check", "remedy"),
     [
-        ("table", "there is no table records", "records-table", "correct RECORDS_TABLE"),
+        ("table", "there is no table records", "table-of-records", "correct RECORDS_TABLE"),
         ("dead_letter_queue", "there is no queue dead", "dead-letter-queue", "create it, or name another"),
     ],
 )
@@ -562,6 +571,14 @@ def on_totals(*denied: str) -> Facts:
             replace(SHIPPED, denied_to_the_handler={"REFUNDS_QUEUE_URL": ("refunds", ["sqs:SendMessage"])}),
             ["lacks sqs:SendMessage on refunds (variable REFUNDS_QUEUE_URL)"],
         ),
+        (FIFO, ["queue Queue is FIFO, and no max_attempts", "without ever running", "docs/consumer.md"]),
+        (replace(FIFO, given=IN_CODE, stated=IN_CODE), ["queue Queue is FIFO, and no max_attempts"]),
+        (
+            replace(given_up_after(50, FIFO), given=LIMITED),
+            ["fires above 900 s, but 10 attempts", "last 960 s on average", "1920 or more"],
+        ),
+        (replace(given_up_after(50, FIFO), stated=replace(LIMITED, max_attempts=9)), []),
+        (replace(given_up_after(50), given=LIMITED), []),
         (facts(AlarmTopicArn=""), ["no alarm has an action", "AlarmTopicArn"]),
         (replace(UNWATCHED, dead_letter_queue=None), []),
         (replace(UNWATCHED, alarms=NotAnswered("AccessDenied")), []),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from idempotent_receiver.operations.description import Description, description_in
-from idempotent_receiver.operations.starter.project import WATCH, Project, contents
+from idempotent_receiver.operations.starter.project import LONGEST_LINE, WATCH, Project, contents
 from idempotent_receiver.operations.starter.senders import SendingService
 from idempotent_receiver.testing import MemoryStore, lambda_context
 from tests.starter import BODY_FIELD, CHOICES, QUEUE, made
@@ -22,8 +22,8 @@ from tests.template import WATCH as SHIPPED
 from tests.template import parsed, rendering, text_of
 
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:order-totals"
-MOST_LINES = 22
-MOST_LINES_OF_THE_TEMPLATE = 150
+MOST_LINES = 23
+MOST_LINES_OF_THE_TEMPLATE = 151
 
 
 def source_of(choice: str) -> SendingService | None:
@@ -61,8 +61,11 @@ def test_its_handler_is_short_and_says_what_was_chosen(choice: str) -> None:
     envelope = {SendingService.SNS: 'envelope="Message", ', SendingService.EVENTBRIDGE: 'envelope="detail", '}.get(
         source_of(choice), ""
     )
-    decorated = text.partition("@sqs_consumer(")[2].lstrip()
-    assert decorated.startswith(f'store, {key}{envelope}sqs=boto3.client("sqs"), effects=')
+    decorated = " ".join(text.partition("@sqs_consumer(")[2].partition("\n)")[0].split())
+    limit = 'dead_letter_queue=os.environ["DEAD_LETTER_QUEUE_URL"], max_attempts=10, '
+    limit = "" if "queue_arn" in CHOICES[choice] else limit
+    assert decorated.startswith(f'store, {key}{envelope}sqs=boto3.client("sqs"), {limit}effects=')
+    assert max(map(len, text.splitlines())) <= LONGEST_LINE
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,17 @@ def test_it_outputs_the_dead_letter_queue_that_it_makes_and_no_other(own_queue: 
     assert ("DeadLetterQueueUrl" in outputs) is not own_queue
 
 
+@pytest.mark.parametrize("choice", [each for each in CHOICES if "queue_arn" not in CHOICES[each]])
+def test_a_message_has_ten_attempts_of_its_own_and_sqs_moves_it_only_after_fifty_receives(
+    choice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = rendering(parsed(made(choice)["template.yaml"])).rendered()["Resources"]
+    variables = resources["Consumer"]["Properties"]["Environment"]["Variables"]
+    assert handler_of(choice, monkeypatch).options.max_attempts == 10
+    assert variables["DEAD_LETTER_QUEUE_URL"] == {"Ref": "DeadLetterQueue"}
+    assert resources["Queue"]["Properties"]["RedrivePolicy"]["maxReceiveCount"] == 50
+
+
 def test_a_fifo_queue_and_its_dead_letter_queue_are_fifo_and_only_the_first_is_ordered_by_groups_alone() -> None:
     text = contents(Project(name="order-totals", fifo=True), requirement="x", requirement_dev="x[cli]")["template.yaml"]
     resources = rendering(parsed(text)).rendered()["Resources"]
@@ -121,6 +135,7 @@ def test_a_fifo_queue_and_its_dead_letter_queue_are_fifo_and_only_the_first_is_o
 def handler_of(choice: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("RECORDS_TABLE", "TOTALS_TABLE"):
         monkeypatch.setenv(name, "a-table")
+    monkeypatch.setenv("DEAD_LETTER_QUEUE_URL", "https://sqs.us-east-1.amazonaws.com/123456789012/dead")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     module: dict[str, Any] = {"__name__": f"handler_{choice}"}
     exec(made(choice)["src/order_totals/handler.py"], module)
@@ -224,7 +239,9 @@ def test_the_messages_of_a_source_take_effect_once_whoever_repeats_them(
     choice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler, store = handler_of(choice, monkeypatch), MemoryStore("order-totals")
-    handler = handler.with_options(replace(handler.options, store=store, sqs=None))
+    handler = handler.with_options(
+        replace(handler.options, store=store, sqs=None, dead_letter_queue=None, max_attempts=None)
+    )
     event = json.loads(made(choice)["events/orders.json"])
     again = {"Records": [{**each, "messageId": f"{each['messageId']}-again"} for each in event["Records"]]}
     answers = [handler(each, lambda_context()) for each in (event, again)]

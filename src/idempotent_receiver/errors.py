@@ -221,8 +221,8 @@ NOT_CHARGED = (RetryLater, InvalidBody, InProgress, NotStarted, StoreUnavailable
 such as a function that it calls, or a read of its transaction that failed.
 
 Nor does a commit that the store refused or did not answer for a cause beside its own actions, or a read that was stale
-in the last run, too. Everything else that a handler raises does, its cancellation at the deadline and a signal's error
-included.
+in the last run, too. A cancellation at the deadline does as a crash does: not the first. Everything else that a handler
+raises does, a signal's error included.
 """
 
 _Error = TypeVar("_Error", bound=Exception)

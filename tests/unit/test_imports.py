@@ -17,7 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
-    "batch", "batch.calling", "batch.exchanges", "batch.executor", "batch.items", "batch.keys", "batch.lent", "batch.progress",
+    "batch", "batch.calling", "batch.exchanges", "batch.executor", "batch.items", "batch.keys", "batch.lent",
+    "batch.progress",
     "batch.settlements", "batch.receiver",
     "batch.apart", "batch.runs", "batch.sends", "batch.settings", "batch.spent", "batch.turns", "clock", "dynamodb",
     "dynamodb.cancellations", "dynamodb.client", "dynamodb.codes", "dynamodb.errors", "dynamodb.packs",

@@ -8,6 +8,7 @@ of its own, `charged`, of what the message itself has failed at, and an `Allowan
 * **A crash is charged only to a claim that was made alone**: a claim that nobody settled, made when nothing else was
   claimed in its process. A batch's first crash is charged to nobody, because any of its messages may be the cause. But
   what has crashed once is claimed alone from then on.
+* **A cancellation at the deadline is charged as a crash is**: a neighbour that blocked the event loop may be its cause.
 * **What a record sends after its commit is counted anew**, by the same two rules: the record becomes SENDING with no
   count, and a refused send is a failure.
 
@@ -158,16 +159,19 @@ def must_be_alone(seen: Record, allowance: Allowance | None) -> bool:
     return allowance is not None and with_crash(seen).alone
 
 
-def on_failure(record: Record, allowance: Allowance | None, *, charged: bool, final: bool) -> Charged:
+def on_failure(
+    record: Record, allowance: Allowance | None, *, charged: bool, final: bool, cancelled: bool = False
+) -> Charged:
     """What a failure of the run under `record` costs. It has a `message` if the failure is the last one: `final`
-    already, or the end of the last charged attempt.
+    already, or the end of the last charged attempt. `cancelled`: its time was up, which another message may have used.
     """
     if allowance is None:
         return NO_CHARGE
     before = charged_of(record)
+    charged = charged and (before.alone or not cancelled)
     count = before.attempts + charged
     last = final or (charged and allowance.used_up(before.attempts, count))
-    return Charged(count, before.alone, allowance.message if last else None)
+    return Charged(count, before.alone or cancelled, allowance.message if last else None)
 
 
 def on_release(record: Record, *, crash: bool = False) -> Charged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from dataclasses import replace
@@ -320,6 +321,23 @@ def test_two_messages_of_a_key_that_has_crashed_are_left_at_once_to_their_next_d
     assert (place.answers[-1], place.dead) == ([crashed] * 2, [refused])
     place.run()
     assert place.done == [crashed]
+
+
+def test_a_cancellation_at_the_deadline_is_charged_to_a_message_that_was_alone(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    """Of several that share an event loop, any may have blocked it."""
+
+    def handle(body: str, pipeline: Pipeline) -> None:
+        if body == "slow" or len(pipeline.answers) == 0:
+            raise asyncio.CancelledError
+
+    place = pipeline(handle)
+    place.send("slow", "beside")
+    place.poll()
+    assert [charged_of(from_attributes(each)).attempts for each in place.store.items.values()] == [0, 0]
+    place.run()
+    assert (Counter(place.runs), place.dead) == (Counter(slow=4, beside=2), ["slow"])
 
 
 def test_two_killers_in_a_batch_are_each_charged_for_their_own(pipeline: Callable[..., Pipeline]) -> None:

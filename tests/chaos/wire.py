@@ -130,9 +130,11 @@ def _stated(statement: Mapping[str, Any]) -> RecordWrite:
 def _sends(put: Mapping[str, Any], removed: str) -> bool:
     """Whether a replacement is about what the committed write has to send: a mark, a take-over, or what is left of it.
     Each of a claim's changes counts an attempt, ends it with a status or an error, or gives up its owner: a record that
-    expired, after which attempts count from one again, is none of this world's.
+    expired, after which attempts count from one again, is none of this world's. A delivery that did nothing gives up
+    its owner, too, and counts as a release.
     """
-    return "outbox" in removed or not ({"status", "attempts", "error"} & {*put} or "owner" in removed)
+    left = "outbox" in put and "status" not in put
+    return left or "outbox" in removed or not ({"status", "attempts", "error"} & {*put} or "owner" in removed)
 
 
 def _write(key: str, put: Mapping[str, Mapping[str, str]]) -> RecordWrite:

@@ -7,7 +7,7 @@ longer than it can send and call. Whatever stops it, it records what is done, an
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +24,7 @@ from idempotent_receiver.handler.outcome import (
     of_mark,
     of_stop,
 )
-from idempotent_receiver.process_end import lifetime
+from idempotent_receiver.process_end import Timer
 from idempotent_receiver.protocol.answers import AlreadyCompleted, Claimable, Settled, SettleResult, Unsent
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, ask
 from idempotent_receiver.protocol.record import Record, Status, idempotency_key
@@ -90,7 +90,7 @@ def send_from(
     try:
         sending.send(sends_in(left))
         if callees and (calls := calls_in(left)):
-            with _process_ends(Deadline.after(clock, CALL_SECONDS * 1000)):
+            with _process_ends(CALL_SECONDS):
                 sending.call(calls, callees, taken.record)
     except BaseException:
         _recorded(store, taken, sending, clock)
@@ -151,14 +151,18 @@ def _unknown_call(callees: Callees | None, left: Mapping[int, OutboxEntry]) -> s
 
 
 @contextmanager
-def _process_ends(deadline: Deadline) -> Iterator[None]:
-    """End this process at the deadline, so that no call outlasts the lease."""
+def _process_ends(seconds: float) -> Iterator[None]:
+    """End this process after so many seconds in the block, so that no call outlasts the lease."""
     try:
-        ends = lifetime(end_process_at_deadline=True)(deadline)
-    except RuntimeError:  # this system has no such timer
-        ends = nullcontext()
-    with ends:
+        timer = Timer()
+    except (OSError, AttributeError, RuntimeError):  # this system has no such timer
         yield
+        return
+    try:
+        timer.arm(seconds)
+        yield
+    finally:
+        timer.delete()
 
 
 def _left(found: Record | Unknown | None, now_ms: int) -> dict[int, OutboxEntry] | str:

@@ -32,6 +32,7 @@ from idempotent_receiver.transaction.outbox import (
     to_text,
 )
 from tests.manual_clock import START_MS, ManualClock
+from tests.unit.test_process_end import armed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -285,6 +286,7 @@ def test_an_interrupt_during_a_call_ends_the_command_and_what_was_made_is_record
     with pytest.raises(KeyboardInterrupt):
         run_with(command, notify)
     assert ([order for order, _ in CALLED], command.left) == ([1, 4], [2, 3])
+    assert armed() == 0, "nothing ends this process later"
 
 
 def test_without_the_code_or_for_an_unknown_name_nothing_is_taken_over() -> None:

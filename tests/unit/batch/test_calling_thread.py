@@ -94,10 +94,11 @@ def test_what_a_signal_raises_between_handlers_leaves_no_claim_and_no_thread(err
             store.items.clear()
             failed = ids  # all, for Lambda, where the consumer raises
             with suppress(Late, KeyboardInterrupt):
-                signal.setitimer(signal.ITIMER_REAL, draws.uniform(0.0001, 0.003))
-                failed = failed_ids(consumer(batch(*ids), Context()))
-            with suppress(Late, KeyboardInterrupt):
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, draws.uniform(0.0001, 0.003))
+                    failed = failed_ids(consumer(batch(*ids), Context()))
+                finally:  # in the block, because it may still ring here
+                    signal.setitimer(signal.ITIMER_REAL, 0)
             interrupted += failed == ids
             claimed = [id for id, item in store.items.items() if item["status"] == "INPROGRESS" and item.get("owner")]
             assert claimed == []

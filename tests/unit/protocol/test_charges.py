@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.answers import (
     AlreadyCompleted,
@@ -318,3 +319,22 @@ def test_a_renewed_lease_and_a_handover_of_the_version_keep_the_count() -> None:
 )
 def test_a_count_that_cannot_be_read_counts_as_none(text: str) -> None:
     assert charged_of(existing("FAILED", charged=text)) == NO_CHARGE
+
+
+@pytest.mark.parametrize(
+    ("retry_until_ms", "delay_seconds", "over"),
+    [(10_000, 1, False), (9_999, 1, True), (10_000, 2, True), (1, None, False), (None, 60, False)],
+)
+def test_a_delay_is_final_if_it_would_end_too_late(
+    retry_until_ms: int | None, delay_seconds: int | None, over: bool
+) -> None:
+    allowance = Allowance("m", 3, retry_until_ms=retry_until_ms)
+    assert allowance.over(9_000, Failure("RetryLater", delay_seconds=delay_seconds)) == over
+
+
+def test_a_first_cancellation_costs_nothing_and_the_next_claim_is_made_alone() -> None:
+    """Whoever shared the event loop may have used up the time."""
+    first = on_failure(existing("INPROGRESS"), OURS, charged=True, final=False, cancelled=True)
+    assert first == Charged(0, alone=True)
+    record = existing("INPROGRESS", charged=first.text("theirs"))
+    assert on_failure(record, OURS, charged=True, final=False, cancelled=True) == Charged(1, alone=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Connection, Engine, NullPool, QueuePool, StaticPool, create_engine
+from sqlalchemy import Connection, Engine, MetaData, NullPool, QueuePool, StaticPool, create_engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from idempotent_receiver import MemoryStore, http_endpoint, idempotent, payload_key, sqs_consumer
-from idempotent_receiver.sql import SQLStore
+from idempotent_receiver.protocol.record import MOST_KEY_BYTES
+from idempotent_receiver.sql import SQLStore, records_table
 from idempotent_receiver.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def test_sqlite_runs_one_message_at_a_time(engine: Engine) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}])
 def test_a_database_in_memory_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="use a file"):
+    with pytest.raises(ValueError, match=r"the engine's \w+Pool gives all threads one connection.*use a file"):
         SQLStore(create_engine("sqlite://", **options))
 
 
@@ -152,3 +153,22 @@ def test_two_functions_share_no_namespace(engine: Engine) -> None:
     with pytest.raises(ValueError, match="one namespace, one function"):
         sqs_consumer(SQLStore(engine, "orders"))(other)
     sqs_consumer(SQLStore(engine, "orders").named("other"))(other)
+
+
+def test_another_database_is_refused_by_its_name(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.dialect, "name", "mssql")
+    with pytest.raises(ValueError, match="PostgreSQL, MySQL, MariaDB and SQLite; the engine is for mssql"):
+        SQLStore(engine)
+
+
+def test_a_named_store_is_the_same_table_under_a_namespace_of_its_own(engine: Engine) -> None:
+    orders = SQLStore(engine, "orders")
+    charge = orders.named("charge")
+    assert (charge.namespace, orders.namespace) == ("orders.charge", "orders")
+    assert (charge.table, charge.engine) == (orders.table, orders.engine)
+
+
+def test_a_key_of_any_allowed_length_fits_in_the_table() -> None:
+    id = records_table(MetaData()).c.id
+    assert id.type.length == MOST_KEY_BYTES  # type: ignore[attr-defined]
+    assert id.type.collation == "C"  # type: ignore[attr-defined]

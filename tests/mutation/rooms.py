@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST = 2
 """So many rooms are judged in about three minutes on two processors."""
 OFF_THE_PATH = ("app", "operations", "process_end")
-ON_THE_PATH = ["tests/contract", "tests/simulation/test_scenarios_*.py"]
-"""Tests of the data path as a whole, which reach none of those rooms."""
+ON_THE_PATH = ["tests/contract", "tests/simulation/test_scenarios_*.py", "tests/unit/sqs"]
+"""Tests of the data path as a whole, which reach none of those rooms: a consumer's test most of `batch`."""
 
 
 def changed(commit: str) -> list[str]:
@@ -48,4 +48,5 @@ def tests(rooms: list[str]) -> list[str]:
     """The files and folders of the tests that can reach these rooms."""
     named = (f"tests/unit/{room}" for room in rooms)
     own = [each if (ROOT / each).is_dir() else each.replace("unit/", "unit/test_") + ".py" for each in named]
-    return own + ([] if all(room.startswith(OFF_THE_PATH) for room in rooms) else ON_THE_PATH)
+    on_the_path = [] if all(room.startswith(OFF_THE_PATH) for room in rooms) else ON_THE_PATH
+    return [*dict.fromkeys([*own, *on_the_path])]

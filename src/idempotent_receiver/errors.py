@@ -195,6 +195,11 @@ class Failure:
     exc_info: ExcInfo | None = field(default=None, repr=False, compare=False)
 
     @property
+    def cancelled(self) -> bool:
+        """Whether a coroutine was cancelled, as at the deadline: others that share its event loop may be the cause."""
+        return self.type == "CancelledError"
+
+    @property
     def for_good(self) -> bool:
         """Whether the message is not handled again: what is left is its dead letter."""
         return self.permanent or self.exhausted

@@ -188,12 +188,13 @@ class Callings:
 
 
 def _not_called(failed: list[tuple[int, str, Failure]]) -> NotSent:
-    """The failure of an item whose calls are left because they raised. A delay counts only if all ask for one, and the
-    message pays unless none of them is its own fault.
+    """The failure of an item whose calls are left because they raised. A delay counts only if all ask for one, and a
+    cancellation if no other raised. The message pays unless none of them is its own fault.
     """
     told = ", ".join(f"call {number} ({name}): {failure.reason}" for number, name, failure in failed)
     *_, failure = sorted(
-        (failure for _, _, failure in failed), key=lambda one: (one.delay_seconds is None, one.delay_seconds or 0)
+        (failure for _, _, failure in failed),
+        key=lambda one: (one.delay_seconds is None, not one.cancelled, one.delay_seconds or 0),
     )
     charged = any(each.charged for _, _, each in failed)
     failure = replace(failure, text=f"its effect took place, but calls are left: {told}", charged=charged)

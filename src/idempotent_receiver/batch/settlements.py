@@ -123,7 +123,10 @@ class Settlements:
         if allowance is not None and not_sent is not None:
             asked = not_sent.failure
             final = asked is not None and allowance.over(self._deadline.now_ms, asked)
-            cost = charges.on_failure(held.record, allowance, charged=not_sent.charged, final=final)
+            cancelled = asked is not None and asked.cancelled
+            cost = charges.on_failure(
+                held.record, allowance, charged=not_sent.charged, final=final, cancelled=cancelled
+            )
             if cost.message is not None:
                 failure = asked or outcome.of_outbox(item.outbox)
                 item.failure, item.not_sent = outcome.with_cost(failure, cost, allowance), None

@@ -8,16 +8,13 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from idempotent_receiver.errors import misuse
 from idempotent_receiver.handler.annotations import classes_in, hints_of, refuse_method, runnable
 from idempotent_receiver.transaction.outbox import OutboxCall
 from idempotent_receiver.transaction.transaction import Transaction
 from idempotent_receiver.transaction.values import named_type
-
-if TYPE_CHECKING:
-    pass
 
 OWN_KEY = "idempotency_key"
 """The parameter that gets the call's own key."""

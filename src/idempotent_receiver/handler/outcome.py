@@ -258,15 +258,10 @@ def mismatch(answer: OtherPayload) -> Failure:
     return Failure(type="FingerprintMismatch", text=text, permanent=True, started=False)
 
 
-CANCELLED = "CancelledError"
-"""The type of the failure of a coroutine that is cancelled at the deadline."""
-
-
 def charge(record: Record, failure: Failure, allowance: Allowance | None, now_ms: int) -> tuple[Failure, Charged]:
     """The failure of a run on this record with what it costs its message, and that cost."""
     final = failure.permanent or (allowance is not None and allowance.over(now_ms, failure))
-    cancelled = failure.type == CANCELLED
-    cost = on_failure(record, allowance, charged=failure.charged, final=final, cancelled=cancelled)
+    cost = on_failure(record, allowance, charged=failure.charged, final=final, cancelled=failure.cancelled)
     if allowance is not None and cost.attempts == charged_of(record).attempts:
         failure = replace(failure, charged=False)
     return with_cost(failure, cost, allowance), cost

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idempotent_receiver import RetryLater, Transaction
+from idempotent_receiver.batch.calling import _not_called
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.transaction.outbox import STAMP
 from tests.pipeline import Pipeline
@@ -115,6 +118,28 @@ def test_a_call_that_kills_its_process_is_charged_as_a_crash(place: Callable[...
     assert "call 2 (second)" in json.dumps(at.dead_letters.messages[0].sent["MessageAttributes"])
     assert at.record(bad).status == "SENDING"
     assert {at.record(key).status for key in at.store.items if key != bad} == {"COMPLETED"}
+
+
+def is_cancelled(place: Calling) -> None:
+    raise asyncio.CancelledError
+
+
+@both_modes
+def test_a_cancelled_call_is_charged_to_a_message_that_was_alone(place: Callable[..., Calling], effects: str) -> None:
+    """As a cancelled handler is: what shares its event loop may have used up the time."""
+    at = place(is_cancelled, effects=effects, executor=AtOnce)
+    at.send("bad")
+    at.run()
+    assert (at.dead, at.made.count("second bad")) == (["bad"], 4)
+
+
+@pytest.mark.parametrize("names", [("CancelledError", "ValueError"), ("ValueError", "CancelledError")])
+def test_a_call_that_raised_decides_beside_one_that_was_cancelled(names: tuple[str, str]) -> None:
+    """In either order, so that its message pays at once."""
+    not_called = _not_called([(number, "notify", Failure(name)) for number, name in enumerate(names, 1)])
+    assert not_called.charged
+    assert not_called.failure is not None
+    assert not not_called.failure.cancelled
 
 
 def too_early(place: Calling) -> None:

@@ -20,7 +20,7 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.testing.worker import SILENT
 from tests.contexts import Context
-from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, both_modes, deliver, key_of, messages
+from tests.unit.sqs.test_sends import SHIPMENTS, Orders, Sqs, both_modes, deliver, failing, key_of, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,17 +81,8 @@ def test_a_call_is_made_once_after_the_commit_and_then_the_record_is_completed(e
 
 @both_modes
 def test_a_handler_that_raises_or_cannot_commit_calls_nothing(effects: str) -> None:
-    def handler(body: dict, tx: Transaction) -> None:
-        write(body, tx)
-        if body["n"] == 0:
-            raise ValueError
-        if body["n"] == 1:
-            raise PermanentError("no")
-        condition = {"ConditionExpression": "attribute_exists(nothing)"}
-        tx.check(TableName="orders", Key={"order": "another"}, **condition)
-
     store = Orders()
-    assert call(store, None, handler, *messages(3), effects=effects) == ["m0", "m1", "m2"]
+    assert call(store, None, failing(write), *messages(3), effects=effects) == ["m0", "m1", "m2"]
     assert (CALLED, store.orders) == ([], [])
 
 

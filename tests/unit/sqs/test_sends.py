@@ -180,19 +180,24 @@ def test_a_handler_that_only_sends_needs_no_transaction(effects: str) -> None:
     assert len(sqs.sent) == 3, "a duplicate sends nothing"
 
 
-@both_modes
-def test_a_handler_that_raises_or_cannot_commit_sends_nothing(effects: str) -> None:
+def failing(asks: Callable[[dict, Transaction], None]) -> Callable[[dict, Transaction], None]:
+    """A handler that asks for something, and then raises, fails for good or cannot commit, by the message's number."""
+
     def handler(body: dict, tx: Transaction) -> None:
-        post(body, tx)
+        asks(body, tx)
         if body["n"] == 0:
             raise ValueError
         if body["n"] == 1:
             raise PermanentError("no")
-        condition = {"ConditionExpression": "attribute_exists(nothing)"}
-        tx.check(TableName="orders", Key={"order": "another"}, **condition)
+        tx.check(TableName="orders", Key={"order": "another"}, ConditionExpression="attribute_exists(nothing)")
 
+    return handler
+
+
+@both_modes
+def test_a_handler_that_raises_or_cannot_commit_sends_nothing(effects: str) -> None:
     store, sqs = Orders(), Sqs()
-    assert deliver(store, sqs, handler, *messages(3), effects=effects) == ["m0", "m1", "m2"]
+    assert deliver(store, sqs, failing(post), *messages(3), effects=effects) == ["m0", "m1", "m2"]
     assert (sqs.requests, store.orders) == ([], [])
     assert {item["status"] for item in store.items.values()} == {"FAILED"}
     assert not any("outbox" in item for item in store.items.values())

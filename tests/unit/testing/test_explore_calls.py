@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import DynamoDBStore, MemoryStore, PermanentError, Transaction, sqs_consumer
+from idempotent_receiver import DynamoDBStore, MemoryStore, Transaction, sqs_consumer
 from idempotent_receiver.batch import calling
 from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.store import Applied
 from idempotent_receiver.testing import Table, explore
 from tests.unit.sqs.test_sends import SHIPMENTS, Sqs, both_modes
+from tests.unit.testing.test_explore_notifies import take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,19 +71,8 @@ def test_calls_and_messages_of_one_transaction(effects: str) -> None:
 
 @both_modes
 def test_a_refused_order_notifies_nobody(effects: str) -> None:
-    def take(body: dict, tx: Transaction) -> None:
-        tx.update(
-            TableName="stock",
-            Key={"item": "a"},
-            UpdateExpression="SET n = n - :one",
-            ConditionExpression="n >= :one",
-            ExpressionAttributeValues={":one": 1},
-            otherwise=PermanentError("out of stock"),
-        )
-        tx.call(notify, order=body["n"])
-
     stock = Table("item", {"item": "a", "n": 0})
-    result = explore(consumer(effects, function=take), ORDER, tables={"stock": stock}, faults=1)
+    result = explore(consumer(effects, function=take(notify, order="n")), ORDER, tables={"stock": stock}, faults=1)
     assert "calls made" not in str(result)
 
 

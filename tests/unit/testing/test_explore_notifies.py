@@ -57,6 +57,8 @@ def start(order: int, *, idempotency_key: str) -> None:
 
 
 def take(function: Callable[..., None], **arguments: str) -> Callable[[dict, Transaction], None]:
+    """A handler that takes from the stock and calls the function, with fields of the body by their names."""
+
     def handler(body: dict, tx: Transaction) -> None:
         tx.update(
             TableName="stock",

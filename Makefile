@@ -82,7 +82,7 @@ named = $(filter -k -m tests/%,$(ARGS))
 pytest = .venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: quick
-quick: $(DEVELOPMENT) ## run the tests that take milliseconds and start no process, 30 seconds in all
+quick: $(DEVELOPMENT) ## run the tests that take milliseconds and start no process, a minute in all
 	$(pytest) -m quick tests/unit tests/simulation tests/contract tests/test_promises.py $(ARGS)
 
 tested := setup $(if $(shell command -v node),.tools/cdk/.complete) \

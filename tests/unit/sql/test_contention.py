@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from sqlalchemy import Connection, create_engine, event, text, update
 from sqlalchemy.orm import Session
 
 from idempotent_receiver import PermanentError, Transaction, sqs_consumer
+from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sql.course import MOST_TRIES
 from tests.unit.sql.bank import deliver
@@ -67,8 +69,13 @@ def test_it_runs_again_at_once_after_contention(on_postgresql: Bank, code: str, 
     assert record.attempts == 1
 
 
-def test_contention_without_end_is_retried_later_and_leaves_no_record(on_postgresql: Bank) -> None:
-    bank, runs = on_postgresql, list[int]()
+def test_contention_without_end_is_retried_later_and_leaves_no_record(
+    on_postgresql: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After pauses whose bound doubles: 10, 20, 40 and 80 ms."""
+    bank, runs, pauses = on_postgresql, list[int](), list[float]()
+    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: pauses.append(seconds))
+    monkeypatch.setattr(SystemClock, "fraction", lambda clock: 0.5)
 
     def handle(body: dict[str, Any], session: Session) -> None:
         runs.append(1)
@@ -77,6 +84,7 @@ def test_contention_without_end_is_retried_later_and_leaves_no_record(on_postgre
     assert deliver(bank.consumer(handle)) == ["message-1"]
     assert len(runs) == MOST_TRIES
     assert bank.record() is None
+    assert pauses == [0.005, 0.01, 0.02, 0.04]
 
 
 def test_a_transaction_that_others_overtake_runs_again(on_postgresql: Bank, of: Any) -> None:
@@ -165,7 +173,7 @@ def test_a_stale_connection_costs_no_receive(on_postgresql: Bank, of: Any) -> No
 
 @pytest.mark.parametrize("swallowed", [False, True])
 def test_a_connection_lost_while_the_handler_runs_is_nobodys_failure(
-    on_postgresql: Bank, of: Any, swallowed: bool
+    on_postgresql: Bank, of: Any, swallowed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whether or not the handler notices: nothing is recorded, and the redelivery runs."""
     bank, cuts = of(on_postgresql), [True]
@@ -181,8 +189,10 @@ def test_a_connection_lost_while_the_handler_runs_is_nobodys_failure(
                 if not swallowed:
                     raise
 
-    consumer = bank.consumer(handle)
+    consumer = bank.consumer(handle, logger=logging.getLogger("bank"))
     assert deliver(consumer) == ["message-1"]
+    why = "the connection to the database was lost while the handler ran"
+    assert (why in [getattr(each, "why", None) for each in caplog.records]) == swallowed, "else its own error is told"
     assert bank.record() is None
     assert deliver(consumer, receive_count=2) == []
     assert bank.noted == ["x"]

@@ -30,8 +30,9 @@ def _column(name: str) -> Column[Any]:
         return Column(name, _NUMBERS[name], index=name == "expiration")
     if name == "status":
         return Column(name, String(16), nullable=False)
-    # MySQL's TEXT ends at 64 KB, which an outbox alone may have.
-    return Column(name, Text().with_variant(mysql.LONGTEXT(), *_MYSQL))
+    # MySQL's TEXT ends at 64 KB, which an outbox alone may have, and its default character set may lack characters, for
+    # which INSERT IGNORE stores "?".
+    return Column(name, Text().with_variant(mysql.LONGTEXT(collation="utf8mb4_bin"), *_MYSQL))
 
 
 def row_of(record: Record, dialect: str) -> dict[str, Any]:

@@ -41,6 +41,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]
     engine.dispose()
 
 
+@pytest.fixture(params=("postgresql", "mariadb"))
+def on_server(request: pytest.FixtureRequest) -> Iterator[Bank]:
+    """A bank on each server, by one driver."""
+    engine = create_engine(request.getfixturevalue(request.param).url)
+    yield Bank(engine)
+    engine.dispose()
+
+
 @pytest.fixture
 def bank(database: Engine) -> Bank:
     return Bank(database)

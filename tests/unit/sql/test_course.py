@@ -88,11 +88,11 @@ def test_what_the_session_holds_back_is_flushed_and_its_error_is_the_messages(ba
         __table__ = bank.accounts.to_metadata(Base.metadata)
 
     def handle(body: dict[str, Any], session: Session) -> None:
-        session.add(Account(id="c", balance=body["cents"]))
+        session.add(Account(id=body["id"], balance=0))
 
     consumer = bank.consumer(handle)
 
-    assert deliver(consumer, {"cents": 1}, {"cents": -1}, ids=["good", "bad"]) == ["bad"]
+    assert deliver(consumer, {"id": "c"}, {"id": "a"}, ids=["good", "bad"]) == ["bad"]
     bad = bank.record("bad")
     assert bad is not None
     assert bad.status == "FAILED"

@@ -26,13 +26,10 @@ DAYS = {"1 million": 1e6, "100 million": 1e8, "10 billion": 1e10}
 
 # The quotas of accounts and tables are AWS's defaults and can be raised. Sources: AWS Lambda Developer Guide,
 # "Configuring scaling behavior for SQS event source mappings" and "Lambda quotas"; Amazon DynamoDB Developer Guide,
-# "Quotas" and "Best practices for designing and using partition keys".
-PARTITION_WRITE_UNITS = 1_000
+# "DynamoDB on-demand capacity mode" and "Service, account, and table quotas".
 TABLE_WRITE_UNITS = 40_000
 ACCOUNT_CONCURRENCY = 1_000
 MAPPING_CONCURRENCY = 1_250
-MAPPING_CONCURRENCY_A_MINUTE = 300
-MAPPING_CONCURRENCY_AT_FIRST = 5
 POLLER_CONCURRENCY = 10
 POLLER_BYTES_A_SECOND = 1_000_000
 POLLER_MESSAGES_A_SECOND = 100
@@ -81,8 +78,6 @@ def _need(cell: Mapping[str, Any], subject: str, a_day: str) -> dict[str, Any]:
         "messages_a_second": rate,
         "invocations_at_once": invocations,
         "write_units_a_second": writes,
-        "partitions": max(1, ceil(writes / PARTITION_WRITE_UNITS)),
-        "minutes_to_scale": max(0, invocations - MAPPING_CONCURRENCY_AT_FIRST) / MAPPING_CONCURRENCY_A_MINUTE,
         "provisioned_pollers": max(2, ceil(invocations / POLLER_CONCURRENCY), ceil(by_bytes), ceil(by_receives)),
         "first_limit": _first_limit(invocations, writes),
     }
@@ -103,11 +98,10 @@ def needs(costs: Mapping[str, Any]) -> Iterator[str]:
     """The needs of loads, as a Markdown table. The cost of messages is next to their figures."""
     yield "What a day's fresh messages need, spread evenly, in batches of 100 with instant handlers:"
     yield ""
-    yield "| a day | invocations at once | minutes to scale up | pollers | write units/s | partitions | limit |"
-    yield "|---|---:|---:|---:|---:|---:|---|"
+    yield "| a day | invocations at once | pollers | write units/s | limit |"
+    yield "|---|---:|---:|---:|---|"
     for need in (one for one in costs["needs"] if one["subject"] == "ours"):
         numbers = (
-            f"{need['invocations_at_once']:,} | {need['minutes_to_scale']:.1f} | {need['provisioned_pollers']:,} | "
-            f"{need['write_units_a_second']:,.0f} | {need['partitions']:,}"
+            f"{need['invocations_at_once']:,} | {need['provisioned_pollers']:,} | {need['write_units_a_second']:,.0f}"
         )
         yield f"| {need['a_day']} | {numbers} | {need['first_limit']} |"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import cost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 COMPARED = (
@@ -16,6 +16,9 @@ COMPARED = (
 )
 """The batches that the README compares, and the subject of ours that handles them."""
 PEERS = {"idemkit": "idemkit", "powertools": "Powertools"}
+BATCHES = ("ours", *PEERS)
+WRITES = ("ours", "unclaimed", "powertools")
+"""Who is compared in batches without and with writes. The limits are only in the charts."""
 
 
 def fill(path: Path, name: str, text: str) -> None:
@@ -75,34 +78,50 @@ def _measured(results: Mapping[str, Any]) -> Iterator[str]:
         f" {priced['memory_mb']:,} MB."
     )
     yield ""
-    yield "| batch | | milliseconds | CPU ms a message | requests | write units | read units | dollars |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|"
+    yield from _table("batch", BATCHES, "CPU ms a message")
     for cell in results["cells"]:
-        for subject, one in _deployable(cell) if not cell["writes"] else ():
-            counts = _counts(one, "requests", "write_units", "read_units")
-            yield f"| {cell['name']} | {subject} | {_times(one)} | {counts} | {_dollars(results, cell, subject)} |"
+        if not cell["writes"]:
+            yield _row(results, cell, cell["name"], BATCHES, _cpu)
 
 
 def _writing(results: Mapping[str, Any]) -> Iterator[str]:
     yield "100 fresh messages with one write each, to items of their own, to ten or one; some fail, or read first:"
     yield ""
-    yield "| items | fail | | milliseconds | CPU ms a message | requests | write units | dollars |"
-    yield "|---:|---:|---|---:|---:|---:|---:|---:|"
+    yield from _table("items", WRITES, "requests")
     for cell in results["cells"]:
-        items = cell["hot_items"] or "own"
+        items = str(cell["hot_items"] or "own")
         if cell["reads"]:
             items = f"{items}, read first, {cell['concurrency']} at once"
         items = f"{items}, and a message sent" if cell["sends"] else items
-        kind = f"{items} | {cell['failing']:.0%}"
-        shown = cell["writes"] and cell["messages"] == 100 and cell["failing"] in (0, 0.1)
-        for subject, one in _deployable(cell) if shown else ():
-            counts = _counts(one, "requests", "write_units")
-            yield f"| {kind} | {subject} | {_times(one)} | {counts} | {_dollars(results, cell, subject)} |"
+        items = f"{items}, {cell['failing']:.0%} fail" if cell["failing"] else items
+        if cell["writes"] and cell["messages"] == 100 and cell["failing"] in (0, 0.1):
+            yield _row(results, cell, items, WRITES, _requests)
 
 
-def _deployable(cell: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A cell's subjects without the limits, which only the charts show."""
-    return ((subject, one) for subject, one in cell["subjects"].items() if subject not in cost.LIMITS)
+def _table(first: str, subjects: Sequence[str], figure: str) -> Iterator[str]:
+    """The head of a table with three figures, each of all subjects."""
+    named = " | ".join(PEERS.get(subject, subject) for subject in subjects)
+    yield f"| {first} | " + " | ".join(f"{one}: {named}" for one in ("ms", figure, "dollars")) + " |"
+    yield "|---|" + "---:|" * 3 * len(subjects)
+
+
+def _row(
+    results: Mapping[str, Any], cell: Mapping[str, Any], name: str, subjects: Sequence[str], figure: Callable[..., str]
+) -> str:
+    """A batch in such a table. What was not measured is empty."""
+    found = [cell["subjects"].get(subject) for subject in subjects]
+    times = [one and f"{one['wall_ms']['median']:,.1f}" for one in found]
+    figures = [one and figure(one) for one in found]
+    dollars = [_dollars(results, cell, subject) for subject in subjects]
+    return f"| {name} | " + " | ".join(one or "" for one in (*times, *figures, *dollars)) + " |"
+
+
+def _cpu(one: Mapping[str, Any]) -> str:
+    return f"{one['cpu_ms_a_message']:.3f}"
+
+
+def _requests(one: Mapping[str, Any]) -> str:
+    return f"{one['requests']['median']:,.0f}"
 
 
 def _dollars(results: Mapping[str, Any], cell: Mapping[str, Any], subject: str) -> str:
@@ -110,14 +129,6 @@ def _dollars(results: Mapping[str, Any], cell: Mapping[str, Any], subject: str) 
     prices = {(one["what"], one["subject"]): one["total"] for one in results["cost"]["dollars_a_million"]}
     price = prices.get((cell["name"], subject))
     return "" if price is None else f"{price:.2f}"
-
-
-def _times(one: Mapping[str, Any]) -> str:
-    return f"{one['wall_ms']['median']:,.1f} | {one['cpu_ms_a_message']:.3f}"
-
-
-def _counts(one: Mapping[str, Any], *names: str) -> str:
-    return " | ".join(f"{one[name]['median']:,.0f}" for name in names)
 
 
 def accepted(results: Mapping[str, Any], module: str) -> Iterator[str]:

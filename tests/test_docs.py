@@ -257,6 +257,43 @@ def test_the_documented_dispatcher_places_an_order_once_however_it_comes(
         explore(handler, [order])
 
 
+@pytest.mark.parametrize("examples", [ROOT / "docs/http-and-functions.md"], indirect=True)
+def test_a_500_that_the_documented_api_makes_of_an_exception_is_not_replayed(examples: dict[str, Any]) -> None:
+    """Two attempts have one key for the bank."""
+    event = {
+        "version": "2.0",
+        "headers": {"idempotency-key": "8e03978e", "content-type": "application/json"},
+        "requestContext": {"http": {"method": "POST", "path": "/payments", "sourceIp": "192.0.2.1"}},
+        "body": '{"cents": 1250}',
+    }
+    assert [examples["serve"](event, CONTEXT)["statusCode"] for _ in range(3)] == [500, 200, 200]
+    assert (len(examples["charged"]), len(set(examples["charged"]))) == (2, 1)
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/http-and-functions.md"], indirect=True)
+def test_a_page_of_a_documented_origin_may_read_why_its_request_was_refused(examples: dict[str, Any]) -> None:
+    event = {"httpMethod": "POST", "path": "/baskets", "headers": {"origin": "https://shop.example"}, "body": "{}"}
+    without_a_key = examples["add_to_basket"](event, CONTEXT)
+    assert without_a_key["statusCode"] == 400
+    assert without_a_key["headers"]["Access-Control-Allow-Origin"] == "https://shop.example"
+    assert examples["add_to_basket"]({**event, "httpMethod": "OPTIONS"}, CONTEXT)["statusCode"] == 204
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/http-and-functions.md"], indirect=True)
+def test_a_documented_refund_that_is_sent_again_later_is_the_same_request_of_its_caller(
+    examples: dict[str, Any],
+) -> None:
+    def replayed(caller: str, body: str) -> str | None:
+        identity = {"authorizer": {"claims": {"sub": caller}}}
+        event = {"httpMethod": "POST", "path": "/refunds", "headers": {}, "requestContext": identity, "body": body}
+        response = examples["refund"](event, CONTEXT)
+        assert response["statusCode"] == 201
+        return response.get("headers", {}).get("Idempotency-Replayed")
+
+    sent = [("alice", 1), ("alice", 2), ("bob", 1)]
+    assert [replayed(who, f'{{"order": 7, "sent_at": {at}}}') for who, at in sent] == [None, "true", None]
+
+
 WITH_EXAMPLES = [document for document in DOCUMENTS if code_of(document, "python").strip()]
 
 

@@ -56,6 +56,14 @@ help: ## list the targets
 .PHONY: setup
 setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) $(DOCS) ## set up .venv and .tools with everything for development
 
+# Servers for the tests of the store in a relational database. Nothing fails without them: what needs one is skipped.
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 -o Acquire::Retries=0 -o Acquire::http::Timeout=20
+servers := $(APT) install -y --no-install-recommends --no-upgrade postgresql mariadb-server-core mariadb-client-core >/dev/null
+.PHONY: databases
+databases: ## install PostgreSQL and MariaDB from Debian's packages, as root: else the tests that need them are skipped
+	@{ command -v apt-get >/dev/null && test "$$(id -u)" = 0 && { $(servers) || { $(APT) update && $(servers); }; }; } || \
+		echo 'PostgreSQL and MariaDB could not be installed: tests skip what is not there. Needed are apt-get, root and a network.'
+
 .PHONY: run
 run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on EFFECTS=any STACK=name; or WORKFLOW=1 N=40)
 	@.venv/bin/python -m $(if $(WORKFLOW),harness.workflow_run,harness.run)

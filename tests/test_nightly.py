@@ -63,6 +63,19 @@ def test_a_ci_run_begins_with_any_part_and_fails_only_by_what_failed(
     assert "make nightly FIRST=1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("user", "answers"), [(0, 100), (1000, 0)])
+def test_ci_goes_on_where_no_database_can_be_installed(
+    user: int, answers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Offline, or without being root: the tests that need a server are skipped."""
+    for name, script in {"apt-get": f"exit {answers}", "id": f"echo {user}"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = subprocess.run(["make", "databases"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "tests skip what is not there" in done.stdout
+
+
 def test_ctrl_c_stops_what_is_under_way_and_begins_nothing_more(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The log line of each outcome, and the metrics that count it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from logging import DEBUG, ERROR, INFO, WARNING
@@ -128,3 +129,8 @@ def failure_fields(failure: Failure) -> dict[str, Any]:
     if failure.charged_attempt:
         fields["charged_attempt"] = failure.charged_attempt
     return fields if failure.traceback is None else {**fields, "traceback": failure.traceback}
+
+
+def field_name(metric: str) -> str:
+    """The name of a metric in a batch's log line."""
+    return re.sub("(?<!^)(?=[A-Z])", "_", metric).lower()

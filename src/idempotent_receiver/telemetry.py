@@ -4,10 +4,10 @@ Bodies are never logged. Successes are logged at DEBUG, summaries and delays tha
 at WARNING, and anything that needs a person at ERROR.
 
 Lines and metrics go to two small protocols, `Log` and `Metrics`. Powertools is the default for both, and is imported
-only if that default is used, because it takes a large part of a consumer's cold start.
+only if that default is used, because it takes a large part of a consumer's cold start. Metrics also go to an
+OpenTelemetry meter, if there is one.
 """
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,12 +17,17 @@ from inspect import signature
 from itertools import chain
 from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from idempotent_receiver.errors import failure_of
 from idempotent_receiver.handler.outcome import Outcome
-from idempotent_receiver.log_lines import Fields, Line, call_line, failure_fields, line_of
+from idempotent_receiver.log_lines import Fields, Line, call_line, failure_fields, field_name, line_of
 from idempotent_receiver.protocol.answers import AlreadyFailed, OtherPayload
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+    from idempotent_receiver.instruments import Instruments
 
 COUNTS = (
     "Claimed",
@@ -130,12 +135,18 @@ def _embedded(namespace: str, service: str | None = None, like: Any = None) -> M
 class Telemetry:
     """The logs and metrics of one consumer or endpoint. No method raises: a report never changes an outcome."""
 
-    def __init__(self, log: Log | None = None, new_metrics: Callable[[], Metrics] | None = None) -> None:
+    def __init__(
+        self,
+        log: Log | None = None,
+        new_metrics: Callable[[], Metrics] | None = None,
+        meter: "Meter | None" = None,
+    ) -> None:
         if log is None:
             from aws_lambda_powertools import Logger  # noqa: PLC0415
 
             log = Logger(service="idempotent-receiver")
         self._log, self._new_metrics = log, new_metrics
+        self._instruments = None if meter is None else _instruments(meter)
 
     def report(
         self,
@@ -170,8 +181,21 @@ class Telemetry:
         of_batch = DEBUG if often and len(outcomes) == 1 else INFO
         with self._defects_reported():
             self._write(Line(of_batch, "batch", {"messages": len(outcomes), "milliseconds": milliseconds}), summary)
+        times[DURATION] = milliseconds
         with self._defects_reported():
-            self._send(counts, {DURATION: milliseconds, **times})
+            assert self._new_metrics is not None, "a batch's report needs metrics"
+            _send(self._new_metrics(), counts, times)
+        if self._instruments is not None:
+            with self._losses_reported():
+                _send(self._instruments, counts, times)
+
+    def watch(self, **values: Callable[[], int]) -> None:
+        """Let the meter, if there is one, read these values of a worker outside Lambda at any time: see
+        `instruments.OF_WORKER`.
+        """
+        if self._instruments is not None:
+            with self._losses_reported():
+                self._instruments.watch(**values)
 
     def report_call(self, outcome: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
         """Log how one call under a key ended. Send its metrics if there is a destination for them."""
@@ -181,7 +205,7 @@ class Telemetry:
                 self._write(line, {"key": key})
         with self._defects_reported():
             if self._new_metrics is not None:
-                self._send({name: line.counts.count(name) for name in CALL_COUNTS}, {})
+                _send(self._new_metrics(), {name: line.counts.count(name) for name in CALL_COUNTS}, {})
 
     def report_unusable(self, error: Exception, *, with_text: bool = False) -> None:
         """Log the location of the error, if any, that kept a user's key strategy from making a key."""
@@ -229,19 +253,17 @@ class Telemetry:
         except Exception as error:  # noqa: BLE001  # as said
             self.report_defect(error)
 
+    @contextmanager
+    def _losses_reported(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # a meter may raise anything
+            self.report_raised("the meter raised, so metrics are missing", error, WARNING)
+
     @property
     def _level(self) -> int:
         level: int | None = getattr(self._log, "log_level", None)
         return getattr(self._log, "getEffectiveLevel", lambda: NOTSET)() if level is None else level
-
-    def _send(self, counts: Mapping[str, int], milliseconds: Mapping[str, float]) -> None:
-        assert self._new_metrics is not None, "a batch's report needs metrics"
-        metrics = self._new_metrics()
-        for name, count in counts.items():
-            metrics.add_metric(name, unit="Count", value=count)
-        for name, value in milliseconds.items():
-            metrics.add_metric(name, unit="Milliseconds", value=value)
-        metrics.flush_metrics()
 
     def _try_to_write(self, level: int, text: str, fields: Fields) -> None:
         with suppress(Exception):
@@ -253,6 +275,20 @@ class Telemetry:
         # An error tracker makes an event of it, grouped by its place.
         raised = {"exc_info": line.exc_info} if line.exc_info is not None and _takes_exc_info(write) else {}
         write(line.text, extra={**fields, **line.fields}, **raised)
+
+
+def _send(metrics: Metrics, counts: Mapping[str, int], milliseconds: Mapping[str, float]) -> None:
+    for name, count in counts.items():
+        metrics.add_metric(name, unit="Count", value=count)
+    for name, value in milliseconds.items():
+        metrics.add_metric(name, unit="Milliseconds", value=value)
+    metrics.flush_metrics()
+
+
+def _instruments(meter: "Meter") -> "Instruments":
+    from idempotent_receiver.instruments import Instruments  # noqa: PLC0415  # most consumers have no meter
+
+    return Instruments(meter)
 
 
 def _takes_exc_info(write: Callable[..., None]) -> bool:
@@ -272,5 +308,5 @@ def counts_of(
     return {name: counts[name] for name in COUNTS}
 
 
-_FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in (*COUNTS, *SPENT.values())}
+_FIELDS = {name: field_name(name) for name in (*COUNTS, *SPENT.values())}
 """The summary's field name for each metric."""

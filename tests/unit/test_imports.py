@@ -55,10 +55,10 @@ START = """
 import json, sys
 before = set(sys.modules)
 from idempotent_receiver import DynamoDBStore, sqs_consumer
-tracer = None
+tracer = meter = None
 {telemetry}
 store = DynamoDBStore("records")
-consumer = sqs_consumer(store, logger=logger, metrics=metrics, tracer=tracer)
+consumer = sqs_consumer(store, logger=logger, metrics=metrics, tracer=tracer, meter=meter)
 {handler}
 consumer(handle)
 store.client
@@ -83,6 +83,14 @@ TRACED = (
     + """
 from opentelemetry import trace
 tracer = trace.get_tracer("payments")
+"""
+)
+
+MEASURED = (
+    OWN_TELEMETRY
+    + """
+from opentelemetry import metrics as api
+meter = api.get_meter("payments")
 """
 )
 
@@ -132,6 +140,7 @@ PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
         (PLAIN, OWN_TELEMETRY, set(), THIRD_PARTY),
         (PLAIN, OWN_TELEMETRY + "metrics = None", set(), THIRD_PARTY),
         (PLAIN, TRACED, {"sqs.spans"}, THIRD_PARTY | {"opentelemetry", "typing_extensions"}),
+        (PLAIN, MEASURED, {"instruments"}, THIRD_PARTY | {"opentelemetry", "typing_extensions"}),
         ("async def handle(body: dict): pass", POWERTOOLS_TELEMETRY, {"batch.event_loop"}, WITH_POWERTOOLS),
         ("def handle(body: list[int]): pass", POWERTOOLS_TELEMETRY, set(), WITH_POWERTOOLS | PYDANTIC),
     ],
@@ -141,6 +150,7 @@ PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
         "a logger of its own",
         "its default metrics",
         "a tracer",
+        "a meter",
         "a coroutine",
         "a model",
     ],

@@ -24,6 +24,7 @@ from idempotent_receiver import (
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.manual_clock import ManualClock
+from tests.metering import Metering
 from tests.simulation.world import DEAD_LETTERS
 from tests.tracing import Tracing
 from tests.unit.http.api import request
@@ -163,6 +164,16 @@ SAME = [{"id": "7", "note": "a"}, {"id": "7", "note": "b"}]
 """Bodies of one key."""
 
 TRACING = Tracing()
+METERING = Metering()
+
+
+def measured(options: Any) -> float:
+    """How many messages the meter has seen completed meanwhile."""
+    before = METERING.values.get("idempotent_receiver.completed", 0)
+    consumed(answer)(options)
+    return METERING.values.get("idempotent_receiver.completed", 0) - before
+
+
 dead_lettered = partial(
     consumed, lambda scenario: [*scenario.dead_letters()], queue_client=True, dead_letter_queue=DEAD_LETTERS
 )
@@ -196,6 +207,7 @@ CONSUMER: dict[str, tuple[Any, Observe, Any, Any]] = {
     "end_process_at_deadline": (True, consumed(lambda scenario: len(ARMED)), 0, 1),
     "logger": (Recorder(), used(consumed(answer, fail)), False, True),
     "metrics": (Recorder(), used(consumed(answer)), False, True),
+    "meter": (METERING.meter, measured, 0, 1),
     "tracer": (TRACING.tracer, lambda options: (consumed(answer)(options), len(TRACING.spans))[1] > 0, False, True),
 }
 

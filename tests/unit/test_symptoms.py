@@ -11,6 +11,7 @@ import pytest
 
 from idempotent_receiver import errors, telemetry
 from idempotent_receiver.handler.outcome import DeadLettered, Failed
+from idempotent_receiver.instruments import OF_WORKER
 from idempotent_receiver.log_lines import line_of
 
 if TYPE_CHECKING:
@@ -113,5 +114,5 @@ def test_each_error_has_a_row() -> None:
 
 def test_each_metric_has_a_row() -> None:
     rows = re.findall(r"(?m)^\| (`.+?`) \|", section("Metrics"))
-    sent = {*telemetry.COUNTS, *telemetry.CALL_COUNTS, telemetry.DURATION, *telemetry.SPENT.values()}
+    sent = {*telemetry.COUNTS, *telemetry.CALL_COUNTS, telemetry.DURATION, *telemetry.SPENT.values(), *OF_WORKER}
     assert set(re.findall(r"`(\w+)`", " ".join(rows))) == sent

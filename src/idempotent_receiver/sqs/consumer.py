@@ -151,7 +151,8 @@ class sqs_consumer(ConsumerOptions):  # noqa: N801  # a decorator
     `end_process_at_deadline` ends the process. Use it on Lambda Managed Instances, where a timeout does not stop a run.
     `logger` is a Powertools `Logger` by default, or a `logging.Logger`. `metrics` is Powertools' `Metrics` by default,
     or any object with `add_metric` and `flush_metrics`. `tracer` is an OpenTelemetry tracer (the `otel` extra): each
-    message gets a span, linked to its producer's. While the function runs, it is the current span.
+    message gets a span, linked to its producer's. While the function runs, it is the current span. `meter` is an
+    OpenTelemetry meter, which gets the same metrics as `metrics`, and more outside Lambda.
 
     Raises TypeError or ValueError at set-up for invalid options, and RuntimeError if `end_process_at_deadline`
     is set on a system that does not support it.

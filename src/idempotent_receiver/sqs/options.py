@@ -19,6 +19,7 @@ from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_facto
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from opentelemetry.metrics import Meter
     from opentelemetry.trace import Tracer
 
 
@@ -54,6 +55,7 @@ class ConsumerOptions:
     logger: Log | None = None
     metrics: Metrics | None = None
     tracer: "Tracer | None" = None
+    meter: "Meter | None" = None
 
     open_envelope: OpenEnvelope = field(init=False, repr=False, compare=False)
     in_code: bool = field(init=False, repr=False, compare=False)
@@ -69,7 +71,8 @@ class ConsumerOptions:
         object.__setattr__(self, "in_code", in_code(self.key, self.payload, self.envelope))
         object.__setattr__(self, "callees", self.calls if isinstance(self.calls, Callees) else Callees(self.calls))
         object.__setattr__(self, "lifetime", lifetime(end_process_at_deadline=self.end_process_at_deadline))
-        object.__setattr__(self, "telemetry", Telemetry(self.logger, metrics_factory(self.metrics, self.logger)))
+        new_metrics = metrics_factory(self.metrics, self.logger)
+        object.__setattr__(self, "telemetry", Telemetry(self.logger, new_metrics, self.meter))
 
     def _check(self) -> None:
         options.require_store(self.store, "sqs_consumer")
@@ -95,6 +98,8 @@ class ConsumerOptions:
         options.require_kind(self.logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
         options.require_kind(self.metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
         options.require_kind(self.tracer, "tracer", "an OpenTelemetry tracer: trace.get_tracer(name)", "start_span")
+        wanted = "an OpenTelemetry meter: metrics.get_meter(name)"
+        options.require_kind(self.meter, "meter", wanted, "create_counter", "create_histogram")
 
 
 def bound(function: Callable[..., Any], given: ConsumerOptions) -> Binding:

@@ -80,6 +80,7 @@ class ExploredWorkers:
             logger=WorkerLog(worker),
             metrics=SILENT,
             tracer=None,
+            meter=None,
         )
         function = watched_handler(consumer.__wrapped__, worker)
         return consumer.with_options(options, function, clock=clock, executor=executor)

@@ -89,7 +89,9 @@ def main(task: dict[str, Any]) -> None:
     charged = options.max_attempts is not None
     orphans = task["orphans"]
     delays = give_back(orphans, options.store, queue, clock, logger, backoff=options.backoff, charged=charged)
-    process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
+    process = Process(
+        consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock, restarts=task["restarts"]
+    )
 
     def drain(*signal: object) -> None:
         process.draining = True

@@ -96,6 +96,8 @@ class Leases:
         self._held: dict[str, Held] = {}
         self._armed_for: float | None = None
         self._lock = threading.RLock()
+        self.renewals = 0
+        """How many leases have been renewed."""
 
     @property
     def renewal_seconds(self) -> float:
@@ -200,6 +202,7 @@ class Leases:
                 case Settled(record):
                     held.claimed = replace(held.claimed, record=record)
                     held.ends_seconds = sent_seconds + self._lease_seconds
+                    self.renewals += 1
                     self._arm()
                 case ClaimLost():
                     self._on_lost(held.record.id, "another worker has taken it over, or its record is gone")

@@ -66,10 +66,20 @@ class Limits:
 
 
 class Process:
-    """Polls one queue until it must drain, or has received `max_messages`."""
+    """Polls one queue until it must drain, or has received `max_messages`. `restarts` is the number of dead processes
+    that it counts.
+    """
 
     def __init__(
-        self, consumer: Consumer, queue: PolledQueue, *, leases: Leases, limits: Limits, reports: Reports, clock: Clock
+        self,
+        consumer: Consumer,
+        queue: PolledQueue,
+        *,
+        leases: Leases,
+        limits: Limits,
+        reports: Reports,
+        clock: Clock,
+        restarts: int = 0,
     ) -> None:
         self.draining = False
         """Set to drain: no more handlers start, and `run` returns once none are running."""
@@ -99,6 +109,12 @@ class Process:
             slots=threading.Semaphore(limits.concurrency),
         )
         self._over = False
+        consumer.options.telemetry.watch(
+            InFlight=lambda: len(self._in_flight.handles),
+            Renewals=lambda: leases.renewals,
+            Restarts=lambda: restarts,
+            Suspects=lambda: len(self._suspects.left()),
+        )
 
     def run(self) -> None:
         """Work until `draining` is set, or until `max_messages` have been received and have their outcomes."""

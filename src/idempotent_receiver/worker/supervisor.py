@@ -42,8 +42,9 @@ MOST_SUSPECTS = 200
 class Child:
     """A worker process and the messages that it has reported, by receipt handle.
 
-    `given` lists the orphans that it has yet to return; `signals` counts the signals sent to it. `silent` is set once
-    its pipe is closed. `suspect` is called with a message id and the seconds for which to suspect it.
+    `given` lists the orphans that it has yet to return; `restarts` is the number of dead processes that it has yet to
+    count; `signals` counts the signals sent to it. `silent` is set once its pipe is closed. `suspect` is called with a
+    message id and the seconds for which to suspect it.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -51,6 +52,7 @@ class Child:
     began_seconds: float
     suspect: Callable[[str, float], None]
     given: list[dict[str, Any]] = field(default_factory=list)
+    restarts: int = 0
     text: bytes = b""
     received: dict[str, tuple[str, int]] = field(default_factory=dict)
     records: dict[str, str] = field(default_factory=dict)
@@ -115,7 +117,7 @@ class Child:
             case "begins", owner:
                 self.owner = owner
             case "works", *_:
-                self.works, self.given = True, []
+                self.works, self.given, self.restarts = True, [], 0
             case "received", id, handle, receives:
                 self.received[handle] = id, receives
             case "claims", handle, record_id:
@@ -161,6 +163,7 @@ class Supervisor:
         self._pipes = selectors.DefaultSelector()
         self._orphans: list[dict[str, Any]] = []
         self._suspects = Suspects(self._clock)
+        self._restarts = 0
         self._not_before_seconds = 0.0
         self._short_lives = 0
         self._worked = False
@@ -213,7 +216,8 @@ class Supervisor:
         os.set_blocking(reading, False)
         orphans = self._orphans[-MOST_ORPHANS:]
         suspects = list(self._suspects.left().items())[-MOST_SUSPECTS:]
-        task = {**self._task, "pipe": writing, "supervisor": os.getpid(), "orphans": orphans, "suspects": suspects}
+        own = {"pipe": writing, "supervisor": os.getpid(), "restarts": self._restarts}
+        task = {**self._task, **own, "orphans": orphans, "suspects": suspects}
         try:
             process = subprocess.Popen(  # noqa: S603  # this interpreter and our own module
                 [sys.executable, "-m", "idempotent_receiver.worker", json.dumps(task)],
@@ -227,7 +231,8 @@ class Supervisor:
         finally:
             os.close(writing)
         self._orphans = self._orphans[:-MOST_ORPHANS]
-        child = Child(process, reading, self._clock.monotonic_seconds(), self._suspect, orphans)
+        child = Child(process, reading, self._clock.monotonic_seconds(), self._suspect, orphans, self._restarts)
+        self._restarts = 0
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)
         self._children.append(child)
@@ -253,6 +258,7 @@ class Supervisor:
         held = ", ".join(one["id"] for one in orphans) or "nothing"
         logger.error("a worker process ended with status %d%s; it held %s", status, why, held)
         self._orphans += orphans
+        self._restarts += 1 + child.restarts
         for one in orphans:
             if one["started"]:
                 self._suspect(one["id"], SUSPECTED_LEASES * self._task["limits"]["lease_seconds"])

@@ -117,6 +117,7 @@ def test_a_lease_runs_from_its_writing_and_each_renewal_gives_it_its_length_anew
     assert first == world.clock.epoch_ms() - 4_000 + LEASE * 1000
     assert world.store.items["k"]["in_progress_expiration"] == world.clock.epoch_ms() + LEASE * 1000
     assert world.store.items["k"]["attempts"] == 1
+    assert world.leases.renewals == 1
 
 
 def test_a_renewed_lease_keeps_its_parts_of_a_second(world: World) -> None:

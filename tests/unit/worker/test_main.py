@@ -46,6 +46,7 @@ def test_elsewhere_than_on_linux_it_does_not_begin(monkeypatch: pytest.MonkeyPat
 def test_what_a_process_died_with_runs_alone_for_two_leases_after_its_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one that comes again late would take its neighbours along."""
     alone: list[tuple[str, float]] = []
+    counted: list[int] = []
     told: list[tuple[str, float]] = []
 
     def nothing(*given: Any, **named: Any) -> Any: ...
@@ -58,16 +59,17 @@ def test_what_a_process_died_with_runs_alone_for_two_leases_after_its_backoff(mo
         "_told": StringIO,
         "loaded": lambda handler: consumer(),
         "give_back": lambda *given, **named: {"m": 700},
-        "Process": lambda *given, **named: process,
+        "Process": lambda *given, restarts, **named: (counted.append(restarts), process)[1],
         "Reports": lambda *given: reports,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(f"idempotent_receiver.worker.__main__.{name}", fake)
 
     task = {"supervisor": 1, "handler": "h", "limits": {"lease_seconds": 60.0}, "pipe": 1, "queue_url": "q"}
-    main({**task, "orphans": [], "suspects": [("n", 5)]})
+    main({**task, "orphans": [], "suspects": [("n", 5)], "restarts": 2})
 
     assert (alone, told) == ([("n", 5), ("m", 820)], [("m", 820)])
+    assert counted == [2]
 
 
 def test_the_margin_is_the_consumers() -> None:

@@ -30,6 +30,7 @@ from idempotent_receiver.worker.orphans import give_back
 from idempotent_receiver.worker.process import Limits, Process, logger
 from idempotent_receiver.worker.reports import Reports
 from tests.manual_clock import ManualClock
+from tests.metering import Metering
 from tests.tracing import MESSAGE_ID, Tracing, of
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Worker:
         *,
         asynchronous: bool = False,
         tracer: Any = None,
+        meter: Any = None,
+        restarts: int = 0,
         metrics: Any = None,
         key: Any = message_id,
         options: dict[str, Any] | None = None,
@@ -140,6 +143,7 @@ class Worker:
                 key=key,
                 concurrency=self.limits.concurrency,
                 tracer=tracer,
+                meter=meter,
                 metrics=metrics,
                 **(options or {}),
             )(self._coroutine if asynchronous else self._handle)
@@ -147,7 +151,9 @@ class Worker:
         assert consumer is not None
         queue: Any = self.queue
         reports = Reports(None, "me")
-        self.process = Process(consumer, queue, leases=leases, limits=self.limits, reports=reports, clock=clock)
+        self.process = Process(
+            consumer, queue, leases=leases, limits=self.limits, reports=reports, clock=clock, restarts=restarts
+        )
         self._thread = threading.Thread(target=self.process.run, daemon=True)
         self._thread.start()
 
@@ -263,6 +269,55 @@ def test_a_message_has_a_span_and_an_idle_poll_has_none(start: Callable[..., Wor
     assert [span.name for span in tracing.spans] == ["claim", "settle", "process orders"]
     (span,) = tracing.of_messages
     assert (of(span, MESSAGE_ID), of(span, "faas.trigger"), span.parent) == ("m", None, None)
+
+
+def of_worker(metering: Metering, *names: str) -> dict[str, float]:
+    values = metering.values
+    return {name: values[f"idempotent_receiver.{name}"] for name in names}
+
+
+def test_a_process_measures_what_it_holds_renews_and_suspects_and_counts_restarts(
+    start: Callable[..., Worker],
+) -> None:
+    """Beside what every batch measures, whenever the meter's SDK collects."""
+    metering = Metering()
+    worker = start(meter=metering.meter, lease_seconds=1.5, restarts=2)
+    worker.receives(("m", "1"))
+    worker.process.run_alone("culprit", 60.0)
+    until(lambda: of_worker(metering, "renewals")["renewals"] >= 1)
+    assert of_worker(metering, "in_flight", "suspects", "restarts") == {"in_flight": 1, "suspects": 1, "restarts": 2}
+    assert "idempotent_receiver.completed" not in metering.values
+
+    worker.finishes("m")
+    worker.process.run_alone("culprit", 0)
+    worker.ends()
+
+    ended = of_worker(metering, "in_flight", "suspects", "completed")
+    assert ended == {"in_flight": 0, "suspects": 0, "completed": 1}
+    assert {metering.units[f"idempotent_receiver.{name}"] for name in ("renewals", "restarts")} == {
+        "{lease}",
+        "{process}",
+    }
+
+
+class NoMeter:
+    """Its instruments cannot be created."""
+
+    def create_counter(self, *_: object, **options: object) -> Any:
+        raise OSError
+
+    create_histogram = create_observable_gauge = create_observable_counter = create_counter
+    create_observable_up_down_counter = create_counter
+
+
+def test_a_process_works_with_a_meter_that_raises(start: Callable[..., Worker]) -> None:
+    try:
+        worker = start(meter=NoMeter())
+    except OSError:
+        pytest.fail("it must never raise")
+    worker.receives(("m", "1"))
+    worker.finishes("m")
+    until(lambda: worker.queue.deleted == ["1"])
 
 
 @pytest.mark.parametrize(("id", "goes_on"), [("completes", True), ("bad", False)])

@@ -425,6 +425,36 @@ def test_what_fails_or_ends_before_it_could_work_is_logged_and_tried_again_later
     assert caplog.messages == [f"a worker process ended with status {status}; it held nothing"]
 
 
+def restarts(supervisor: Supervisor) -> list[int]:
+    """What the next two processes are told to count."""
+    started = len(supervisor._children)
+    for _ in range(2):
+        supervisor._start()
+    tasks = [one.process.arguments[0][-1] for one in supervisor._children[started:]]  # type: ignore[attr-defined]
+    return [json.loads(task)["restarts"] for task in tasks]
+
+
+def test_the_process_that_takes_a_dead_ones_place_counts_it(supervisor: Supervisor) -> None:
+    """Each death is counted once. A process that has had its messages is no death."""
+    ended(supervisor, 0, works=True)
+    assert restarts(supervisor) == [0, 0]
+
+    ended(supervisor, -9, works=True)
+    assert restarts(supervisor) == [1, 0]
+
+
+def test_a_death_that_its_replacement_did_not_live_to_count_is_counted_by_the_next(supervisor: Supervisor) -> None:
+    ended(supervisor, -9, works=True)
+    ended(supervisor, 1, works=False)
+    assert restarts(supervisor) == [2, 0]
+
+    counts = supervisor._children[-2]
+    counts._take_in("works")
+    supervisor._ended(counts, -9)
+    counts.process.stdin.close()  # type: ignore[union-attr]
+    assert restarts(supervisor) == [1, 0]
+
+
 def test_a_process_that_was_still_loading_when_it_was_told_to_drain_is_no_error(
     supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:

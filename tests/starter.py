@@ -22,6 +22,10 @@ CHOICES: dict[str, dict[str, Any]] = {
     "s3": {"source": SendingService.S3, "key": ("event_id", "")},
     "sns": {"source": SendingService.SNS, "key": ("event_id", "")},
     "eventbridge": {"source": SendingService.EVENTBRIDGE, "key": BODY_FIELD},
+    "sql": {"sql": True},
+    "sql, own queue": {"sql": True, "queue_arn": QUEUE, "key": BODY_FIELD},
+    "sql, sns, container": {"sql": True, "container": True, "source": SendingService.SNS, "key": ("event_id", "")},
+    "sql, s3": {"sql": True, "source": SendingService.S3, "key": ("event_id", "")},
 }
 
 

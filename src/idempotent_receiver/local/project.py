@@ -9,6 +9,7 @@ from idempotent_receiver.local.build import build, build_by_make
 from idempotent_receiver.local.cloud import ACCOUNT, REGION, Cloud
 from idempotent_receiver.local.deployment import Stack, Target, create, packaged, template_of, upload
 from idempotent_receiver.local.samples import TrialError
+from idempotent_receiver.local.sqlite import give_database
 from idempotent_receiver.local.template import queues_in
 
 HANDLER = "receiver_local_witness"
@@ -57,9 +58,11 @@ class LocalProject:
         def here(text: str) -> str:
             return queues_in(text, ACCOUNT, REGION)
 
-        return create(
+        made_stack = create(
             cloud,
             stack,
             packaged(cloud, here(self.text if text is None else text), self.template.parent, uri_of, made),
             {name: here(value) for name, value in self.parameters.items()},
         )
+        give_database(cloud, stack, self.folder)
+        return made_stack

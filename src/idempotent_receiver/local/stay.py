@@ -70,7 +70,8 @@ def commands(stays: Stays, sample: Sample) -> list[tuple[str, list[str]]]:
     for name in known:
         stack = f"--stack {stays.stack.name}" + (f"/{name}" if len(known) > 1 else "")
         found.append((f"whether {name} has everything it needs", [f"{RECEIVER} doctor", stack, *options]))
-        if f"{name.removesuffix('Consumer')}ConsumerDescription" in stays.stack.outputs:
+        needed = {f"{name.removesuffix('Consumer')}{output}" for output in ("ConsumerDescription", "RecordsTable")}
+        if needed <= stays.stack.outputs.keys():
             found.append((f"{name}'s dead letters", [f"{RECEIVER} dlq list", stack, *options]))
     return found
 

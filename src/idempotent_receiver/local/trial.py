@@ -21,6 +21,7 @@ from idempotent_receiver.local.deployment import DeployError, Stack
 from idempotent_receiver.local.effects import ContentByTable, Reference
 from idempotent_receiver.local.project import HANDLER
 from idempotent_receiver.local.samples import Sample
+from idempotent_receiver.local.sqlite import rows_of, tables_in
 from idempotent_receiver.local.verdict import Evidence, WitnessLine
 
 LONGEST_FUNCTION_SECONDS = 10
@@ -229,7 +230,16 @@ class Trial:
     def tables(self) -> ContentByTable:
         """The stack's content, except the consumer's records."""
         apart = {line["table"] for line in self.lines() if line["what"] == "consumer"}
-        return self._content.read(apart=apart, keys=self._idempotency_keys(), delivered=[*self._delivered()])
+        found = self._content.read(apart=apart, keys=self._idempotency_keys(), delivered=[*self._delivered()])
+        return {**found, **self._relational()}
+
+    def _relational(self) -> ContentByTable:
+        """The tables of the consumers' SQLite databases, except records."""
+        notes = [line for folder in (self.folder, *self._observed.values()) for line in notes_in(folder)]
+        databases: dict[str, set[str]] = {}
+        for each in (line["database"] for line in notes if line["what"] == "consumer" and line.get("database")):
+            databases.setdefault(each["file"], set()).add(each["table"])
+        return {name: each for file, apart in databases.items() for name, each in tables_in(file, apart=apart).items()}
 
     @cached_property
     def _content(self) -> StackContent:
@@ -273,7 +283,7 @@ class Trial:
         return Evidence(
             sent=self.sent,
             lines=lines,
-            records={item["id"]["S"]: _plain(item) for item in self._records(lines)},
+            records={item["id"]: item for item in self._records(lines)},
             dead=frozenset(self._dead()),
             left=self.left(),
             partial=self.consumer.partial,
@@ -290,7 +300,9 @@ class Trial:
                     TableName=table, Key={"id": {"S": id}}, ConsistentRead=True
                 )
                 if "Item" in found:
-                    yield found["Item"]
+                    yield _plain(found["Item"])
+        for each in {line["database"]["file"]: line["database"] for line in lines if line.get("database")}.values():
+            yield from rows_of(each["file"], each["table"])
 
     def _dead(self) -> Iterator[str]:
         """The messageIds under which the dead letters were originally sent."""

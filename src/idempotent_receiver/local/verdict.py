@@ -64,7 +64,8 @@ class Evidence:
     @cached_property
     def recorded(self) -> bool:
         """Whether records can be read: the handler uses this library's consumer with a table."""
-        return any(line["what"] == "consumer" and line.get("table") is not None for line in self.lines)
+        notes = [line for line in self.lines if line["what"] == "consumer"]
+        return any(line.get("table") or line.get("database") for line in notes)
 
     @cached_property
     def differences(self) -> Sequence[Difference]:

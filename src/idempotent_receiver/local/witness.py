@@ -243,11 +243,24 @@ def shipped() -> tuple[Callable[[Any, Any], Any], bool, list[str]]:
         return handler, False, handlers.names_in(code)
     library = importlib.import_module("idempotent_receiver")
     options = consumer.options
-    note("consumer", table=getattr(options.store, "table_name", None), claims=options.effects == "any")
+    note(
+        "consumer",
+        table=getattr(options.store, "table_name", None),
+        database=_database(options.store),
+        claims=options.effects == "any",
+    )
     if options.key is not library.message_id:
         options = replace(options, key=deliveries.keyed(options.key))
     consumer._handle = consumer.with_options(options, watched(consumer.__wrapped__, library.current_claim))  # noqa: SLF001
     return handler, True, []
+
+
+def _database(store: Any) -> dict[str, str] | None:
+    """The file of an SQLite database, and the name of the table with the records, if that is what a store uses."""
+    engine: Any = getattr(store, "engine", None)
+    if engine is None or engine.name != "sqlite":
+        return None
+    return {"file": engine.url.database, "table": store.table.name}
 
 
 def lambda_handler(event: Any, context: Any) -> Any:

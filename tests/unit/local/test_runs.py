@@ -233,6 +233,7 @@ def test_a_project_is_deployed_with_its_queues_here_and_the_witness_if_asked(
     monkeypatch.setattr(projects, "build_by_make", lambda target, folder: tmp_path)
     monkeypatch.setattr(projects, "upload", lambda cloud, path, overlay=None: laid_over.append(overlay or {}))
     monkeypatch.setattr(projects, "create", lambda cloud, stack, text, parameters: (text, parameters))
+    monkeypatch.setattr(projects, "give_database", lambda cloud, stack, folder: None)
 
     def packaged(cloud: Any, text: str, folder: Path, uri_of: Any, built: Any) -> str:
         uri_of(folder)

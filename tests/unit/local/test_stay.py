@@ -42,7 +42,9 @@ def typed(*names: str, queue: str = "Queue", **outputs: str) -> list[str]:
 
 
 def test_what_is_typed_names_this_cloud_and_a_sample_event() -> None:
-    invoke, send, doctor, dead_letters = typed(QueueUrl="q", ConsumerDescription="{}", ConsumerName="f")
+    invoke, send, doctor, dead_letters = typed(
+        QueueUrl="q", ConsumerDescription="{}", ConsumerName="f", RecordsTable="t"
+    )
     assert invoke == "sam local invoke Consumer -e events/'two orders.json'"
     attributes = '\'{"order": {"DataType": "String", "StringValue": "1"}}\''
     assert send == (
@@ -59,10 +61,14 @@ def test_a_fifo_message_has_its_group_and_a_stack_without_outputs_is_not_named()
     assert " --message-group-id g --message-deduplication-id " in send
 
 
+def test_dead_letters_of_a_consumer_without_a_table_of_records_are_not_listed() -> None:
+    """`receiver dlq` reads records in DynamoDB alone."""
+    assert not [line for line in typed(ConsumerName="f", ConsumerDescription="{}") if "dlq" in line]
+
+
 def test_of_two_consumers_each_is_named() -> None:
-    told = typed(
-        "Consumer", "RefundsConsumer", ConsumerName="f", RefundsConsumerName="g", RefundsConsumerDescription="{}"
-    )
+    described = {"RefundsConsumerDescription": "{}", "RefundsRecordsTable": "t"}
+    told = typed("Consumer", "RefundsConsumer", ConsumerName="f", RefundsConsumerName="g", **described)
     assert [line for line in told if "receiver" in line] == [
         f".venv/bin/receiver doctor --stack local/Consumer {AT}",
         f".venv/bin/receiver doctor --stack local/RefundsConsumer {AT}",

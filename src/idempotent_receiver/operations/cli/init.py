@@ -52,6 +52,9 @@ def init(
         bool,
         typer.Option("--container", help="Add an image to run outside Lambda, and a Kubernetes manifest."),
     ] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Write to PostgreSQL, MySQL or SQLite: no DynamoDB, and no claims.")
+    ] = False,
     update: Annotated[
         bool, typer.Option("--update", help=f"Only replace {WATCH} in an existing project with this version's file.")
     ] = False,
@@ -66,6 +69,8 @@ def init(
         return
     if source is not None:
         _require_possible(source, key, fifo=fifo, queue_arn=queue_arn)
+    if sql and asynchronous:
+        raise UsageError("--sql lends a session to a plain function: omit --async")
     project = Project(
         name=_name(name),
         fifo=fifo or (queue_arn or "").endswith(".fifo"),
@@ -74,6 +79,7 @@ def init(
         queue_arn=_queue(queue_arn, fifo),
         container=container,
         source=source,
+        sql=sql,
     )
     if folder.exists():
         raise UsageError(f"{folder} exists: choose another name, or run this in another folder")

@@ -8,6 +8,7 @@ from typing import Any
 
 from idempotent_receiver.operations.description import DAY_SECONDS, OUTPUT
 from idempotent_receiver.operations.starter.senders import SENDERS, Sender, SendingService
+from idempotent_receiver.operations.starter.storage import DYNAMODB, SQL
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 
 ORDERS = (("alice", 1250), ("alice", 750), ("bob", 300))
@@ -35,6 +36,11 @@ CONTAINER_TEMPLATES = {
     "kubernetes.yaml": "kubernetes.yaml",
 }
 """The destination of each template file that only projects with a container image have."""
+
+SQL_TEMPLATES = {"database.py": "src/{package}/database.py"}
+"""The same for projects on a relational database."""
+
+DRIVER = "\npsycopg[binary]"
 
 CONTAINER = """\
 
@@ -74,7 +80,8 @@ _HERE = files("idempotent_receiver.operations.starter")
 class Project:
     """The operator's choices. `key` is a key strategy and its argument, which is empty for `message_id` and `event_id`.
 
-    `source` is the service that sends to the queue, if it is not the user's own code.
+    `source` is the service that sends to the queue, if it is not the user's own code. With `sql`, records are in a
+    relational database.
     """
 
     name: str
@@ -84,6 +91,7 @@ class Project:
     queue_arn: str | None = None
     container: bool = False
     source: SendingService | None = None
+    sql: bool = False
 
     @property
     def sender(self) -> Sender | None:
@@ -103,24 +111,38 @@ class Project:
 
 def contents(project: Project, *, requirement: str, requirement_dev: str) -> dict[str, str]:
     """The project's text files by path. `requirement` and `requirement_dev` require the library, for pip."""
-    cli = re.sub(r"\[[\w,]+\]", "[cli]", requirement_dev, count=1)
+
+    def with_extras(extras: str) -> str:
+        return re.sub(r"\[([\w,]+)\]", extras, requirement_dev, count=1)
+
     values = {
         **_values(project),
-        "requirement": requirement,
-        "requirement_dev": requirement_dev,
-        "requirement_cli": cli,
+        "requirement": with_extras("[sql]") + DRIVER if project.sql else requirement,
+        "requirement_dev": with_extras(r"[\1,sql]") + DRIVER if project.sql else requirement_dev,
+        "requirement_cli": with_extras("[cli]"),
     }
-    templates = TEMPLATES | (CONTAINER_TEMPLATES if project.container else {})
-    if project.source is SendingService.S3:
-        templates = {"handler_s3.py" if name == "handler.py" else name: path for name, path in templates.items()}
+    templates = TEMPLATES | (CONTAINER_TEMPLATES if project.container else {}) | (SQL_TEMPLATES if project.sql else {})
+    kinds = _kinds(project)
     made = {
-        path.format(package=project.package): filled((_HERE / "files" / f"{name}.in").read_text(), values)
+        path.format(package=project.package): filled(
+            (_HERE / "files" / f"{kinds.get(name, name)}.in").read_text(), values
+        )
         for name, path in templates.items()
     }
     for name, numbers in (("order", [0]), ("orders", range(len(ORDERS)))):
         event = {"Records": [record(project, number) for number in numbers]}
         made[f"events/{name}.json"] = json.dumps(event, indent=2) + "\n"
     return {**made, WATCH: watch()}
+
+
+def _kinds(project: Project) -> dict[str, str]:
+    """The template files that depend on what the handler reads and writes."""
+    sql, s3 = "_sql" * project.sql, "_s3" * (project.source is SendingService.S3)
+    return {
+        "handler.py": f"handler{sql}{s3}.py",
+        "test_handler.py": f"test_handler{sql}.py",
+        "README.md": f"README{sql}.md",
+    }
 
 
 def watch() -> str:
@@ -168,8 +190,11 @@ def _values(project: Project) -> dict[str, str]:
     *_, region, account, queue = (project.queue_arn or _arn(project)).split(":")
     field = argument if strategy == "body_field" and argument.isidentifier() else ""
     sender = project.sender
+    storage = SQL if project.sql else DYNAMODB
     said = {
         **_queues(project),
+        **storage,
+        "import_os": "" if project.queue_arn else "import os\n\n",
         "name": project.name,
         "package": project.package,
         "stack": project.stack,
@@ -194,7 +219,8 @@ def _values(project: Project) -> dict[str, str]:
         "QueueUrl": said["queue_url"],
         **({} if project.queue_arn else {"DeadLetterQueueUrl": "!Ref DeadLetterQueue"}),
         **(sender.outputs if sender else {}),
-        OUTPUT: f"!Sub '{_description(project)}'",
+        OUTPUT: f"{'' if project.sql else '!Sub '}'{_description(project)}'",
+        **({"DatabaseUrlSecret": "!Ref DatabaseUrl"} if project.sql else {}),
     }
     return said | {"outputs": "\n".join(f"{name}: {{Value: {value}}}" for name, value in outputs.items())}
 
@@ -208,11 +234,11 @@ def _decorator(project: Project) -> str:
         *([f'envelope="{sender.envelope}"'] if sender and sender.envelope else []),
         'sqs=boto3.client("sqs")',
     ]
-    effects = 'effects=os.environ.get("EFFECTS") or "any"'
+    effects = "" if project.sql else ', effects=os.environ.get("EFFECTS") or "any"'
     if not project.queue_arn:
         limit = f'dead_letter_queue=os.environ["DEAD_LETTER_QUEUE_URL"], max_attempts={MAX_ATTEMPTS}'
-        return f"@sqs_consumer(\n    {', '.join(arguments)},\n    {limit}, {effects},\n)"
-    given = ", ".join([*arguments, effects])
+        return f"@sqs_consumer(\n    {', '.join(arguments)},\n    {limit}{effects},\n)"
+    given = ", ".join(arguments) + effects
     return f"@sqs_consumer({given})" if len(given) < LONGEST_LINE - 15 else f"@sqs_consumer(\n    {given}\n)"
 
 
@@ -226,7 +252,7 @@ def _description(project: Project) -> str:
         **({"envelope": project.sender.envelope} if project.sender and project.sender.envelope else {}),
         **({"namespace": project.name} if own_key else {}),
         "retention_days": DEFAULT_RETENTION_SECONDS // DAY_SECONDS,
-        "effects": "${Effects}",
+        "effects": "any" if project.sql else "${Effects}",
         **({} if project.queue_arn else {"max_attempts": MAX_ATTEMPTS}),
     }
     return json.dumps(said, separators=(",", ":"))

@@ -46,7 +46,7 @@ def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return run
 
 
-@pytest.mark.parametrize(("options", "choice"), [("", "plain"), (" --container", "container")])
+@pytest.mark.parametrize(("options", "choice"), [("", "plain"), (" --container", "container"), (" --sql", "sql")])
 def test_it_makes_a_project_and_nothing_beside_it(
     receiver: Callable[..., Ran], tmp_path: Path, options: str, choice: str
 ) -> None:
@@ -69,6 +69,12 @@ def test_every_example_in_its_help_runs(receiver: Callable[..., Ran], capsys: py
 
 def test_a_name_may_have_48_characters(receiver: Callable[..., Ran], tmp_path: Path) -> None:
     assert (receiver(f"init {'o' * 48}").code, [each.name for each in tmp_path.iterdir()]) == (0, ["o" * 48])
+
+
+def test_a_coroutine_gets_no_session(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = receiver("init orders --sql --async")
+    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
+    assert "--sql lends a session to a plain function: omit --async" in ran.err
 
 
 def test_an_existing_folder_is_left_alone(receiver: Callable[..., Ran], tmp_path: Path) -> None:

@@ -7,11 +7,16 @@ import json
 import os
 import re
 import shlex
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from sqlalchemy import text as sql_text
 
 from idempotent_receiver.operations.description import Description, description_in
 from idempotent_receiver.operations.starter.project import LONGEST_LINE, WATCH, Project, contents
@@ -33,6 +38,8 @@ def source_of(choice: str) -> SendingService | None:
 
 every_choice = pytest.mark.parametrize("choice", CHOICES)
 without_source = pytest.mark.parametrize("choice", [each for each in CHOICES if source_of(each) is None])
+on_dynamodb = pytest.mark.parametrize("choice", [each for each in CHOICES if "sql" not in CHOICES[each]])
+on_sql = pytest.mark.parametrize("choice", [each for each in CHOICES if "sql" in CHOICES[each]])
 with_source = pytest.mark.parametrize("choice", [each for each in CHOICES if source_of(each) is not None])
 
 
@@ -53,9 +60,11 @@ def test_its_handler_is_short_and_says_what_was_chosen(choice: str) -> None:
     (imported,) = [
         node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "idempotent_receiver"
     ]
-    own = [strategy] if own_key else []
-    assert [each.name for each in imported.names] == ["DynamoDBStore", "Transaction", *own, "sqs_consumer"]
-    assert ('os.environ["RECORDS_TABLE"], "order-totals")' in text) == own_key, "such a key needs a namespace"
+    own, sql = [strategy] if own_key else [], "sql" in CHOICES[choice]
+    stores = [] if sql else ["DynamoDBStore", "Transaction"]
+    assert [each.name for each in imported.names] == [*stores, *own, "sqs_consumer"]
+    named = 'engine, "order-totals"' if sql else 'os.environ["RECORDS_TABLE"], "order-totals")'
+    assert (named in text) == own_key, "such a key needs a namespace"
     assert ("    order_id: str\n" in text) == (argument == "order_id"), "the model has what the body has"
     key = f'key={strategy}("{argument}"), ' if argument else f"key={strategy}, " if own_key else ""
     envelope = {SendingService.SNS: 'envelope="Message", ', SendingService.EVENTBRIDGE: 'envelope="detail", '}.get(
@@ -64,7 +73,9 @@ def test_its_handler_is_short_and_says_what_was_chosen(choice: str) -> None:
     decorated = " ".join(text.partition("@sqs_consumer(")[2].partition("\n)")[0].split())
     limit = 'dead_letter_queue=os.environ["DEAD_LETTER_QUEUE_URL"], max_attempts=10, '
     limit = "" if "queue_arn" in CHOICES[choice] else limit
-    assert decorated.startswith(f'store, {key}{envelope}sqs=boto3.client("sqs"), {limit}effects=')
+    effects = "" if sql else 'effects=os.environ.get("EFFECTS") or "any"'
+    given = f'store, {key}{envelope}sqs=boto3.client("sqs"), {limit}{effects}'
+    assert decorated.partition(") def ")[0].strip(" ,)") == given.strip(" ,)")
     assert max(map(len, text.splitlines())) <= LONGEST_LINE
 
 
@@ -115,11 +126,11 @@ def test_it_outputs_the_dead_letter_queue_that_it_makes_and_no_other(own_queue: 
 
 @pytest.mark.parametrize("choice", [each for each in CHOICES if "queue_arn" not in CHOICES[each]])
 def test_a_message_has_ten_attempts_of_its_own_and_sqs_moves_it_only_after_fifty_receives(
-    choice: str, monkeypatch: pytest.MonkeyPatch
+    choice: str, handler_of: Callable[[str], Any]
 ) -> None:
     resources = rendering(parsed(made(choice)["template.yaml"])).rendered()["Resources"]
     variables = resources["Consumer"]["Properties"]["Environment"]["Variables"]
-    assert handler_of(choice, monkeypatch).options.max_attempts == 10
+    assert handler_of(choice).options.max_attempts == 10
     assert variables["DEAD_LETTER_QUEUE_URL"] == {"Ref": "DeadLetterQueue"}
     assert resources["Queue"]["Properties"]["RedrivePolicy"]["maxReceiveCount"] == 50
 
@@ -132,24 +143,33 @@ def test_a_fifo_queue_and_its_dead_letter_queue_are_fifo_and_only_the_first_is_o
     assert ("FifoQueue" in queue & dead, high_throughput <= queue, high_throughput & dead) == (True, True, set())
 
 
-def handler_of(choice: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture
+def handler_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Any]:
+    """Imports a choice's handler."""
     for name in ("RECORDS_TABLE", "TOTALS_TABLE"):
         monkeypatch.setenv(name, "a-table")
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/database")
     monkeypatch.setenv("DEAD_LETTER_QUEUE_URL", "https://sqs.us-east-1.amazonaws.com/123456789012/dead")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    module: dict[str, Any] = {"__name__": f"handler_{choice}"}
-    exec(made(choice)["src/order_totals/handler.py"], module)
-    return module["lambda_handler"]
+
+    def imported(choice: str) -> Any:
+        for name in ("order_totals", "order_totals.database", "order_totals.handler"):
+            module = ModuleType(name)
+            monkeypatch.setitem(sys.modules, name, module)
+            exec(made(choice).get(f"src/{name.replace('.', '/')}.py", ""), vars(module))
+        return module.lambda_handler
+
+    return imported
 
 
 @every_choice
-def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = Description.of(handler_of(choice, monkeypatch))
+def test_its_output_says_what_receiver_must_know_of_the_code(choice: str, handler_of: Callable[[str], Any]) -> None:
+    code = Description.of(handler_of(choice))
     output = rendering(parsed(made(choice)["template.yaml"])).rendered()["Outputs"]["ConsumerDescription"]["Value"]
     assert description_in(text_of(output)) == code
 
 
-@every_choice
+@on_dynamodb
 def test_its_messages_are_claimed_unless_its_template_says_otherwise(choice: str) -> None:
     handler = made(choice)["src/order_totals/handler.py"]
     assert 'effects=os.environ.get("EFFECTS") or "any"' in handler
@@ -234,11 +254,11 @@ def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
     assert set(re.findall(r"\bmake ([a-z]+)", readme)) <= targets
 
 
-@with_source
+@pytest.mark.parametrize("choice", [each for each in CHOICES if source_of(each) and "sql" not in CHOICES[each]])
 def test_the_messages_of_a_source_take_effect_once_whoever_repeats_them(
-    choice: str, monkeypatch: pytest.MonkeyPatch
+    choice: str, handler_of: Callable[[str], Any]
 ) -> None:
-    handler, store = handler_of(choice, monkeypatch), MemoryStore("order-totals")
+    handler, store = handler_of(choice), MemoryStore("order-totals")
     handler = handler.with_options(
         replace(handler.options, store=store, sqs=None, dead_letter_queue=None, max_attempts=None)
     )
@@ -272,4 +292,49 @@ def test_its_readme_says_how_to_have_a_message_sent(choice: str) -> None:
         SendingService.EVENTBRIDGE: "aws events put-events",
     }
     assert f"\n{command[source_of(choice)]} " in readme  # type: ignore[index]
-    assert "QUEUE_URL" not in readme
+    assert "--queue-url QUEUE_URL" not in readme
+
+
+# On a relational database.
+
+
+@on_sql
+def test_on_a_database_a_message_counts_once_whoever_repeats_it(choice: str, handler_of: Callable[[str], Any]) -> None:
+    """Of a source, the same event in another message is the same too."""
+    handler = handler_of(choice)
+    handler = handler.with_options(replace(handler.options, sqs=None, dead_letter_queue=None, max_attempts=None))
+    event = json.loads(made(choice)["events/orders.json"])
+    again = "-again" if source_of(choice) or "key" in CHOICES[choice] else ""
+    twice = {"Records": [{**each, "messageId": f"{each['messageId']}{again}"} for each in event["Records"]]}
+    answers = [handler(each, lambda_context()) for each in (event, twice)]
+    assert answers == [{"batchItemFailures": []}] * 2
+    with handler.options.store.engine.connect() as at:
+        assert dict(at.execute(sql_text("SELECT * FROM totals")).all()) == {"alice": 2000, "bob": 300}
+    handler.options.store.engine.dispose()
+
+
+@on_sql
+def test_the_databases_url_is_a_secret_that_no_console_shows(choice: str) -> None:
+    """Neither in the template, nor as a dynamic reference, whose value the function's settings would show."""
+    text = made(choice)["template.yaml"]
+    resources = rendering(parsed(text)).rendered()["Resources"]
+    assert resources["DatabaseUrl"].get("Properties", {}) == {}
+    variables = resources["Consumer"]["Properties"]["Environment"]["Variables"]
+    assert variables["DATABASE_URL_SECRET"] == {"Ref": "DatabaseUrl"}
+    assert "resolve:" not in text
+    assert [each for each in made(choice)["src/order_totals/database.py"].splitlines() if "SecretId" in each]
+
+
+@on_sql
+def test_on_a_database_nothing_is_kept_in_dynamodb(choice: str) -> None:
+    text = made(choice)["template.yaml"]
+    assert "AWS::DynamoDB" not in text
+    assert "dynamodb:" not in text
+    assert not {"RecordsTable", "HistoryTable"} & {*rendering(parsed(text)).rendered()["Outputs"]}
+
+
+@on_sql
+def test_on_a_database_its_requirements_bring_the_store_and_a_driver(choice: str) -> None:
+    files = made(choice)
+    assert files["requirements.txt"].splitlines() == ["idempotent-receiver[sql]~=0.1", "psycopg[binary]"]
+    assert files["requirements-dev.txt"].splitlines() == ["idempotent-receiver[cli,sql]~=0.1", "psycopg[binary]"]

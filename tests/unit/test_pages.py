@@ -5,33 +5,18 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_ALL = 46_000
-ROW = re.compile(r"(?m)^([\w./-]+\.md) +([\d,]+) +([\d,]+)( \*)?$")
+ROW = re.compile(r"(?m)^([\w./-]+\.md) +([\d,]+)$")
 
 
-class Bound(NamedTuple):
-    words_before: int
-    target: int
-    pending: bool
-    """Whether the page's rewrite is still to come."""
-
-    @property
-    def words(self) -> int:
-        return self.words_before if self.pending else self.target
-
-
-def bounds(contributing: str) -> dict[str, Bound]:
+def bounds(contributing: str) -> dict[str, int]:
+    """The most words that each page may have."""
     section = contributing.partition("\n## Pages\n")[2].partition("\n## ")[0]
-    rows = [
-        (page, before.replace(",", ""), most.replace(",", ""), mark)
-        for page, before, most, mark in ROW.findall(section)
-    ]
-    return {page: Bound(int(before), int(most), bool(mark)) for page, before, most, mark in rows}
+    return {page: int(most.replace(",", "")) for page, most in ROW.findall(section)}
 
 
 BOUNDS = bounds((ROOT / "CONTRIBUTING.md").read_text())
@@ -43,7 +28,7 @@ def words(page: str) -> int:
 
 @pytest.mark.parametrize("page", BOUNDS)
 def test_a_page_has_no_more_words_than_its_bound(page: str) -> None:
-    assert words(page) <= BOUNDS[page].words
+    assert words(page) <= BOUNDS[page]
 
 
 def test_every_page_but_the_changelog_has_a_bound() -> None:
@@ -52,8 +37,7 @@ def test_every_page_but_the_changelog_has_a_bound() -> None:
 
 
 def test_all_pages_together_have_few_words() -> None:
-    """A page whose rewrite is still to come counts by its target."""
-    assert sum(each.target if each.pending else words(page) for page, each in BOUNDS.items()) <= IN_ALL
+    assert sum(map(words, BOUNDS)) <= IN_ALL
 
 
 def test_the_sites_contents_fit_a_screen() -> None:

@@ -51,3 +51,12 @@ def test_every_page_is_in_the_sites_contents_or_linked_from_its_start() -> None:
     reached = {"README.md", "events/README.md", *re.findall(r"\]\(([\w./-]+\.md)", (ROOT / "README.md").read_text())}
     nav = (ROOT / "docs/zensical.toml").read_text()
     assert {page for page in BOUNDS.keys() - reached if f'= "{page.removeprefix("docs/")}"' not in nav} == set()
+
+
+@pytest.mark.parametrize("page", BOUNDS)
+def test_the_rows_of_a_table_are_whole_and_stand_together(page: str) -> None:
+    """A row that is broken, or stands apart from its heading, is shown as text."""
+    prose = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text())
+    assert re.findall(r"(?m)^\|.*[^|\n]$", prose) == []
+    tables = re.findall(r"(?m)(?:^\|.*\n)+", prose)
+    assert [table for table in tables if not re.match(r"\|.*\n\|[ :|-]+\|\n", table)] == []

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from idempotent_receiver import options
 from idempotent_receiver.handler.callees import Callees
+from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.payload import EVERYTHING, Payload, compiled, json_of
 from idempotent_receiver.protocol.namespaces import checked
@@ -47,21 +48,25 @@ class Description:
     max_age_seconds: int = DEFAULT_AGE_SECONDS
     callees: Callees | None = field(default=None, compare=False)
     """The functions that records may call, if the handler was imported. No document has them."""
+    store: LendingStore | None = field(default=None, compare=False)
+    """The imported handler's store, if its records are in a relational database. No document has it."""
 
     @classmethod
     def of(cls, consumer: Consumer) -> "Description":
         """The description of a decorated handler."""
         made_with = consumer.options
+        store = made_with.store
         return cls(
             key=made_with.key,
             payload=EVERYTHING if made_with.payload is None else made_with.payload,
             envelope=made_with.envelope,
-            namespace=made_with.store.namespace,
+            namespace=store.namespace,
             retention_days=made_with.retention_seconds / DAY_SECONDS,
             effects=made_with.effects,
             max_attempts=made_with.max_attempts,
             max_age_seconds=made_with.max_age_seconds,
             callees=made_with.callees,
+            store=store if isinstance(store, LendingStore) else None,
         )
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.protocol.answers import Unreadable, Unsent
 from idempotent_receiver.protocol.charges import charged_of, with_crash
-from idempotent_receiver.protocol.record import Record, Status, permanent
+from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resending, resent, taken_back
 from idempotent_receiver.protocol.transitions import Claim, decide
 
@@ -78,6 +78,15 @@ def written_ms(record: Record, now_ms: int, retention_seconds: int | None) -> in
         return None
     written = (record.expiration - retention_seconds) * 1000
     return None if written > now_ms + MAX_SKEW_MS else written
+
+
+EARLY = "no error was recorded; in a relational database, its handler committed the transaction early"
+
+
+def why_failed(record: Record) -> str | None:
+    """A record's error in one line; None if it has none that can be told."""
+    early = record.status == Status.FAILED and record.error is None
+    return EARLY if early else reason_in(error_of(record))
 
 
 def reason_in(error: Mapping[str, Any]) -> str | None:

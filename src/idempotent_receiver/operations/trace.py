@@ -13,12 +13,10 @@ from typing import Any
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act
-from idempotent_receiver.operations.records import lease_over, reason_in, released, unsent, written_ms
-from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
+from idempotent_receiver.operations.records import lease_over, released, unsent, why_failed, written_ms
+from idempotent_receiver.protocol.record import Record, Status, permanent
 from idempotent_receiver.protocol.resend import resend_of, resending, resent, taken_back
 from idempotent_receiver.transaction.outbox import given_up
-
-EARLY = "no error was recorded; in a relational database, its handler committed the transaction early"
 
 Hook = Callable[[str, Record | None], Iterable[tuple[datetime | None, str]]]
 """An application hook: given a key and its record, it returns (time, text) pairs. A time without a zone is UTC; None
@@ -76,7 +74,7 @@ def _left(record: Record, now_ms: int, key_of: KeyOf) -> str:
     attempt = f"attempt {record.attempts or 1}"
     ended = "before its handler started" if record.attempts == 0 else f"at {attempt}"
     if record.status == Status.FAILED:
-        reason = reason_in(error_of(record)) or (EARLY if record.error is None else "no reason was recorded")
+        reason = why_failed(record) or "no reason was recorded"
         again = "for good" if permanent(record) else "and may be tried again"
         return f"FAILED {ended}, {again}: {reason}"
     if record.status == Status.SENDING:

@@ -10,8 +10,8 @@ import pytest
 
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
+from idempotent_receiver.operations.records import EARLY
 from idempotent_receiver.operations.trace import (
-    EARLY,
     TraceEvent,
     in_order,
     log_pattern,

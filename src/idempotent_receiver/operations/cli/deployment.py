@@ -14,6 +14,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.store import DynamoDBStore
+from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.operations.account import (
     NO_QUEUE,
     UsageError,
@@ -36,6 +37,8 @@ from idempotent_receiver.sqs.keys import envelope_opener, message_id
 
 MOST_OTHER_QUEUES = 100
 """Anyone can write a queue's name into a message: no more of them are looked up."""
+
+IN_DATABASE = "its records are in a relational database, where trace, stuck and dlq read them"
 
 IN_CODE = "which a document cannot hold: give --consumer module:function to import the handler"
 
@@ -154,7 +157,9 @@ class Deployment:
 
     @cached_property
     def table(self) -> str:
-        """The name of the records table."""
+        """The name of the records table. Raises UsageError if the records are in a relational database."""
+        if self.given is not None and self.given.store is not None:
+            raise UsageError(f"--consumer {self.options.consumer}: {IN_DATABASE}")
         return self._given("table", "RecordsTable")
 
     @cached_property
@@ -217,9 +222,12 @@ class Deployment:
         return [own, key] if key.startswith(self.prefix) else [own]
 
     @cached_property
-    def store(self) -> DynamoDBStore:
-        """The record store."""
-        return self.store_in(self.table)
+    def store(self) -> DynamoDBStore | LendingStore:
+        """The record store: the imported handler's own, if its records are in a relational database."""
+        if (own := self.description.store) is None:
+            return self.store_in(self.table)
+        self.options.refuse(f"--consumer {self.options.consumer}", table=IN_DATABASE)
+        return own
 
     def store_in(self, table: str) -> DynamoDBStore:
         """The record store for a table."""

@@ -1,7 +1,7 @@
 """The command `receiver stuck`, which finds records that need attention. Also shows one record in `receiver trace`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import sends
 from idempotent_receiver.operations.cli.command import of_a_deployment
@@ -27,7 +28,14 @@ from idempotent_receiver.operations.cli.terminal import (
     listing,
     moment,
 )
-from idempotent_receiver.operations.records import charged_in, charged_text, reason_in, state_of, unreadable, written_ms
+from idempotent_receiver.operations.records import (
+    charged_in,
+    charged_text,
+    state_of,
+    unreadable,
+    why_failed,
+    written_ms,
+)
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
 from idempotent_receiver.protocol.record import Record, Status, error_of, permanent
 from idempotent_receiver.protocol.resend import resend_of
@@ -96,7 +104,7 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
         "owner": found.owner,
         "lease_until": None if until is None else moment(until),
         "lease_left_seconds": None if until is None else max(0, (until - now_ms) // 1000),
-        "error": reason_in(error),
+        "error": why_failed(found),
         "error_type": error.get("type"),
         "error_at": error.get("at"),
         "permanent": permanent(found),
@@ -192,31 +200,23 @@ def stuck(
     otherwise a worker may send them as well. If they are a resend, its dead letter is dropped. --give-up N ends what
     can never be sent, such as a message to a queue that is gone.
 
-    The command scans the whole table. AWS charges for every item, so the command shows the cost before it
+    The command scans the whole table. AWS charges for every item in DynamoDB, so the command shows the cost before it
     starts. With a namespace, only its records count; a namespace without records is an error, because it may be
     misspelled.
     """
     deployment.options.refuse("stuck", archive=NO_ARCHIVE)
-    table, store, dynamodb = deployment.table, deployment.store, deployment.client("dynamodb")
+    store = deployment.store
     if send is not None:
         sends.send_stored(send, deployment, terminal, number=give_up, because=because, yes=yes)
     if give_up is not None or because is not None:
         raise UsageError("--give-up and --because need --send KEY")
-    cost = cost_of(dynamodb, table)
-    terminal.note(
-        f"A scan of {table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
-        f"{counted(cost.read_units, 'read unit')}, in {cost.read_units / rate:.0f} s at {rate:g} per second. "
-        "DynamoDB updates these figures about every six hours."
-    )
-    if not terminal.confirm("Scan?", yes=yes):
-        terminal.answer({"confirmed": False}, Text("Nothing was scanned."))
-        raise typer.Exit(Exit.LEFT)
+    found, about = _found(deployment, terminal, rate, yes=yes)
     now_ms = terminal.clock.epoch_ms()
     scan = Scan(now_ms, most=top, prefix=deployment.prefix)
-    with terminal.stoppable() as stopped, terminal.progress("scanning", cost.items or None) as tell:
-        for page in pages(dynamodb, table, terminal.clock, units_a_second=rate, page_items=cost.page_items(rate)):
+    with terminal.stoppable() as stopped, terminal.progress("scanning", about or None) as tell:
+        for page in found:
             scan.take(page)
-            tell(scan.scanned, max(cost.items, scan.scanned))
+            tell(scan.scanned, max(about, scan.scanned))
             if stopped():
                 break
         halted = stopped()
@@ -229,6 +229,26 @@ def stuck(
     if scan.scanned and not scan.own:
         terminal.note("There are no records in this namespace, which may be misspelled: check --consumer.")
         raise typer.Exit(Exit.LEFT)
+
+
+def _found(deployment: Deployment, terminal: Terminal, rate: float, *, yes: bool) -> tuple[Iterator[list[Record]], int]:
+    """The records to look at, page by page, and about how many there are; 0 if unknown. Exits if a scan is refused."""
+    if isinstance(store := deployment.store, LendingStore):
+        from idempotent_receiver.operations.sql_scan import not_completed  # noqa: PLC0415  # it needs SQLAlchemy
+
+        return not_completed(store, deployment.prefix), 0
+    table, dynamodb = deployment.table, deployment.client("dynamodb")
+    cost = cost_of(dynamodb, table)
+    terminal.note(
+        f"A scan of {table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
+        f"{counted(cost.read_units, 'read unit')}, in {cost.read_units / rate:.0f} s at {rate:g} per second. "
+        "DynamoDB updates these figures about every six hours."
+    )
+    if not terminal.confirm("Scan?", yes=yes):
+        terminal.answer({"confirmed": False}, Text("Nothing was scanned."))
+        raise typer.Exit(Exit.LEFT)
+    page_items = cost.page_items(rate)
+    return pages(dynamodb, table, terminal.clock, units_a_second=rate, page_items=page_items), cost.items
 
 
 def scan_values(scan: Scan, deployment: Deployment, now_ms: int) -> dict[str, Any]:

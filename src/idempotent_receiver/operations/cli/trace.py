@@ -89,12 +89,13 @@ class Story:
 
     def record(self) -> None:
         """Add the key's record."""
-        table = self.deployment.table
         found = next((each for each in self.deployment.store.read(self.ids) if each is not None), None)
         if isinstance(found, Unknown):
             self.unread[RECORD] = found.why
         elif found is None:
-            self.absent.append(TraceEvent(None, RECORD, f"no record with the id {self.ids[-1]} in {table}"))
+            own = self.deployment.description.store
+            place = self.deployment.table if own is None else "the database of --consumer"
+            self.absent.append(TraceEvent(None, RECORD, f"no record with the id {self.ids[-1]} in {place}"))
         else:
             self.found = found
             self.keys[self.deployment.key_of(found.id)] = None

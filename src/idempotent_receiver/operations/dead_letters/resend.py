@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.dynamodb.codes import code_of
 from idempotent_receiver.dynamodb.store import DynamoDBStore
+from idempotent_receiver.handler.lending import LendingStore
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
 from idempotent_receiver.operations.dead_letters.history import ActOutcome
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict, claim_on
@@ -95,7 +96,7 @@ class Resends:
     `payload_known` means that the reader computes fingerprints as the consumer does.
     """
 
-    store: DynamoDBStore
+    store: DynamoDBStore | LendingStore
     sqs: "SQSClient"
     clock: Clock
     reader: Reader
@@ -196,6 +197,11 @@ class Resends:
                 raise NotResent("its effect took place, but its messages have not been sent: use `dlq redrive`")
         if (found is None or found.validation is None) and not self.payload_known:
             raise NotResent("its record has no fingerprint, and the consumer's payload= is not known: give --consumer")
+        if isinstance(self.store, LendingStore):
+            raise NotResent(
+                f"the record of {letter.key} is in a relational database, where no resend is kept: have the producer "
+                "send the corrected message, and use `dlq delete`"
+            )
         new = self._edited(letter, own=True)
         self._require_another_key(letter, new)
         self._require_open(new)
@@ -219,6 +225,7 @@ class Resends:
 
     def _begin(self, planned: PlannedResend, begin: BeginResend, seen: Record | None) -> Record:
         """Write the new body to the record."""
+        assert not isinstance(self.store, LendingStore)  # `_new` has refused it
         check = check_open(planned.new_id, planned.fingerprint, self.store.table_name, self.clock.epoch_ms())
         match ask(begin, seen, self.store, self._deadline(), actions=[check]):
             case Claimed(record):

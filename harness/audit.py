@@ -47,6 +47,9 @@ CLASSIFIED = {
 }
 """Licences by their names in PyPI's older classifiers, and in packages without one."""
 
+OLD = frozenset({"localstack.txt"})
+"""Tools that we need in an old version, whose vulnerabilities are known. They only run in tests, on loopback."""
+
 EXEMPT: dict[str, str] = {}
 """Known vulnerabilities that do not affect us, by id, each with its reason."""
 
@@ -130,7 +133,8 @@ def _normal(name: str) -> str:
 def main(url: str = OSV) -> int:
     """Run both checks and print the findings; returns the exit status."""
     lock = tomllib.loads((ROOT / "uv.lock").read_text())
-    packages = pinned(lock, sorted((ROOT / "tools").glob("*.txt")))
+    tools = sorted(path for path in (ROOT / "tools").glob("*.txt") if path.name not in OLD)
+    packages = pinned(lock, tools)
     bad = [f"licence not on the list: {each}" for each in bad_licences(lock)]
     try:
         bad += [f"known vulnerability: {each}" for each in vulnerabilities(packages, url)]

@@ -80,6 +80,11 @@ def test_a_known_vulnerability_fails(capsys: pytest.CaptureFixture[str]) -> None
     assert "known vulnerability: pydantic" in capsys.readouterr().out
 
 
+def test_what_is_old_on_purpose_and_only_runs_in_tests_is_not_looked_up() -> None:
+    with osv("localstack-core") as url:
+        assert audit.main(url) == 0
+
+
 def test_without_a_network_it_says_aloud_what_was_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.main(NOWHERE) == 0
     assert capsys.readouterr().out.startswith("NOT CHECKED for known vulnerabilities")

@@ -15,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 from sqlalchemy import text as sql_text
 
 from idempotent_receiver.operations.description import Description, description_in
@@ -252,6 +254,28 @@ def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
     assert len(readme.splitlines()) <= 50
     targets = set(re.findall(r"(?m)^([a-z]+):.*## ", made("plain")["Makefile"]))
     assert set(re.findall(r"\bmake ([a-z]+)", readme)) <= targets
+
+
+@mock_aws
+@pytest.mark.parametrize("choice", [each for each in CHOICES if "sql" not in CHOICES[each]])
+def test_with_the_tables_that_its_readme_names_its_handler_works_under_moto(
+    choice: str, handler_of: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = boto3.client("dynamodb")
+    tables = dict(re.findall(r"`(\w+)` \(key `(\w+)`\)", made(choice)["README.md"]))
+    for table, key in tables.items():
+        monkeypatch.setenv(f"{table.upper()}_TABLE", table)
+        types: Any = [{"AttributeName": key, "AttributeType": "S"}]
+        keys: Any = [{"AttributeName": key, "KeyType": "HASH"}]
+        client.create_table(TableName=table, BillingMode="PAY_PER_REQUEST", AttributeDefinitions=types, KeySchema=keys)
+    handler, event = handler_of(choice), json.loads(made(choice)["events/orders.json"])
+
+    answers, totals = zip(
+        *[(handler(event, lambda_context()), client.scan(TableName="totals")["Items"]) for _ in range(2)], strict=True
+    )
+
+    assert answers == ({"batchItemFailures": []},) * 2
+    assert totals[0] == totals[1] != []
 
 
 @pytest.mark.parametrize("choice", [each for each in CHOICES if source_of(each) and "sql" not in CHOICES[each]])

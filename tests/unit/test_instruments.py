@@ -12,8 +12,8 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, start_http_server
 
-from idempotent_receiver import MemoryStore, sqs_consumer
-from idempotent_receiver.testing import lambda_context, sqs_event
+from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
+from idempotent_receiver.testing import explore, lambda_context, sqs_event
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.metering import Metering
 from tests.unit.test_telemetry import Sink
@@ -121,6 +121,18 @@ def test_cloudwatchs_metrics_are_turned_off_by_powertools_own_variable(
 def test_what_is_no_meter_is_refused_at_set_up() -> None:
     with pytest.raises(TypeError, match=r"meter must be an OpenTelemetry meter: metrics\.get_meter\(name\)"):
         sqs_consumer(MemoryStore(), meter=MeterProvider(shutdown_on_exit=False))  # type: ignore[arg-type]
+
+
+def test_what_is_explored_is_not_measured() -> None:
+    """An exploration plays thousands of runs, which would drown those of the day."""
+    metering = Metering()
+
+    @sqs_consumer(MemoryStore(), meter=metering.meter)
+    def put(order: dict, tx: Transaction) -> None:
+        tx.put(TableName="orders", Item=order)
+
+    assert explore(put, sqs_event({"id": "1"}), tables={"orders": "id"}, workers=1, faults=0).complete
+    assert metering.values == {}
 
 
 @pytest.fixture

@@ -27,7 +27,17 @@ from typer.main import get_command
 import idempotent_receiver
 from benchmarks import outside
 from benchmarks.document import comparison, marks
-from idempotent_receiver import DynamoDBStore, MemoryStore, Message, body_field, http_endpoint, idempotent, sqs_consumer
+from idempotent_receiver import (
+    DynamoDBStore,
+    MemoryStore,
+    Message,
+    UnusableKey,
+    body_field,
+    http_endpoint,
+    idempotent,
+    payload_key,
+    sqs_consumer,
+)
 from idempotent_receiver.operations.cli import receiver
 from idempotent_receiver.protocol import Status
 from idempotent_receiver.sql import SQLStore
@@ -292,6 +302,23 @@ def test_a_documented_refund_that_is_sent_again_later_is_the_same_request_of_its
 
     sent = [("alice", 1), ("alice", 2), ("bob", 1)]
     assert [replayed(who, f'{{"order": 7, "sent_at": {at}}}') for who, at in sent] == [None, "true", None]
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/http-and-functions.md"], indirect=True)
+def test_what_a_documented_key_leaves_out_may_differ_and_is_refused_otherwise(examples: dict[str, Any]) -> None:
+    sent: list[str] = []
+
+    def send(parcel: Any, session: object, express: bool = False) -> None:
+        sent.append(parcel.order)
+
+    parcel = examples["Parcel"]
+    call = idempotent(MemoryStore("left-out"), key=examples["without_sessions"], lease_seconds=60)(send)
+    call(parcel("7", object()), object())
+    call(parcel("7", object()), object(), False)
+    assert sent == ["7"]
+    strict = idempotent(MemoryStore("strict"), key=payload_key(), lease_seconds=60)(send)
+    with pytest.raises(UnusableKey, match="argument 'session'"):
+        strict(parcel("7"), object())
 
 
 WITH_EXAMPLES = [document for document in DOCUMENTS if code_of(document, "python").strip()]

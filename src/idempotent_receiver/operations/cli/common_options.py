@@ -1,5 +1,6 @@
 """The options that every command takes."""
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import flag
 
+STACK_VARIABLE = "RECEIVER_STACK"
 NO_ARCHIVE = "only dlq archive, and dlq redrive with --from-archive, use it"
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
@@ -17,6 +19,12 @@ def _option(help: str) -> Any:
     return typer.Option(help=help)
 
 
+def not_both(first: str, second: str) -> str:
+    """What to type if two options select different consumers."""
+    told = f" ({STACK_VARIABLE} is set)" if first == "--stack" and os.environ.get(STACK_VARIABLE) else ""
+    return f"give {first}{told} or {second}, not both"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options that every command takes. Raises UsageError for an empty value."""
@@ -24,7 +32,7 @@ class Options:
     stack: Annotated[
         str | None,
         typer.Option(
-            envvar="RECEIVER_STACK",
+            envvar=STACK_VARIABLE,
             help="The consumer's CloudFormation stack; its outputs supply the rest. STACK/ID selects one of several.",
         ),
     ] = None

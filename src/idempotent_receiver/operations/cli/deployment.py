@@ -25,7 +25,7 @@ from idempotent_receiver.operations.account import (
     require_table,
     stack_outputs,
 )
-from idempotent_receiver.operations.cli.common_options import Options
+from idempotent_receiver.operations.cli.common_options import Options, not_both
 from idempotent_receiver.operations.cli.describe import description_of
 from idempotent_receiver.operations.cli.terminal import Terminal, flag, typed
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
@@ -92,7 +92,7 @@ class Deployment:
         own = self.outputs.get("QueueUrl")
         if own is not None and _name(own) != _name(found.arn):
             stack = self.options.stack
-            raise UsageError(f"{found.arn} is not the queue of stack {stack}: give --stack or --queue, not both")
+            raise UsageError(f"{found.arn} is not the queue of stack {stack}: {not_both('--stack', '--queue')}")
         return found
 
     @property

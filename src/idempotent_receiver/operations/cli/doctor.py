@@ -10,7 +10,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError, require_table
 from idempotent_receiver.operations.cli.command import of_a_deployment
-from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE
+from idempotent_receiver.operations.cli.common_options import NO_ARCHIVE, not_both
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
 from idempotent_receiver.operations.doctor.checks import (
@@ -62,7 +62,7 @@ def _consumer(deployment: Deployment, function: str | None) -> DeployedConsumer:
     options.refuse("doctor", dlq=own, archive=NO_ARCHIVE, history="it reads no history")
     given = {"--stack": options.stack, "--function": function, "--queue": options.queue}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
-        raise UsageError(f"give {named[0]} or {named[1]}, not both: each selects a consumer")
+        raise UsageError(f"{not_both(*named[:2])}: each selects a consumer")
     if options.stack is not None:
         consumer = consumer_of(deployment.client, options.stack)
     elif function is not None:

@@ -59,6 +59,16 @@ def test_a_dead_letter_queue_that_only_the_redrive_policy_names_is_not_blamed_on
     assert f"the redrive policy of {stack.queue} names it: correct the policy or give --dlq" in ran.said
 
 
+@pytest.mark.parametrize("line", ["doctor --function consumer", "dlq list --queue transfers-dead"])
+def test_a_stack_that_only_the_variable_selects_is_said_to_be(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setenv("RECEIVER_STACK", "transfers")
+    ran = receiver(line)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f"give --stack (RECEIVER_STACK is set) or {line.split()[-2]}, not both" in ran.said
+
+
 def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
